@@ -1,0 +1,20 @@
+.PHONY: test slow lint types notebooks bench
+
+test:
+	pytest
+
+slow:
+	pytest -m slow
+
+lint:
+	ruff check .
+	ruff format --check .
+	mypy
+
+notebooks:
+	pytest tests/test_notebooks.py -m notebook
+
+# Each script prints one ratio as its last line; DATA is a folder of real input, where there is one.
+DATA ?= $(LONGCRAWL_DATA)
+bench:
+	@for script in benchmarks/*.py; do echo "== $$script"; python $$script || exit 1; done

@@ -1,0 +1,225 @@
+"""Files of a source: local paths and fsspec URLs, gzip and zstd, read in blocks that always have the same ends."""
+
+import os
+import posixpath
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import fsspec
+
+from longcrawl.errors import SourceError
+
+__all__ = [
+    "BLOCK_BYTES",
+    "DamagedFileError",
+    "absolute",
+    "fetch_texts",
+    "is_url",
+    "join",
+    "list_tree",
+    "local_copy",
+    "read_blocks",
+    "read_bytes",
+]
+
+BLOCK_BYTES = 32_000_000
+"""How much uncompressed text a table holds at most, unless one line is longer."""
+
+READ_BYTES = 4_096
+"""How much of a compressed file is decompressed at a time: what a damaged spot can take with it."""
+
+ATTEMPTS = 3
+"""How often a remote file is tried before it counts as unreadable."""
+
+
+class DamagedFileError(SourceError):
+    """A file is missing, cut or corrupt; what came before the damage has been yielded."""
+
+
+def is_url(path: str) -> bool:
+    """Say whether a path names a remote file system; ``file://`` is local."""
+    return "://" in path and not path.startswith("file://")
+
+
+def absolute(path: str) -> str:
+    """Give a local path from the root, with ``~`` and ``file://`` resolved, and a URL as it is, without a last slash."""
+    if is_url(path):
+        return path.rstrip("/")
+    return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))).as_posix()  # noqa: PTH100, PTH111  # Path.resolve would follow links
+
+
+def join(folder: str, name: str) -> str:
+    """Give the path of a file in a folder."""
+    return posixpath.join(folder, name)
+
+
+def list_tree(folder: str) -> list[str]:
+    """List all files below a folder, relative to it, sorted, without hidden ones; a missing folder has none."""
+    if is_url(folder):
+        filesystem, root = fsspec.core.url_to_fs(folder)
+        try:
+            found = [str(name)[len(root) :].strip("/") for name in filesystem.find(root)]
+        except FileNotFoundError:
+            found = []
+    else:
+        found = [file.relative_to(folder).as_posix() for file in Path(folder).rglob("*") if file.is_file()]
+    return sorted(name for name in found if name and not any(step.startswith(".") for step in name.split("/")))
+
+
+@contextmanager
+def local_copy(path: str) -> Iterator[str]:
+    """Give a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
+
+    Raises:
+        DamagedFileError: the remote file is missing, or cannot be fetched in three attempts.
+
+    """
+    if not is_url(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
+        copy = os.path.join(folder, posixpath.basename(path))  # noqa: PTH118  # one name in a folder just made
+        _retry(path, copy)
+        yield copy
+
+
+def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
+    """Read small text files, remote ones together; None stands for a missing one.
+
+    Raises:
+        SourceError: a file is there but cannot be read.
+
+    """
+    texts: dict[str, str | None] = {}
+    remote = [path for path in paths if is_url(path)]
+    for path in paths:
+        if path not in remote:
+            texts[path] = Path(path).read_text(encoding="utf-8") if Path(path).exists() else None
+    for attempt in range(ATTEMPTS if remote else 0):
+        left = [path for path in remote if path not in texts]
+        answers = _cat(left) if left else {}
+        for path, answer in answers.items():
+            if isinstance(answer, bytes):
+                texts[path] = answer.decode()
+            elif isinstance(answer, FileNotFoundError):
+                texts[path] = None
+            elif attempt == ATTEMPTS - 1:
+                raise SourceError(f"{path}: cannot be fetched ({answer!r}); check the URL and the connection")
+        if len(texts) < len(remote):
+            time.sleep(0.5 * 2**attempt)
+    return texts
+
+
+def read_bytes(path: str) -> bytes:
+    """Read a file whole, decompressed by its ending.
+
+    Raises:
+        DamagedFileError: it is missing, cut or corrupt.
+
+    """
+    return b"".join(_pieces(path))
+
+
+def read_blocks(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """Read whole lines of a file, decompressed by its ending (``.gz``, ``.zst``), in blocks.
+
+    A block ends at the last line end within ``block_bytes``, or at the first one after it where a line is longer, so
+    blocks depend on the text only. Only the last block may lack the line end.
+
+    Raises:
+        DamagedFileError: after the last whole line before the damage has been yielded.
+
+    """
+    pending: list[bytes] = []
+    size, has_end, damage = 0, False, None
+    pieces = _pieces(path)
+    while True:
+        try:
+            piece = next(pieces, None)
+        except DamagedFileError as error:
+            piece, damage = None, error
+        if piece is None:
+            break
+        pending.append(piece)
+        size += len(piece)
+        has_end = has_end or b"\n" in piece
+        while size > block_bytes and has_end:
+            text = b"".join(pending)
+            cut = (text.rfind(b"\n", 0, block_bytes) + 1) or (text.find(b"\n", block_bytes) + 1)
+            yield text[:cut]
+            pending, size, has_end = [text[cut:]], len(text) - cut, b"\n" in text[cut:]
+    text = b"".join(pending)
+    if damage is not None:
+        text = text[: text.rfind(b"\n") + 1]
+    if text:
+        yield text
+    if damage is not None:
+        raise damage
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    with local_copy(path) as copy:
+        try:
+            with Path(copy).open("rb") as file:
+                if path.endswith(".gz"):
+                    yield from _inflate(file, lambda: zlib.decompressobj(31))
+                elif path.endswith(".zst"):
+                    import zstandard
+
+                    yield from _inflate(file, lambda: zstandard.ZstdDecompressor().decompressobj())
+                else:
+                    yield from iter(lambda: file.read(1 << 20), b"")
+        except FileNotFoundError as error:
+            raise DamagedFileError("is missing") from error
+        except OSError as error:
+            raise DamagedFileError(f"cannot be read: {error.strerror or error}") from error
+
+
+def _inflate(file: BinaryIO, new_stream: Any) -> Iterator[bytes]:
+    """Decompress one gzip member or zstd frame after the other; zeros that pad the end are no damage."""
+    import zstandard
+
+    stream, started, any_read = new_stream(), False, False
+    for piece in iter(lambda: file.read(READ_BYTES), b""):
+        rest, any_read = piece, True
+        while rest:
+            if not started and not rest.strip(b"\0"):
+                break
+            try:
+                text = stream.decompress(rest)
+            except (zlib.error, zstandard.ZstdError) as error:
+                raise DamagedFileError(f"is corrupt: {error}") from error
+            if text:
+                yield text
+            rest, started = stream.unused_data, True
+            if stream.eof:
+                stream, started = new_stream(), False
+    if started or not any_read:
+        raise DamagedFileError("is cut: it ends before its compressed data does")
+
+
+def _retry(path: str, copy: str) -> None:
+    for attempt in range(ATTEMPTS):
+        try:
+            filesystem, inner = fsspec.core.url_to_fs(path)
+            filesystem.get_file(inner, copy)
+        except FileNotFoundError as error:
+            raise DamagedFileError("is missing") from error
+        except Exception as error:  # noqa: BLE001  # every fsspec file system has errors of its own
+            if attempt == ATTEMPTS - 1:
+                raise DamagedFileError(f"cannot be fetched in {ATTEMPTS} attempts: {error!r}") from error
+            time.sleep(0.5 * 2**attempt)
+        else:
+            return
+
+
+def _cat(paths: list[str]) -> dict[str, bytes | Exception]:
+    filesystem, _ = fsspec.core.url_to_fs(paths[0])
+    inner = {fsspec.core.url_to_fs(path)[1]: path for path in paths}
+    answers = filesystem.cat(list(inner), on_error="return")
+    return {inner[name]: answer for name, answer in answers.items()}

@@ -1,0 +1,129 @@
+"""The `datasets` builder: ``load_dataset("longcrawl", NAME, …)`` with one configuration per source.
+
+A new source is a file beside this one and a line among the imports below.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import datasets
+import pyarrow as pa
+
+from longcrawl.builders import installed, redpajama_v2, text  # noqa: F401  # importing a source registers it
+from longcrawl.builders.files import absolute
+from longcrawl.builders.register import code_hash, shard_key
+from longcrawl.builders.sources import SOURCES, BadFiles, Part, Source, make_source
+from longcrawl.errors import SourceError
+
+__all__ = ["LongCrawl", "LongCrawlConfig", "load"]
+
+_OF_DATASETS = frozenset(inspect.signature(datasets.ArrowBasedBuilder.__init__).parameters) - {"data_dir", "data_files"}
+"""Settings that `datasets` itself takes and that are no source's."""
+
+
+@dataclass
+class LongCrawlConfig(datasets.BuilderConfig):
+    """The settings of one source, under the names of its fields."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in dataclasses.fields(SOURCES[self.name]):  # type: ignore[arg-type]  # sources are dataclasses
+            setattr(self, field.name, field.default)
+
+    def source(self) -> Source:
+        """Make the source; this is where values are checked, since `datasets` sets them after construction.
+
+        Raises:
+            SourceError: naming the setting and what it takes.
+
+        """
+        names = [field.name for field in dataclasses.fields(SOURCES[self.name])]  # type: ignore[arg-type]  # sources are dataclasses
+        settings = {name: getattr(self, name) for name in names}
+        if isinstance(files := settings.get("data_files"), dict):
+            settings["data_files"] = {str(split): list(paths) for split, paths in files.items()}
+        return make_source(self.name, settings)
+
+    def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:  # noqa: ARG002  # the settings are read from self
+        """Name the cache folder after the source and a fingerprint of its settings and input."""
+        said = [self.source().fingerprint()] + ([] if custom_features is None else [repr(custom_features)])
+        return f"{self.name}-{datasets.fingerprint.Hasher.hash(said)}"
+
+
+class LongCrawl(datasets.ArrowBasedBuilder):
+    """Reads every source of longcrawl, in shards of one part each.
+
+    Raises:
+        SourceError: no source or an unknown one is named, or a setting that it does not have.
+
+    """
+
+    BUILDER_CONFIG_CLASS = LongCrawlConfig
+    BUILDER_CONFIGS = [LongCrawlConfig(name=name, version=datasets.Version("1.0.0")) for name in sorted(SOURCES)]  # noqa: RUF012  # `datasets` reads it from the class
+
+    def __init__(self, *, config_name: str | None = None, **settings: Any) -> None:
+        if config_name not in SOURCES:
+            raise SourceError(
+                f"'longcrawl' has no configuration {config_name!r}; known: {', '.join(sorted(SOURCES))}; "
+                "e.g. load_dataset('longcrawl', 'installed')"
+            )
+        given = {name: value for name, value in settings.items() if name not in ("data_dir", "data_files") or value}
+        known = [field.name for field in dataclasses.fields(SOURCES[config_name])]  # type: ignore[arg-type]  # sources are dataclasses
+        for name in given:
+            if name not in _OF_DATASETS and name not in known:
+                raise SourceError(f"source {config_name!r} has no setting {name!r}; known: {', '.join(known)}")
+        if given.get("storage_options"):
+            raise SourceError("storage_options reach no source; set credentials in the environment or in ~/.config/fsspec")
+        super().__init__(config_name=config_name, **given)
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(features=datasets.Features.from_arrow_schema(self.config.source().schema()))
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:  # noqa: ARG002  # sources fetch by themselves
+        source = self.config.source()
+        return [
+            datasets.SplitGenerator(name=split, gen_kwargs={"parts": parts, "source": source})
+            for split, parts in source.splits().items()
+        ]
+
+    def _generate_shards(self, parts: list[Part], source: Source) -> Iterator[str]:  # noqa: ARG002  # called with all gen_kwargs
+        yield from (part.name for part in parts)
+
+    def _generate_tables(self, parts: list[Part], source: Source) -> Iterator[tuple[Any, pa.Table]]:
+        for shard, part in enumerate(parts):
+            for number, table in enumerate(source.read(part, BadFiles(source.on_bad_files))):
+                yield shard_key(shard, number), table
+
+
+def load(
+    name: str,
+    split: str | None = "train",
+    *,
+    streaming: bool = False,
+    num_proc: int | None = None,
+    cache_dir: str | None = None,
+    **settings: Any,
+) -> Any:
+    """Load a source without the registry of `datasets`: the same rows as ``load_dataset("longcrawl", name, …)``.
+
+    Args:
+        name: of the source, such as "redpajama-v2".
+        split: of the source; None for all splits in a dictionary.
+        streaming: whether to give an ``IterableDataset``, which reads as it is iterated.
+        num_proc: how many processes prepare the cache.
+        cache_dir: where the cache lies; None for the usual place of `datasets`.
+        settings: the fields of the source.
+
+    Raises:
+        SourceError: the source or a setting is unknown, a value is wrong, or there is nothing to read.
+
+    """
+    if settings.get("data_files"):
+        settings["base_path"] = absolute(settings.get("data_dir") or "")
+    builder = LongCrawl(config_name=name, hash=code_hash(), cache_dir=cache_dir, **settings)
+    if streaming:
+        return builder.as_streaming_dataset(split=split)
+    builder.download_and_prepare(num_proc=num_proc)
+    return builder.as_dataset(split=split)

@@ -1,0 +1,305 @@
+"""RedPajama-V2 (v1.0.0): documents joined to their quality signals, duplicates and MinHash signatures.
+
+On disk, in a local release or below a URL::
+
+    documents/{snapshot}/{shard:04d}/{language}_{head|middle|tail}.json.gz
+    quality_signals/{snapshot}/{shard:04d}/{language}_{head|middle}.signals.json.gz
+    duplicates/{snapshot}/{shard:04d}/{language}_{head|middle}.duplicates.parquet
+    minhash/{snapshot}/{shard:04d}/{language}_{head|middle}.minhash.parquet
+    listings/{language}-{snapshot}-{head_middle|tail}.txt      lines "2023-06/0000/en_head"
+
+The tail of a language has documents only. A document's id is ``{snapshot}/{shard}/{language}_{bucket}.json.gz/{line}``,
+lines counted from 0 with those that cannot be read; everything is joined by it.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.builders.files import (
+    DamagedFileError,
+    absolute,
+    fetch_texts,
+    join,
+    list_tree,
+    local_copy,
+    read_blocks,
+)
+from longcrawl.builders.json_lines import read_lines
+from longcrawl.builders.rpv2_signals import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type, read_signals
+from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source
+from longcrawl.errors import SourceError
+
+__all__ = ["RedPajamaV2"]
+
+PUBLIC_RELEASE = "https://data.together.xyz/redpajama-data-v2/v1.0.0"
+PARTITIONS = ("head", "middle", "tail")
+SIMILARITIES = ("0.7", "0.8", "0.9", "1.0")
+
+_RECORD = pa.schema(
+    [
+        pa.field("raw_content", pa.large_string(), nullable=False),
+        pa.field("url", pa.string()),
+        pa.field("date_download", pa.string()),
+        pa.field("language", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("length", pa.int64()),
+        pa.field("nlines", pa.int64()),
+        pa.field("source_domain", pa.string()),
+        pa.field("title", pa.string()),
+        pa.field("cc_segment", pa.string()),
+        pa.field("original_nlines", pa.int64()),
+        pa.field("original_length", pa.int64()),
+        pa.field("language_score", pa.float64()),
+        pa.field("perplexity", pa.float64()),
+        pa.field("bucket", pa.string()),
+    ]
+)
+_OWN_FIELDS = list(_RECORD)[4:]
+
+_PART = re.compile(r"(?P<snapshot>\d{4}-\d{2})/(?P<shard>\d+)/(?P<language>[^/_]+)_(?P<partition>head|middle|tail)")
+_LISTING = re.compile(r"(?P<language>[^/-]+)-(?P<snapshot>\d{4}-\d{2})-(?P<kind>head_middle|tail)\.txt")
+
+
+@dataclass(frozen=True)
+class RedPajamaV2(Source):
+    """Documents of RedPajama-V2.
+
+    Every row has ``id``, ``text`` (the release's ``raw_content``), ``url``, ``date``, ``source``, ``language``, the
+    release's own fields under their names (``line_ids`` left out), ``duplicate`` (bool: the release lists the document
+    as a duplicate; null where there is no list, as for the tail), ``signals`` (struct of float64: every
+    document-level signal by name, and of every line-level signal the sum over the lines as ``NAME.sum``; null where
+    the release has none), and on request ``line_signals`` (struct of lists of [start, end, value]) and
+    ``signature_sim0.7`` to ``signature_sim1.0`` (lists of binary).
+
+    Args:
+        data_dir: a local release, or the URL of one.
+        snapshots: such as "2023-06"; empty for all that a release holds, which over http must be named.
+        languages: of de, en, es, fr, it in the public release.
+        partitions: of head, middle and tail: perplexity, from low to high, and what no model could judge.
+        shards: numbers of shards; None for all.
+        signals: whether to read the quality signals.
+        line_signals: names of line-level signals to give as lists, or "all".
+        minhash: whether to read the MinHash signatures.
+        duplicates: whether to read the lists of duplicates.
+        on_bad_files: what a missing, cut or corrupt file does. Documents before the damage are kept; where only
+            signals, duplicates or signatures are damaged, the documents keep null ones.
+
+    """
+
+    data_dir: str = PUBLIC_RELEASE
+    snapshots: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ("en",)
+    partitions: tuple[str, ...] = ("head", "middle")
+    shards: tuple[int, ...] | None = None
+    signals: bool = True
+    line_signals: tuple[str, ...] = ()
+    minhash: bool = False
+    duplicates: bool = True
+    on_bad_files: OnBadFiles = "error"
+
+    name: ClassVar[str] = "redpajama-v2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_known("partition", self.partitions, PARTITIONS)
+        _check_known("line signal", self.line_signals, (*LINE_SIGNALS, "all"))
+        if not self.languages or not self.partitions:
+            raise SourceError(f"source {self.name!r} needs at least one language and one partition; e.g. languages=['en']")
+
+    @property
+    def _line_signals(self) -> tuple[str, ...]:
+        return LINE_SIGNALS if "all" in self.line_signals else tuple(dict.fromkeys(self.line_signals))
+
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+        fields = [
+            pa.field("id", pa.string()),
+            pa.field("text", pa.large_string()),
+            *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+            *_OWN_FIELDS,
+        ]
+        if self.duplicates:
+            fields.append(pa.field("duplicate", pa.bool_()))
+        if self.signals:
+            fields.append(pa.field("signals", SIGNALS_TYPE))
+        if self._line_signals:
+            fields.append(pa.field("line_signals", line_signals_type(self._line_signals)))
+        if self.minhash:
+            fields += [pa.field(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in SIMILARITIES]
+        return pa.schema(fields)
+
+    def splits(self) -> dict[str, list[Part]]:
+        """List the shards asked for, from the listings where there are some, else from the folder ``documents``.
+
+        Raises:
+            SourceError: a snapshot, language or shard is not there, or nothing is.
+
+        """
+        base = absolute(self.data_dir)
+        names = self._listed(base) if _has_listings(base) else self._walked(base)
+        found = [match for name in sorted(names) if (match := _PART.fullmatch(name))]
+        wanted = [match for match in found if match["language"] in self.languages and match["partition"] in self.partitions]
+        wanted = [match for match in wanted if not self.snapshots or match["snapshot"] in self.snapshots]
+        if self.shards is not None:
+            _check_known("shard", self.shards, sorted({int(match["shard"]) for match in wanted}))
+            wanted = [match for match in wanted if int(match["shard"]) in self.shards]
+        if not wanted:
+            raise SourceError(
+                f"{base} holds no documents of partitions {', '.join(self.partitions)} in {', '.join(self.languages)}; "
+                "set data_dir, snapshots, languages, partitions or shards to what it holds"
+            )
+        return {"train": [Part(match[0], tuple(self._files(base, match[0]).values())) for match in wanted]}
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read the documents of one shard with all that is known about them."""
+        files = self._files(absolute(self.data_dir), part.name)
+        columns = self._columns(files, bad_files)
+        lost = LostRecords(bad_files, files["documents"])
+        first = 0
+        try:
+            for block in read_blocks(files["documents"]):
+                lines = read_lines(block, _RECORD)
+                ids = _document_ids(part.name, lines.numbers + first)
+                for number, reason in lines.lost:
+                    lost.add(f"line {number + first}", reason)
+                first += lines.count
+                if len(ids):
+                    yield self._table(ids, lines.table, columns)
+        except DamagedFileError as damage:
+            bad_files.report(files["documents"], f"{damage}; {first} lines were read before that")
+        lost.report()
+
+    def _listed(self, base: str) -> list[str]:
+        """Give the parts that the listings of the wanted snapshots and languages name."""
+        kinds = sorted({"tail" if partition == "tail" else "head_middle" for partition in self.partitions})
+        if _can_list(base):
+            listings = [match for name in list_tree(join(base, "listings")) if (match := _LISTING.fullmatch(name))]
+            _check_known("snapshot", self.snapshots, sorted({match["snapshot"] for match in listings}), base)
+            _check_known("language", self.languages, sorted({match["language"] for match in listings}), base)
+            listings = [match for match in listings if match["language"] in self.languages and match["kind"] in kinds]
+            wanted = [match[0] for match in listings if not self.snapshots or match["snapshot"] in self.snapshots]
+        elif not self.snapshots:
+            raise SourceError(f"{base} cannot be asked which snapshots it has: name them, e.g. snapshots=['2023-06']")
+        else:
+            pairs = itertools.product(self.languages, self.snapshots, kinds)
+            wanted = [f"{language}-{snapshot}-{kind}.txt" for language, snapshot, kind in pairs]
+        texts = fetch_texts([join(join(base, "listings"), name) for name in wanted])
+        for path, text in texts.items():
+            if text is None:
+                raise SourceError(
+                    f"{path} does not exist; snapshots are written like '2023-06', and the public release has the "
+                    "languages de, en, es, fr, it"
+                )
+        return [line for text in texts.values() for line in (text or "").split()]
+
+    def _walked(self, base: str) -> list[str]:
+        """Give the parts that lie in the folder ``documents``."""
+        names = [name.removesuffix(".json.gz") for name in list_tree(join(base, "documents")) if name.endswith(".json.gz")]
+        found = [match for name in names if (match := _PART.fullmatch(name))]
+        if not found:
+            raise SourceError(
+                f"{base} is no RedPajama-V2 release: it has neither listings/ nor documents/SNAPSHOT/SHARD/*.json.gz; "
+                "set data_dir to the folder that holds documents/"
+            )
+        _check_known("snapshot", self.snapshots, sorted({match["snapshot"] for match in found}), base)
+        _check_known("language", self.languages, sorted({match["language"] for match in found}), base)
+        return [match[0] for match in found]
+
+    def _files(self, base: str, part: str) -> dict[str, str]:
+        """Give the files that are read for a part, documents first."""
+        files = {"documents": f"{base}/documents/{part}.json.gz"}
+        if part.endswith("_tail"):
+            return files
+        if self.signals or self.line_signals:
+            files["signals"] = f"{base}/quality_signals/{part}.signals.json.gz"
+        if self.duplicates:
+            files["duplicates"] = f"{base}/duplicates/{part}.duplicates.parquet"
+        if self.minhash:
+            files["minhash"] = f"{base}/minhash/{part}.minhash.parquet"
+        return files
+
+    def _columns(self, files: dict[str, str], bad_files: BadFiles) -> dict[str, pa.Table]:
+        """Read all that is joined to the documents: tables with a column ``id``, none where there is no good file."""
+        tables = {}
+        if "signals" in files:
+            tables["signals"] = self._read_signals(files["signals"], bad_files)
+        if "duplicates" in files:
+            tables["duplicates"] = _read_parquet(files["duplicates"], {"doc_id": pa.string()}, bad_files)
+        if "minhash" in files:
+            columns = {f"signature_sim{similarity}": pa.list_(pa.binary()) for similarity in SIMILARITIES}
+            tables["minhash"] = _read_parquet(files["minhash"], {"id": pa.string(), **columns}, bad_files)
+        return {name: table for name, table in tables.items() if table is not None}
+
+    def _read_signals(self, path: str, bad_files: BadFiles) -> pa.Table | None:
+        lost = LostRecords(bad_files, path)
+        tables = []
+        try:
+            tables.extend(read_signals(path, self._line_signals, lost))
+        except DamagedFileError as damage:
+            bad_files.report(path, f"{damage}; the documents without signals keep null ones")
+        lost.report()
+        return pa.concat_tables(tables).combine_chunks() if tables else None
+
+    def _table(self, ids: pa.Array, records: pa.Table, joined: dict[str, pa.Table]) -> pa.Table:
+        found: dict[str, Any] = {
+            "id": ids,
+            "text": records["raw_content"],
+            "date": records["date_download"],
+            "source": pa.repeat(self.name, len(ids)),
+            **{name: records[name] for name in ("url", "language", *(field.name for field in _OWN_FIELDS))},
+        }
+        if (listed := joined.get("duplicates")) is not None:
+            found["duplicate"] = pc.is_in(ids, value_set=listed["doc_id"])
+        for name in ("signals", "minhash"):
+            if (table := joined.get(name)) is not None:
+                rows = table.drop_columns("id").take(pc.index_in(ids, value_set=table["id"]))
+                found |= dict(zip(rows.column_names, rows.columns, strict=True))
+        schema = self.schema()
+        columns = [found[field.name] if field.name in found else pa.nulls(len(ids), field.type) for field in schema]
+        return pa.table(columns, schema=schema)
+
+
+SOURCES[RedPajamaV2.name] = RedPajamaV2
+
+
+def _document_ids(part: str, lines: npt.NDArray[np.int64]) -> pa.Array:
+    return pc.binary_join_element_wise(f"{part}.json.gz", pa.array(lines).cast(pa.string()), "/")
+
+
+def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:
+    try:
+        with local_copy(path) as copy:
+            table = pq.read_table(copy, columns=list(columns), partitioning=None, use_threads=False)
+        return table.select(list(columns)).cast(pa.schema(list(columns.items()))).combine_chunks()
+    except FileNotFoundError:
+        bad_files.report(path, "is missing; the documents keep null in its place")
+    except DamagedFileError as damage:
+        bad_files.report(path, f"{damage}; the documents keep null in its place")
+    except (OSError, pa.ArrowException, KeyError) as error:
+        bad_files.report(path, f"is corrupt: {str(error).splitlines()[0]}; the documents keep null in its place")
+    return None
+
+
+def _can_list(base: str) -> bool:
+    return not base.startswith(("http://", "https://"))
+
+
+def _has_listings(base: str) -> bool:
+    """Say whether to read listings; web servers do not list folders, so there they must be."""
+    return not _can_list(base) or bool(list_tree(join(base, "listings")))
+
+
+def _check_known(what: str, asked: tuple[Any, ...], known: Any, where: str = "the source") -> None:
+    for value in asked:
+        if value not in known:
+            spelled = ", ".join(str(name) for name in known) or "none"
+            raise SourceError(f"{where} has no {what} {value!r}; known: {spelled}")

@@ -1,0 +1,126 @@
+"""Makes ``load_dataset("longcrawl", …)`` find our builder: the only file that leans on private names of `datasets`.
+
+`datasets` has no way to add a builder from outside since it dropped loading scripts. It looks a name up in
+``packaged_modules._PACKAGED_DATASETS_MODULES`` before it looks at folders and at the Hub, so an entry there is enough
+to be found. ``PackagedDatasetModuleFactory.get_module`` would then read whatever lies in the current directory where
+no files are named, and turn a URL in ``data_dir`` into a local path; for our name alone it is answered here.
+
+Should a release of `datasets` move these names, ``longcrawl.load`` works without them.
+"""
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets.builder
+import datasets.load
+from datasets import packaged_modules
+from datasets.data_files import DataFilesDict, sanitize_patterns
+
+from longcrawl.builders.files import absolute
+from longcrawl.errors import LongCrawlError
+
+__all__ = ["MODULE", "NAME", "code_hash", "register", "shard_key"]
+
+NAME = "longcrawl"
+MODULE = "longcrawl.builders.longcrawl"
+
+
+def register() -> None:
+    """Make `datasets` find the builder; doing it twice changes nothing.
+
+    Raises:
+        LongCrawlError: this release of `datasets` has moved the names that registration needs.
+
+    """
+    try:
+        packaged_modules._PACKAGED_DATASETS_MODULES[NAME] = (MODULE, code_hash())  # noqa: SLF001  # there is no public registry
+        factory = datasets.load.PackagedDatasetModuleFactory
+        original = factory.get_module
+    except AttributeError as error:
+        raise LongCrawlError(
+            f"datasets {datasets.__version__} has moved what load_dataset('longcrawl') needs ({error}); "
+            "install datasets 5.2, or use longcrawl.builders.longcrawl.load"
+        ) from error
+    if hasattr(original, "_of_longcrawl"):
+        return
+
+    @functools.wraps(original)
+    def get_module(self: Any) -> Any:
+        return _our_module(self) if self.name == NAME else original(self)
+
+    get_module._of_longcrawl = True  # type: ignore[attr-defined]  # noqa: SLF001  # the mark that makes registration idempotent
+    factory.get_module = get_module
+
+
+def shard_key(shard: int, table: int) -> Any:
+    """Give the key of a table within a split in the form that this release of `datasets` expects."""
+    key = getattr(datasets.builder, "Key", None)
+    return key(shard, table) if key else f"{shard}_{table}"
+
+
+@functools.cache
+def code_hash() -> str:
+    """Give a hash of the version and the source code of the builders and of all that they import from longcrawl.
+
+    It names the cache folder, so that edited code does not find the rows of the old one.
+    """
+    from longcrawl import __version__
+
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(_code_files()):
+        digest.update(path.name.encode() + b"\n" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _our_module(factory: Any) -> Any:
+    """Give `datasets` the builder with resolved ``data_files``, or with none; it settles by itself what to read then."""
+    module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
+    settings: dict[str, Any] = {"dataset_name": NAME, "data_files": DataFilesDict()}
+    if factory.data_files is not None:
+        settings["data_files"] = DataFilesDict.from_patterns(
+            sanitize_patterns(factory.data_files),
+            base_path=absolute(factory.data_dir or ""),
+            download_config=factory.download_config,
+        )
+    if factory.data_dir:
+        settings["data_dir"] = absolute(factory.data_dir)
+    return datasets.load.DatasetModule(module_path, digest, settings)
+
+
+def _code_files() -> set[Path]:
+    import longcrawl
+
+    package = Path(longcrawl.__file__).resolve().parent
+    builders = Path(__file__).resolve().parent
+    files: set[Path] = set()
+    new = set(builders.glob("*.py"))
+    while new:
+        files |= new
+        names = {name for path in new for name in _imports(path)}
+        paths = {_path_of(name, package, builders) for name in names}
+        new = {path for path in paths if path is not None} - files
+    return files
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _path_of(name: str, package: Path, builders: Path) -> Path | None:
+    """Give the file of a module of longcrawl, None for any other name and for the package itself."""
+    first, *steps = name.split(".")
+    if first != NAME or not steps:
+        return None
+    if steps[0] == "builders":
+        package, steps = builders, steps[1:]
+    stem = package.joinpath(*steps)
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)

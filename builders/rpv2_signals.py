@@ -1,0 +1,196 @@
+"""The quality signals of RedPajama-V2 (v1.0.0): their names, and the reader of ``*.signals.json.gz`` files.
+
+A record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``, offsets
+in code points of the document. A document-level signal has one span, a line-level one has a span per line.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.builders.files import read_blocks
+from longcrawl.builders.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
+
+__all__ = ["DOCUMENT_SIGNALS", "LINE_SIGNALS", "SIGNALS_TYPE", "line_signals_type", "read_signals"]
+
+DOCUMENT_SIGNALS = (
+    "ccnet_length",
+    "ccnet_original_length",
+    "ccnet_nlines",
+    "ccnet_original_nlines",
+    "ccnet_language_score",
+    "ccnet_perplexity",
+    "ccnet_bucket",
+    "rps_doc_curly_bracket",
+    "rps_doc_ldnoobw_words",
+    "rps_doc_lorem_ipsum",
+    "rps_doc_stop_word_fraction",
+    "rps_doc_ut1_blacklist",
+    "rps_doc_frac_chars_dupe_10grams",
+    "rps_doc_frac_chars_dupe_5grams",
+    "rps_doc_frac_chars_dupe_6grams",
+    "rps_doc_frac_chars_dupe_7grams",
+    "rps_doc_frac_chars_dupe_8grams",
+    "rps_doc_frac_chars_dupe_9grams",
+    "rps_doc_frac_chars_top_2gram",
+    "rps_doc_frac_chars_top_3gram",
+    "rps_doc_frac_chars_top_4gram",
+    "rps_doc_frac_all_caps_words",
+    "rps_doc_frac_lines_end_with_ellipsis",
+    "rps_doc_frac_no_alph_words",
+    "rps_doc_frac_unique_words",
+    "rps_doc_mean_word_length",
+    "rps_doc_num_sentences",
+    "rps_doc_symbol_to_word_ratio",
+    "rps_doc_unigram_entropy",
+    "rps_doc_word_count",
+    "rps_doc_ml_palm_score",
+    "rps_doc_ml_wikipedia_score",
+    "rps_doc_ml_wikiref_score",
+    "rps_doc_books_importance",
+    "rps_doc_books_importance_length_correction",
+    "rps_doc_openwebtext_importance",
+    "rps_doc_openwebtext_importance_length_correction",
+    "rps_doc_wikipedia_importance",
+    "rps_doc_wikipedia_importance_length_correction",
+)
+"""Signals of one value per document, in the order of the release's files."""
+
+LINE_SIGNALS = (
+    "rps_lines_ending_with_terminal_punctution_mark",
+    "rps_lines_javascript_counts",
+    "rps_lines_num_words",
+    "rps_lines_numerical_chars_fraction",
+    "rps_lines_start_with_bulletpoint",
+    "rps_lines_uppercase_letter_fraction",
+)
+"""Signals of one value per line; "punctution" is the release's spelling."""
+
+_NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
+_SPANS = pa.list_(pa.list_(pa.float64()))
+
+SIGNALS_TYPE = pa.struct(
+    [pa.field(name, pa.float64()) for name in DOCUMENT_SIGNALS]
+    + [pa.field(f"{name}.sum", pa.float64()) for name in LINE_SIGNALS]
+)
+"""Document-level signals by name, and of each line-level signal the sum over the lines as ``NAME.sum``."""
+
+
+def line_signals_type(names: Sequence[str]) -> pa.StructType:
+    """Give the type of the line-level signals asked for: lists of [start, end, value]."""
+    return pa.struct([pa.field(name, _SPANS) for name in names])
+
+
+def read_signals(path: str, line_signals: Sequence[str], lost: Any) -> Iterator[pa.Table]:
+    """Read a signals file in tables of ``id``, ``signals`` and, where asked for, ``line_signals``.
+
+    ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
+    nulls out: 0.0 for a document without lines, null where the signal is null or absent.
+
+    Args:
+        path: local file or URL.
+        line_signals: names of line-level signals to give as lists.
+        lost: a :class:`~longcrawl.builders.sources.LostRecords` that is told of lines which cannot be read.
+
+    Raises:
+        DamagedFileError: after the tables before the damage.
+
+    """
+    first = 0
+    for block in read_blocks(path):
+        found = find_fields(block, ["id", "quality_signals"], unchecked=1)
+        yield _table(found, line_signals, first, lost)
+        first += len(found.starts)
+
+
+def _table(found: Found, line_signals: Sequence[str], first: int, lost: Any) -> pa.Table:
+    from longcrawl.builders import _kernels as kernels
+
+    shape = (len(found.starts), len(_NAMES))
+    values, sums = np.empty(shape), np.empty(shape)
+    places = np.empty((*shape, 2), dtype=np.int64)
+    found.status[(found.kinds == kernels.ABSENT).any(axis=1)] = 1
+    spans, kinds = np.ascontiguousarray(found.spans[:, 1]), np.ascontiguousarray(found.kinds[:, 1])
+    kernels.read_signals(found.data, spans, kinds, *pack(_NAMES), values, sums, places, found.status)
+    understood = np.flatnonzero(found.status == 0)
+    columns = [texts_of(found, 0, understood).cast(pa.string()), _struct(values[understood], sums[understood])]
+    schema = [pa.field("id", pa.string()), pa.field("signals", SIGNALS_TYPE)]
+    if line_signals:
+        columns.append(_lists(found, places, understood, line_signals))
+        schema.append(pa.field("line_signals", line_signals_type(line_signals)))
+    table = pa.table(columns, schema=pa.schema(schema))
+    return pa.concat_tables([table, _the_rest(found, line_signals, table.schema, first, lost)])
+
+
+def _struct(values: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]) -> pa.StructArray:
+    documents = len(DOCUMENT_SIGNALS)
+    columns = [values[:, index] for index in range(documents)]
+    columns += [sums[:, index] for index in range(documents, len(_NAMES))]
+    arrays = [pa.array(column, mask=np.isnan(column)) for column in map(np.ascontiguousarray, columns)]
+    return pa.StructArray.from_arrays(arrays, fields=list(SIGNALS_TYPE))
+
+
+def _lists(
+    found: Found, places: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], line_signals: Sequence[str]
+) -> pa.StructArray:
+    import pyarrow.json
+
+    arrays = []
+    for name in line_signals:
+        chosen = places[rows, _NAMES.index(name)].tolist()
+        texts = (found.data[start:end].tobytes() or b"null" for start, end in chosen)
+        lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
+        arrays.append(_parse_lists(lines, pyarrow.json) if lines else pa.array([], _SPANS))
+    return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(line_signals)))
+
+
+def _parse_lists(lines: bytes, reader: Any) -> pa.Array:
+    schema = pa.schema([pa.field("v", _SPANS)])
+    options = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    blocks = reader.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    column = reader.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)["v"]
+    return pa.concat_arrays(column.chunks)
+
+
+def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, first: int, lost: Any) -> pa.Table:
+    """Read the lines that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
+    rows = []
+    for number in np.flatnonzero(found.status).tolist():
+        line = found.line(number)
+        if not line.strip(b" \t\r"):
+            continue
+        try:
+            rows.append(_row(parse_object(line), line_signals))
+        except (ValueError, TypeError, IndexError) as error:
+            reason = str(error) if type(error) is ValueError else "holds signals that are no lists of [start, end, value]"
+            lost.add(f"line {first + number}", reason)
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
+    for name, kind in (("id", str), ("quality_signals", dict)):
+        if not isinstance(record.get(name), kind):
+            raise ValueError(f"has no field {name!r} of the right kind; its fields: {', '.join(record) or 'none'}")
+    spans = {
+        name: None if (found := record["quality_signals"].get(name)) is None else [_span(item) for item in found]
+        for name in _NAMES
+    }
+    signals = {name: found[0][2] if (found := spans[name]) else None for name in DOCUMENT_SIGNALS}
+    for name in LINE_SIGNALS:
+        total = 0.0
+        for _, _, value in spans[name] or []:
+            total += value or 0.0
+        signals[f"{name}.sum"] = None if spans[name] is None else total
+    return {"id": str(record["id"]), "signals": signals, "line_signals": {name: spans[name] for name in line_signals}}
+
+
+def _span(item: Any) -> tuple[float, float, float | None]:
+    start, end, value = item
+    if not all(isinstance(number, Spelled) for number in ((start, end) if value is None else item)):
+        raise TypeError("a span is [start, end, value]")
+    measured = None if value is None else float(value)
+    return float(start), float(end), None if measured is None or math.isnan(measured) else measured

@@ -1,0 +1,150 @@
+"""What a source of documents is: a frozen dataclass that lists its parts and reads one part at a time.
+
+The same source object feeds ``load_dataset("longcrawl", NAME, …)`` (the builder in ``longcrawl.py`` beside this file)
+and ``longcrawl run``, so both see the same documents under the same ids.
+"""
+
+import hashlib
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+from longcrawl.errors import SourceError
+from longcrawl.fields import build, check_fields, plain_settings
+
+__all__ = ["SOURCES", "BadFile", "BadFiles", "LostRecords", "OnBadFiles", "Part", "Source", "make_source"]
+
+OnBadFiles = Literal["error", "warn", "skip"]
+"""What a missing, cut or corrupt input file does: stop, warn and go on, or go on; it is reported in each case."""
+
+SOURCES: dict[str, type["Source"]] = {}
+"""Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One input shard: a name that is stable and unique within its source, and the files that are read for it."""
+
+    name: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """One input file, or one record of it, that could not be read."""
+
+    file: str
+    reason: str
+    records_lost: int | None = None
+    """How many records are lost; None when the rest of the file is, and nobody can know how many."""
+
+
+@dataclass
+class BadFiles:
+    """Applies the policy for broken input and keeps the list that manifest and card print."""
+
+    policy: OnBadFiles = "error"
+    found: list[BadFile] = field(default_factory=list)
+
+    def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
+        """Note a broken file.
+
+        Raises:
+            SourceError: under the policy "error".
+
+        """
+        if self.policy == "error":
+            raise SourceError(f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip'")
+        self.found.append(BadFile(file, reason, records_lost))
+        if self.policy == "warn":
+            warnings.warn(f"{file}: {reason}", stacklevel=2)
+
+
+class LostRecords:
+    """Gathers the records of one file that cannot be read, and reports them together when the file has been read.
+
+    Under the policy "error" the first one stops the run.
+    """
+
+    def __init__(self, bad_files: BadFiles, file: str) -> None:
+        self._bad_files, self._file = bad_files, file
+        self._first, self._count = "", 0
+
+    def add(self, where: str, reason: str) -> None:
+        """Note one record.
+
+        Raises:
+            SourceError: under the policy "error".
+
+        """
+        self._first = self._first or f"{where} {reason}"
+        self._count += 1
+        if self._bad_files.policy == "error":
+            self.report()
+
+    def report(self) -> None:
+        """Report what was lost, if anything."""
+        if self._count:
+            others = f" (and {self._count - 1} more like it)" if self._count > 1 else ""
+            self._bad_files.report(self._file, self._first + others, self._count)
+
+
+class Source(ABC):
+    """Where documents come from."""
+
+    name: ClassVar[str]
+    on_bad_files: OnBadFiles
+
+    def __post_init__(self) -> None:
+        check_fields(self, SourceError)
+
+    def settings(self) -> dict[str, Any]:
+        """Give the fields as YAML-ready values."""
+        return plain_settings(self)
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+
+    @abstractmethod
+    def splits(self) -> dict[str, list[Part]]:
+        """List the parts of every split, sorted by name; most sources have the one split "train".
+
+        Raises:
+            SourceError: there is nothing to read; the message says where it looked and what to type.
+
+        """
+
+    def fingerprint(self) -> str:
+        """Give a text that changes with the settings, the parts, or the size or time of a local file.
+
+        Remote files count by their names only: `datasets` does not notice when one is replaced.
+        """
+        digest = hashlib.sha256(repr(self.settings()).encode())
+        for split, parts in self.splits().items():
+            for part in parts:
+                digest.update(f"{split} {part.name}\n".encode())
+                for file in part.files:
+                    status = Path(file).stat() if Path(file).exists() else None
+                    digest.update(f"{file} {status and (status.st_size, status.st_mtime_ns)}\n".encode())
+        return digest.hexdigest()
+
+    @abstractmethod
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read one part in tables of some 32 MB of text at most, always cut at the same places."""
+
+
+def make_source(name: str, settings: Mapping[str, Any]) -> Source:
+    """Make the source of this name.
+
+    Raises:
+        SourceError: unknown source or field; the message lists the known ones.
+
+    """
+    if name not in SOURCES:
+        raise SourceError(f"unknown source {name!r}; known: {', '.join(sorted(SOURCES))}")
+    return build(SOURCES[name], settings, f"source {name!r}", SourceError)

@@ -1,0 +1,267 @@
+"""Plain text sets: JSON lines, parquet and text files, in folders or by name, local or below a URL.
+
+===================== ============================================ ======================
+files                 documents                                    ids
+===================== ============================================ ======================
+``.jsonl``, ``.json`` one per line, each a JSON object             ``FILE:LINE``
+``.parquet``          one per row                                  ``FILE:ROW``
+``.txt``              one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
+===================== ============================================ ======================
+
+``.jsonl``, ``.json`` and ``.txt`` may be compressed: ``.gz``, ``.zst``. Lines and rows are counted from 0, with blank and
+unreadable ones. FILE is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share.
+"""
+
+import glob
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.builders.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy, read_blocks, read_bytes
+from longcrawl.builders.json_lines import read_lines
+from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source
+from longcrawl.errors import SourceError
+
+__all__ = ["Text"]
+
+_PACKED = ("", ".gz", ".zst")
+EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
+ROWS = 1_024
+"""Rows of a parquet file in one table."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("text", pa.large_string()),
+        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Text(Source):
+    """Documents of JSON lines, parquet or text files.
+
+    Args:
+        data_dir: a folder, read with all folders in it, or its URL.
+        data_files: a path, URL or glob, several, or a mapping from splits to them; below ``data_dir`` where both are set.
+        text_field: the field of the text, in JSON and parquet.
+        id_field: the field of the id; None for file and line. Ids are taken as they are, repeated ones too.
+        url_field: the field of the URL; null where there is none.
+        date_field: the field of the date; null where there is none.
+        language_field: the field of the language.
+        language: the language of documents that name none.
+        unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
+        on_bad_files: what a missing, cut or corrupt file does, and a record without text.
+
+    """
+
+    data_dir: str | None = None
+    data_files: str | tuple[str, ...] | Mapping[str, Any] | None = None
+    text_field: str = "text"
+    id_field: str | None = None
+    url_field: str = "url"
+    date_field: str = "date"
+    language_field: str = "language"
+    language: str | None = None
+    unit: Literal["file", "line"] = "file"
+    on_bad_files: OnBadFiles = "error"
+
+    name: ClassVar[str] = "text"
+
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+        return _SCHEMA
+
+    def splits(self) -> dict[str, list[Part]]:
+        """List the files of every split.
+
+        Raises:
+            SourceError: no file was named or found, or one has an ending that cannot be read.
+
+        """
+        files = self._chosen() if self.data_files else self._below()
+        base = _base_of([file for chosen in files.values() for file in chosen], self.data_dir)
+        return {
+            split: [Part(file.removeprefix(base).lstrip("/"), (file,)) for file in sorted(set(chosen))]
+            for split, chosen in files.items()
+        }
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read the documents of one file."""
+        (path,) = part.files
+        lost = LostRecords(bad_files, path)
+        kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+        if kind == "parquet":
+            tables = self._parquet(part.name, path, lost)
+        elif kind == "txt":
+            tables = self._lines(part.name, path, lost) if self.unit == "line" else self._file(part.name, path)
+        else:
+            tables = self._json(part.name, path, lost)
+        try:
+            yield from tables
+        except DamagedFileError as damage:
+            bad_files.report(path, str(damage))
+        lost.report()
+
+    def _below(self) -> dict[str, list[str]]:
+        if not self.data_dir:
+            raise SourceError("source 'text' was told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/*.jsonl'")
+        base = absolute(self.data_dir)
+        if not is_url(base) and not Path(base).is_dir():
+            raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
+        names = [name for name in list_tree(base) if name.endswith(EXTENSIONS)]
+        if not names:
+            raise SourceError(f"{base} holds no file that can be read; known endings: {', '.join(EXTENSIONS)}")
+        return {"train": [join(base, name) for name in names]}
+
+    def _chosen(self) -> dict[str, list[str]]:
+        chosen = self.data_files if isinstance(self.data_files, Mapping) else {"train": self.data_files}
+        base = absolute(self.data_dir or "")
+        files: dict[str, list[str]] = {}
+        for split, patterns in chosen.items():
+            listed = [patterns] if isinstance(patterns, str) else list(patterns or [])
+            files[split] = [file for pattern in listed for file in _expand(str(pattern), base)]
+            for file in files[split]:
+                if not file.endswith(EXTENSIONS):
+                    raise SourceError(f"{file} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
+        return files
+
+    def _json(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+        wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
+        if self.id_field:
+            wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
+        for extra in (self.url_field, self.date_field, self.language_field):
+            wanted.setdefault(extra, pa.field(extra, pa.string()))
+        first = 0
+        for block in read_blocks(path):
+            text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
+            lines = read_lines(text, pa.schema(list(wanted.values())))
+            for number, reason in lines.lost:
+                lost.add(f"line {first + number}", self._hint(reason))
+            if lines.table.num_rows:
+                yield self._table(name, lines.table, pa.array(lines.numbers + first))
+            first += lines.count
+
+    def _parquet(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+        first = 0
+        with local_copy(path) as copy:
+            try:
+                with pq.ParquetFile(copy) as file:
+                    names = file.schema_arrow.names
+                    needed = [field for field in (self.text_field, self.id_field) if field]
+                    for field in needed:
+                        if field not in names:
+                            lost.add("it", self._hint(f"has no field {field!r}; its fields: {', '.join(names)}"))
+                            return
+                    optional = [field for field in (self.url_field, self.date_field, self.language_field) if field in names]
+                    for batch in file.iter_batches(ROWS, columns=list(dict.fromkeys(needed + optional)), use_threads=False):
+                        yield self._rows(name, pa.Table.from_batches([batch]), first, lost)
+                        first += batch.num_rows
+            except FileNotFoundError as error:
+                raise DamagedFileError("is missing") from error
+            except (OSError, pa.ArrowException) as error:
+                raise DamagedFileError(f"is corrupt after row {first}: {str(error).splitlines()[0]}") from error
+
+    def _rows(self, name: str, table: pa.Table, first: int, lost: LostRecords) -> pa.Table:
+        """Take the rows of a parquet batch that have a text and, where it is asked for, an id."""
+        numbers = np.arange(first, first + table.num_rows)
+        for field in (self.text_field, self.id_field):
+            if field and table[field].null_count:
+                kept = pc.is_valid(table[field]).to_numpy(zero_copy_only=False)
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", f"has null in its field {field!r}")
+                table, numbers = table.filter(pa.array(kept)), numbers[kept]
+        return self._table(name, table, pa.array(numbers))
+
+    def _lines(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+        first = 0
+        for block in read_blocks(path):
+            texts, numbers = [], []
+            lines = block.split(b"\n")
+            for number, line in enumerate(lines, first):
+                try:
+                    text = line.decode("utf-8-sig" if number == 0 else "utf-8").rstrip("\r")
+                except UnicodeDecodeError as error:
+                    lost.add(f"line {number}", f"is not UTF-8 ({error.reason} at byte {error.start})")
+                    continue
+                if text.strip():
+                    texts.append(text)
+                    numbers.append(number)
+            first += len(lines) - (not lines[-1])
+            yield self._table(name, pa.table({self.text_field: pa.array(texts, pa.large_string())}), pa.array(numbers))
+
+    def _file(self, name: str, path: str) -> Iterator[pa.Table]:
+        try:
+            text = read_bytes(path).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})") from error
+        yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
+
+    def _table(self, name: str, table: pa.Table, numbers: pa.Array | None) -> pa.Table:
+        """Give documents in the source's own columns; ``numbers`` are their lines, None for the file itself."""
+        rows = table.num_rows
+        ids: Any = pa.repeat(name, rows)
+        if self.id_field and self.id_field in table.column_names:
+            ids = table[self.id_field]
+        elif numbers is not None:
+            ids = pc.binary_join_element_wise(name, numbers.cast(pa.string()), ":")
+        found = {
+            column: table[field] if field in table.column_names else pa.nulls(rows, pa.string())
+            for column, field in (("url", self.url_field), ("date", self.date_field), ("language", self.language_field))
+        }
+        if self.language:
+            found["language"] = pc.fill_null(found["language"].cast(pa.string()), self.language)
+        found |= {"id": ids, "text": table[self.text_field], "source": pa.repeat(name, rows)}
+        return pa.table([found[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)
+
+    def _hint(self, reason: str) -> str:
+        """Say which setting to change where a field is not there."""
+        for setting in ("text_field", "id_field"):
+            if reason.startswith(f"has no field {getattr(self, setting)!r}"):
+                return f"{reason}; set {setting}= to one of them"
+        return reason
+
+
+SOURCES[Text.name] = Text
+
+
+def _expand(pattern: str, base: str) -> list[str]:
+    """Give the files that a path, URL or glob stands for, relative ones below ``base``.
+
+    Raises:
+        SourceError: there are none.
+
+    """
+    rooted = is_url(pattern) or pattern.startswith(("/", "~", "file://")) or Path(pattern).is_absolute()
+    path = absolute(pattern if rooted else join(base, pattern))
+    if not any(sign in path for sign in "*?[") or (not is_url(path) and Path(path).is_file()):
+        return [path]
+    if not is_url(path):
+        return _found([Path(file).as_posix() for file in glob.glob(path, recursive=True) if Path(file).is_file()], pattern)  # noqa: PTH207  # Path.glob takes no pattern from the root
+    filesystem, inner = fsspec.core.url_to_fs(path)
+    protocol = path.removesuffix(inner.lstrip("/"))
+    return _found([protocol + str(name).lstrip("/") for name in filesystem.glob(inner)], pattern)
+
+
+def _found(files: list[str], pattern: str) -> list[str]:
+    if not files:
+        raise SourceError(f"no file matches {pattern!r}; check data_files")
+    return files
+
+
+def _base_of(files: list[str], data_dir: str | None) -> str:
+    """Give the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
+    base = absolute(data_dir or "").rstrip("/")
+    if data_dir and all(file.startswith(f"{base}/") for file in files):
+        return base
+    return "/".join(os.path.commonprefix([posixpath.dirname(file).split("/") for file in files]))

@@ -1,0 +1,1 @@
+"""Templates of dataset cards; installed as ``longcrawl.cards``."""

@@ -1,0 +1,46 @@
+"""From a web crawl to long-context training data, with a reason for every document that left.
+
+Importing longcrawl registers its builder, so that ``datasets.load_dataset("longcrawl", …)`` works. Nothing heavier than
+`datasets` itself is imported here; numba, zarr, transformers and torch are imported where they are used.
+"""
+
+from longcrawl._adopt_builders import adopt_builders
+
+adopt_builders()
+
+from longcrawl import dedup, formats, loading, text, tokens  # noqa: E402  # the builders must be found first
+from longcrawl._version import __version__ as __version__  # noqa: E402  # as above
+from longcrawl.builders.longcrawl import load  # noqa: E402  # as above
+from longcrawl.builders.register import register  # noqa: E402  # as above
+from longcrawl.crawl import Crawl  # noqa: E402  # as above
+from longcrawl.crawl import open_crawl as open  # noqa: A004, E402  # lc.open reads as it should; as above
+from longcrawl.errors import LongCrawlError  # noqa: E402  # as above
+from longcrawl.finished import funnel, inspect, verify, why  # noqa: E402  # as above
+from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
+from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
+from longcrawl.run import RunSummary, run  # noqa: E402  # as above
+
+register()
+
+__all__ = [
+    "Crawl",
+    "Funnel",
+    "LongCrawlError",
+    "Reason",
+    "Recipe",
+    "RunSummary",
+    "dedup",
+    "formats",
+    "funnel",
+    "inspect",
+    "load",
+    "load_recipe",
+    "loading",
+    "open",
+    "recipes",
+    "run",
+    "text",
+    "tokens",
+    "verify",
+    "why",
+]

@@ -1,0 +1,93 @@
+"""The command line: each verb is one function of the package."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longcrawl import finished
+from longcrawl.errors import LongCrawlError
+from longcrawl.recipe import recipes as shipped_recipes
+from longcrawl.run import run as carry_out
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="From a web crawl to long-context training data, with a reason for every document that left.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
+AnyPath = Annotated[Path, typer.Argument(help="The folder of a run, or of a rectangle.", metavar="PATH")]
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe's name, or the path of a .yaml file.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Where the run is written; the same command goes on with a stopped run.")
+    ],
+    num_proc: Annotated[int, typer.Option("--num-proc", min=1, help="Processes; the bytes do not depend on it.")] = 1,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="PATH=VALUE, such as source.data_dir=release; repeat as needed.")
+    ] = None,
+) -> None:
+    """Carry out a recipe: read, filter, tokenise, write, with a card and a ledger."""
+    typer.echo(carry_out(recipe, out, num_proc, overrides or ()))
+
+
+@app.command()
+def recipes() -> None:
+    """List the shipped recipes."""
+    known = shipped_recipes()
+    width = max(map(len, known))
+    for name, about in known.items():
+        typer.echo(f"{name:<{width}}  {about}")
+
+
+@app.command()
+def funnel(folder: RunFolder) -> None:
+    """Show how many documents were left after each stage of a run."""
+    typer.echo(finished.funnel(folder))
+
+
+@app.command()
+def why(folder: RunFolder, document: Annotated[str, typer.Argument(help="A document's id.", metavar="ID")]) -> None:
+    """Say why a document left a run, or that it was kept."""
+    typer.echo(finished.why(folder, document))
+
+
+@app.command()
+def verify(path: AnyPath) -> None:
+    """Check every file by its checksum; in the original LongCrawl64 layout, that every chunk is there and decodes."""
+    verification = finished.verify(path)
+    typer.echo(verification)
+    if verification.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    path: AnyPath,
+    split: Annotated[str, typer.Option(help="train or heldout.")] = "train",
+    row: Annotated[int, typer.Option(help="The row to decode.")] = 0,
+) -> None:
+    """Show shape, codec and ratio of a rectangle, and one row as text, rolled back."""
+    typer.echo(finished.inspect(path, split, row))
+
+
+def main() -> None:
+    """Run the command line; an error of longcrawl's own is one sentence and exit code 1."""
+    try:
+        app()
+    except LongCrawlError as wrong:
+        typer.echo(f"{type(wrong).__name__}: {wrong}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

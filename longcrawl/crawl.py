@@ -1,0 +1,231 @@
+"""A crawl: documents in a `datasets` object, and the story of how they came to be these."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import LedgerError, LongCrawlError, StageError
+from longcrawl.fields import build
+from longcrawl.ledger import LEDGER_SCHEMA, Funnel, FunnelRow, Reason, count_rules, entries, find_reason, label_stages
+from longcrawl.outputs import OUTPUTS, Output
+from longcrawl.stages import Judge, Order, Rewrite, Stage, Survey, column
+
+__all__ = ["Crawl", "open_crawl", "write_output"]
+
+BATCH = 200
+"""Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
+
+
+@dataclass(frozen=True)
+class _Verdicts:
+    """Judge a batch and keep nothing of it but ids and verdicts, so that no text is copied."""
+
+    judge: Judge
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        verdicts = self.judge.judge(table)
+        return verdicts.add_column(0, "id", pc.cast(column(table, "id", self.judge.name), pa.string()))
+
+
+class Crawl:
+    """Documents, the stages they have passed, and a reason for every one that left.
+
+    ``crawl | stage`` gives a new crawl and leaves the old one as it is. A filter decides in a side table and selects;
+    text is never copied to drop a document. On a streaming dataset stages apply as the data is read; there is then no
+    ledger.
+
+    >>> from datasets import Dataset
+    >>> import longcrawl as lc
+    >>> crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "text": ["too short", "just about long enough"]}))
+    >>> longer = crawl | lc.text.MinChars(12)
+    >>> print(longer.why("a"))
+    a: left at min_chars, rule min_chars: 9 against 12
+    """
+
+    def __init__(self, data: "datasets.Dataset | datasets.IterableDataset", source: str = "documents") -> None:
+        if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
+            raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data))!r}]")
+        self.data = data
+        self.steps: tuple[Stage, ...] = ()
+        self.ledger: pa.Table = LEDGER_SCHEMA.empty_table()
+        self._funnel = None if self.streaming else Funnel(source, len(data))
+        self._parent: Crawl | None = None
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the documents are read as they are asked for."""
+        return isinstance(self.data, datasets.IterableDataset)
+
+    @property
+    def funnel(self) -> Funnel:
+        """How many documents are left after each stage."""
+        if self._funnel is None:
+            raise LedgerError(
+                "a streaming crawl is judged as it is read and keeps no ledger; open it with streaming=False"
+            )
+        return self._funnel
+
+    def __or__(self, stage: Stage) -> "Crawl":
+        if not isinstance(stage, Stage):
+            raise StageError(f"a crawl takes a stage such as lc.text.MinWords(16_000), got {stage!r}")
+        if isinstance(self.data, datasets.IterableDataset):
+            return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
+        if isinstance(stage, Judge):
+            return self._judged(stage)
+        if isinstance(stage, Rewrite):
+            fitted = stage.fit(self._tables(), str(_fit_folder())) if stage.needs_fit else stage
+            return self._then(_map(self.data, fitted, fitted), fitted, LEDGER_SCHEMA.empty_table())
+        if isinstance(stage, Survey):
+            return self._surveyed(stage)
+        raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, nor a Survey")
+
+    def why(self, document: str) -> Reason:
+        """Say why a document left, or that it was kept.
+
+        Raises:
+            LedgerError: the crawl never had a document of this id.
+
+        """
+        funnel = self.funnel
+        if (reason := find_reason(self.ledger, document)) is not None:
+            return reason
+        if pc.index(_ids(self.data), document).as_py() >= 0:
+            return Reason(document)
+        raise LedgerError(f"no document {document!r} among the {funnel.documents:,} of {funnel.source}")
+
+    def removed(self, stage: str) -> "datasets.Dataset":
+        """Give the documents that left at a stage as they came to it, with the ledger's columns beside them.
+
+        Raises:
+            LedgerError: the crawl has not passed a stage of this name.
+
+        """
+        labels = [row.stage for row in self.funnel]
+        if stage not in labels:
+            raise LedgerError(
+                f"this crawl has not passed {stage!r}; it has passed: {', '.join(labels) or 'nothing yet'}"
+            )
+        before = self._before(len(labels) - labels.index(stage))
+        gone = self.ledger.filter(pc.equal(self.ledger["stage"], stage))
+        places = np.flatnonzero(pc.is_in(_ids(before.data), value_set=gone["id"]).to_numpy(zero_copy_only=False))
+        documents = before.data.select(places)
+        reasons = gone.take(pc.index_in(_ids(documents), value_set=gone["id"]))
+        for name in ("rule", "value", "threshold", "kept_id"):
+            documents = documents.add_column(name, reasons[name].combine_chunks())
+        return documents
+
+    def __repr__(self) -> str:
+        if self._funnel is None:
+            return f"<streaming Crawl after {' | '.join(step.name for step in self.steps) or 'nothing'}>"
+        return repr(self._funnel)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>" if self._funnel is None else self._funnel._repr_html_()
+
+    def __getattr__(self, name: str) -> Any:
+        """``to_rectangle(path, **settings)`` and so on: one method per registered output."""
+        if name.startswith("to_") and name[3:] in OUTPUTS:
+            kind = OUTPUTS[name[3:]]
+            return lambda path, **settings: write_output(self, build(kind, settings, name, StageError), Path(path))
+        raise AttributeError(
+            f"a Crawl has no {name!r}; it can be written with: {', '.join('to_' + each for each in sorted(OUTPUTS))}"
+        )
+
+    def _judged(self, stage: Judge) -> "Crawl":
+        verdicts = _all_rows(_map(self.data, _Verdicts(stage), stage))
+        kept = pc.is_null(verdicts["rule"]).to_numpy()
+        gone = entries(verdicts["id"], verdicts, self._label(stage))
+        data = self.data if not gone.num_rows else self.data.select(np.flatnonzero(kept))
+        return self._then(data, stage, gone)
+
+    def _surveyed(self, stage: Survey) -> "Crawl":
+        answer = stage.resolve(_all_rows(_map(self.data, stage, stage)))
+        if isinstance(answer, Order):
+            return self._then(self.data.select(answer.indices), stage, LEDGER_SCHEMA.empty_table())
+        gone = entries(answer["id"], answer, self._label(stage))
+        kept = pc.invert(pc.is_in(_ids(self.data), value_set=answer["id"])).to_numpy(zero_copy_only=False)
+        return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
+
+    def _then(self, data: "datasets.Dataset | datasets.IterableDataset", stage: Stage, gone: pa.Table) -> "Crawl":
+        after = Crawl(data)
+        after.steps = (*self.steps, stage)
+        after.ledger = pa.concat_tables([self.ledger, gone]) if gone.num_rows else self.ledger
+        after._parent = self
+        if self._funnel is not None:
+            row = FunnelRow(self._label(stage), self._funnel.kept, len(data), count_rules(gone))
+            after._funnel = self._funnel.then(row)
+        return after
+
+    def _label(self, stage: Stage) -> str:
+        return label_stages([step.name for step in (*self.steps, stage)])[-1]
+
+    def _before(self, steps_back: int) -> "Crawl":
+        crawl = self
+        for _ in range(steps_back):
+            if crawl._parent is not None:
+                crawl = crawl._parent
+        return crawl
+
+    def _tables(self) -> Iterator[pa.Table]:
+        yield from self.data.with_format("arrow").iter(BATCH)
+
+
+def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
+    """Open a source as a crawl: ``lc.Crawl(load_dataset("longcrawl", name, split=split, …))``."""
+    return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
+
+
+def write_output(crawl: Crawl, output: Output, target: Path) -> dict[str, Any]:
+    """Write a crawl in some format and give what describes it; an existing ``target`` is refused."""
+    if target.exists():
+        raise LongCrawlError(f"{target} exists already: remove it, or choose another path")
+    writer = output.writer(crawl.steps)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+        spill, made = Path(folder) / "spill", Path(folder) / "made"
+        writer.spill(crawl._tables(), spill, 0)  # noqa: SLF001  # the other half of Crawl.to_NAME
+        written = [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)]
+        described = writer.finish(spill, made, written)
+        made.rename(target)
+    return described
+
+
+def _map(data: "datasets.Dataset", function: Any, stage: Stage) -> "datasets.Dataset":
+    if not len(data):
+        return datasets.Dataset(function(data.with_format("arrow")[:]) if data.column_names else pa.table({}))
+    mapped = data.with_format("arrow").map(
+        function, batched=True, batch_size=BATCH, writer_batch_size=64, desc=stage.name
+    )
+    return mapped.with_format(None)
+
+
+def _all_rows(data: "datasets.Dataset") -> pa.Table:
+    return data.with_format("arrow")[:]
+
+
+def _ids(data: "datasets.Dataset") -> pa.ChunkedArray:
+    return pc.cast(_all_rows(data.select_columns("id"))["id"], pa.string())
+
+
+def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.IterableDataset":
+    if isinstance(stage, Survey):
+        raise StageError(
+            f"{stage.name} needs all documents and cannot run on a stream; open the crawl with streaming=False"
+        )
+    if isinstance(stage, Rewrite) and stage.needs_fit:
+        raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
+    arrow = data.with_format("arrow")
+    if isinstance(stage, Judge):
+        return arrow.filter(stage, batched=True, batch_size=BATCH)
+    return arrow.map(stage, batched=True, batch_size=BATCH)
+
+
+def _fit_folder() -> Path:
+    return Path(datasets.config.HF_DATASETS_CACHE) / "longcrawl"

@@ -1,0 +1,5 @@
+"""Stages that compare documents with each other."""
+
+from longcrawl.dedup.exact import ExactDocuments, ListedDuplicates
+
+__all__ = ["ExactDocuments", "ListedDuplicates"]

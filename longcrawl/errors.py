@@ -1,0 +1,68 @@
+"""Everything longcrawl raises on purpose, under one root.
+
+LongCrawlError
+├── StageError          a stage has wrong settings, or a table lacks what it needs
+├── SourceError         an input folder, file or record cannot be read
+├── TokenizerError      a tokenizer cannot be loaded, or does not fit what was asked of it
+├── FormatError         a dataset on disk is not what its format says
+│   └── CorruptionError a file is missing, cut or changed
+├── LoaderError         a loader was asked for a batch, state or shape it cannot give
+├── RecipeError         a recipe or an override names something that does not exist
+├── RunError            a run cannot start, continue or finish
+└── LedgerError         a question to the ledger that it cannot answer
+
+Every message is one sentence: what is wrong, where, and what to type next.
+"""
+
+__all__ = [
+    "CorruptionError",
+    "FormatError",
+    "LedgerError",
+    "LoaderError",
+    "LongCrawlError",
+    "RecipeError",
+    "RunError",
+    "SourceError",
+    "StageError",
+    "TokenizerError",
+]
+
+
+class LongCrawlError(Exception):
+    """The root of all errors that longcrawl raises on purpose."""
+
+
+class StageError(LongCrawlError, ValueError):
+    """A stage has wrong settings, or a table lacks what the stage needs."""
+
+
+class SourceError(LongCrawlError):
+    """An input folder, file or record cannot be read."""
+
+
+class TokenizerError(LongCrawlError, ValueError):
+    """A tokenizer cannot be loaded, or does not fit what was asked of it."""
+
+
+class FormatError(LongCrawlError):
+    """A dataset on disk is not what its format says."""
+
+
+class CorruptionError(FormatError):
+    """A file of a dataset is missing, cut or changed."""
+
+
+class LoaderError(LongCrawlError, ValueError):
+    """A loader was asked for a batch, state or shape that it cannot give."""
+
+
+class RecipeError(LongCrawlError, ValueError):
+    """A recipe or an override names something that does not exist."""
+
+
+class RunError(LongCrawlError):
+    """A run cannot start, continue or finish."""
+
+
+class LedgerError(LongCrawlError, LookupError):
+    """A question to the ledger that it cannot answer."""

@@ -1,0 +1,87 @@
+"""Configuration as frozen dataclasses: strict construction from plain values, one sentence on a wrong one."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, Union
+
+from longcrawl.errors import LongCrawlError
+
+__all__ = ["build", "check_fields", "plain_settings"]
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[LongCrawlError]) -> T:
+    """Make a ``cls`` from YAML values; an unknown name raises ``error`` and lists the known ones.
+
+    >>> from longcrawl.tokens import Truncate
+    >>> from longcrawl.errors import RecipeError
+    >>> build(Truncate, {"n": 4096}, "stage 'truncate'", RecipeError)
+    Truncate(n=4096)
+    """
+    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]  # a dataclass
+    for name in settings:
+        if name not in known:
+            raise error(f"{where} has no field {name!r}; known: {', '.join(sorted(known)) or 'none'}")
+    try:
+        return cls(**settings)
+    except TypeError as missing:
+        raise error(f"{where} cannot be made from {dict(settings)!r}: {missing}") from missing
+    except LongCrawlError as wrong:
+        raise error(f"{where}: {wrong}") from wrong
+
+
+def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
+    """Check every field against its annotation and turn lists into tuples, so that instances stay hashable.
+
+    Raises:
+        error: naming the class, the field, the value and what the field takes.
+
+    """
+    hints = typing.get_type_hints(type(instance))
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if isinstance(value, list):
+            value = tuple(value)
+            object.__setattr__(instance, field.name, value)
+        if not _fits(value, hints[field.name]):
+            wants = _spell(hints[field.name])
+            raise error(f"{type(instance).__name__}.{field.name} takes {wants}, got {value!r}")
+
+
+def plain_settings(instance: Any) -> dict[str, Any]:
+    """Give the fields of a configuration as YAML-ready values, in declaration order."""
+    return {field.name: _plain(getattr(instance, field.name)) for field in dataclasses.fields(instance) if field.init}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return value in options
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, option) for option in options)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, options[0]) for item in value)
+    if hint in (int, float):
+        return isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
+    return hint is Any or isinstance(value, origin or hint)
+
+
+def _spell(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(repr(option) for option in typing.get_args(hint))
+    if isinstance(hint, type):
+        return {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}.get(
+            hint.__name__, hint.__name__
+        )
+    return str(hint).replace("typing.", "").replace("collections.abc.", "")

@@ -1,0 +1,69 @@
+"""Questions to what a run has left on disk: the funnel, why a document left, is everything whole, what is in it."""
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from longcrawl.errors import LedgerError
+from longcrawl.formats.rectangle_verify import (
+    Inspection,
+    Verification,
+    inspect_rectangle,
+    verify_files,
+    verify_rectangle,
+)
+from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
+from longcrawl.run import MANIFEST, read_manifest
+
+__all__ = ["funnel", "inspect", "verify", "why"]
+
+
+def funnel(run: str | Path) -> Funnel:
+    """Give how many documents were left after each stage of a run."""
+    return Funnel.from_dict(read_manifest(Path(run))["funnel"])
+
+
+def why(run: str | Path, document: str) -> Reason:
+    """Say why a document left a run, or that it was kept.
+
+    Raises:
+        LedgerError: the run never had a document of this id.
+
+    """
+    folder = Path(run)
+    read_manifest(folder)
+    if any((folder / "ledger").glob("*.parquet")):
+        ledger = pads.dataset(folder / "ledger", schema=LEDGER_SCHEMA, format="parquet")
+        reason = find_reason(ledger.to_table(filter=pc.field("id") == document), document)
+        if reason is not None:
+            return reason
+    rows = pads.dataset(sorted(folder.glob("*/rows/*.parquet")), format="parquet")
+    if rows.count_rows(filter=pc.field("id") == document):
+        return Reason(document)
+    raise LedgerError(
+        f"{folder} never had a document {document!r}; ids look like those in {folder}/rectangle/rows/train.parquet"
+    )
+
+
+def verify(path: str | Path) -> Verification:
+    """Check every file of a run, a rectangle, or a rectangle in the original LongCrawl64 layout.
+
+    Raises:
+        FormatError: there is neither at ``path``.
+
+    """
+    folder = Path(path)
+    if not (folder / MANIFEST).exists():
+        return verify_rectangle(folder)
+    files = read_manifest(folder)["files"]
+    outside = {name: entry for name, entry in files.items() if not name.startswith("rectangle/")}
+    inner = verify_rectangle(folder / "rectangle")
+    problems = (*verify_files(folder, outside), *(f"rectangle: {problem}" for problem in inner.problems))
+    return Verification(str(folder), f"{len(files)} files compared with their SHA-256", problems)
+
+
+def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
+    """Give shape, codec and ratio of a rectangle (or a run's), and one row as text, rolled back."""
+    folder = Path(path)
+    return inspect_rectangle(folder / "rectangle" if (folder / MANIFEST).exists() else folder, split, row)

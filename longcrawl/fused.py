@@ -1,0 +1,85 @@
+"""Stages that look at one document at a time, run one after the other on each table of a part.
+
+Only survivors and ledger entries leave: what the first rule drops is never written anywhere.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import StageError
+from longcrawl.ledger import LEDGER_SCHEMA, entries
+from longcrawl.stages import SORT_KEY, Judge, Rewrite, Stage, Survey, column
+
+__all__ = ["Tally", "run_fused"]
+
+
+@dataclass
+class Tally:
+    """What one part lost: ledger entries, and documents in and out of each stage, by the stages' labels."""
+
+    ledger: list[pa.Table] = field(default_factory=list)
+    documents_in: Counter[str] = field(default_factory=Counter)
+    rules: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def note(self, label: str, rows: int, gone: pa.Table) -> None:
+        """Add one batch: how many documents came, and the ledger entries of those that left."""
+        self.documents_in[label] += rows
+        self.rules.setdefault(label, Counter()).update(gone["rule"].to_pylist())
+        if gone.num_rows:
+            self.ledger.append(gone)
+
+    def table(self) -> pa.Table:
+        """Give all entries in the order in which documents left."""
+        return pa.concat_tables(self.ledger) if self.ledger else LEDGER_SCHEMA.empty_table()
+
+    def counts(self) -> list[dict[str, Any]]:
+        """Give in, out and rules of each stage as JSON-ready values."""
+        return [
+            {
+                "stage": label,
+                "in": came,
+                "out": came - self.rules[label].total(),
+                "rules": dict(sorted(self.rules[label].items())),
+            }
+            for label, came in self.documents_in.items()
+        ]
+
+
+def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
+    """Run labelled stages over the tables of one part; what leaves goes to ``tally``.
+
+    Empty tables pass too, so that a part without survivors still has the schema of the last stage.
+
+    Raises:
+        StageError: a survey that removes documents is among the stages; those need all parts first.
+
+    """
+    for table in tables:
+        flowing = table
+        for label, stage in stages:
+            came = flowing.num_rows
+            gone = LEDGER_SCHEMA.empty_table()
+            if isinstance(stage, Judge):
+                verdicts = stage.judge(flowing)
+                gone = entries(column(flowing, "id", label), verdicts, label)
+                flowing = flowing.filter(pc.is_null(verdicts["rule"])) if gone.num_rows else flowing
+            elif isinstance(stage, Rewrite):
+                flowing = stage.rewrite(flowing)
+            elif isinstance(stage, Survey) and stage.orders:
+                flowing = _with_sort_key(flowing, stage)
+            else:
+                raise StageError(f"{label} needs all documents and cannot run inside a part")
+            tally.note(label, came, gone)
+        yield flowing
+
+
+def _with_sort_key(table: pa.Table, survey: Survey) -> pa.Table:
+    key = survey.sketch(table)[SORT_KEY]
+    if SORT_KEY in table.column_names:
+        return table.set_column(table.column_names.index(SORT_KEY), SORT_KEY, key)
+    return table.append_column(SORT_KEY, key)

@@ -1,0 +1,203 @@
+"""Why each document left, and how many are left after each stage.
+
+The ledger is a side table, one row per removed document. Kept documents are never copied to decide about others.
+"""
+
+import html
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import LedgerError
+
+__all__ = ["LEDGER_SCHEMA", "Funnel", "FunnelRow", "Reason", "count_rules", "entries", "find_reason", "label_stages"]
+
+LEDGER_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("stage", pa.string()),
+        ("rule", pa.string()),
+        ("value", pa.float64()),
+        ("threshold", pa.float64()),
+        ("kept_id", pa.string()),
+    ]
+)
+"""``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
+
+BAR_WIDTH = 24
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one document left, or that it was kept (``stage`` is None then)."""
+
+    id: str
+    stage: str | None = None
+    rule: str | None = None
+    value: float | None = None
+    threshold: float | None = None
+    kept_id: str | None = None
+
+    def __str__(self) -> str:
+        if self.stage is None:
+            return f"{self.id}: kept"
+        said = f"{self.id}: left at {self.stage}, rule {self.rule}"
+        if self.kept_id is not None:
+            return f"{said}: a duplicate of {self.kept_id}"
+        if self.threshold is None:
+            return said
+        return f"{said}: {_number(self.value)} against {_number(self.threshold)}"
+
+
+@dataclass(frozen=True)
+class FunnelRow:
+    """One stage: documents in and out, and how many each rule removed."""
+
+    stage: str
+    documents_in: int
+    documents_out: int
+    rules: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def removed(self) -> int:
+        """How many documents left here."""
+        return self.documents_in - self.documents_out
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """How many documents are left after each stage: a table in a terminal, bars in a notebook."""
+
+    source: str
+    documents: int
+    rows: tuple[FunnelRow, ...] = ()
+
+    def __iter__(self) -> Iterator[FunnelRow]:
+        return iter(self.rows)
+
+    @property
+    def kept(self) -> int:
+        """How many documents are left at the end."""
+        return self.rows[-1].documents_out if self.rows else self.documents
+
+    def emptied_by(self) -> str | None:
+        """Name the stage that removed the last documents; None while some are left or none ever came."""
+        return next((row.stage for row in self.rows if row.documents_in and not row.documents_out), None)
+
+    def then(self, row: FunnelRow) -> "Funnel":
+        """Give the funnel with one more stage."""
+        return Funnel(self.source, self.documents, (*self.rows, row))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the funnel as JSON-ready values; :meth:`from_dict` is the way back."""
+        rows = [
+            {"stage": r.stage, "in": r.documents_in, "out": r.documents_out, "rules": dict(r.rules)} for r in self.rows
+        ]
+        return {"source": self.source, "documents": self.documents, "stages": rows}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Funnel":
+        """Read what :meth:`as_dict` gave."""
+        rows = tuple(FunnelRow(r["stage"], r["in"], r["out"], dict(r["rules"])) for r in values["stages"])
+        return cls(values["source"], values["documents"], rows)
+
+    def __repr__(self) -> str:
+        names = [self.source, *(row.stage for row in self.rows)]
+        width = max(len(name) for name in (*names, "stage"))
+        lines = [f"{'stage':<{width}}  {'documents':>12}  {'left here':>12}  "]
+        lines.append(f"{self.source:<{width}}  {self.documents:>12,}  {'':>12}  {self._bar(self.documents)}")
+        for row in self.rows:
+            reasons = ", ".join(f"{rule} {count:,}" for rule, count in _largest(row.rules))
+            tail = f"{self._bar(row.documents_out):<{BAR_WIDTH}}  {reasons}".rstrip()
+            lines.append(f"{row.stage:<{width}}  {row.documents_out:>12,}  {row.removed:>12,}  {tail}")
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _bar(self, documents: int) -> str:
+        return "█" * round(BAR_WIDTH * documents / max(self.documents, 1)) or ("▏" if documents else "")
+
+    def markdown(self) -> str:
+        """Give the funnel as a Markdown table, as dataset cards hold it."""
+        lines = ["| stage | documents | left here | rules |", "| --- | ---: | ---: | --- |"]
+        lines.append(f"| {self.source} | {self.documents:,} | | |")
+        for row in self.rows:
+            reasons = ", ".join(f"`{rule}` {count:,}" for rule, count in _largest(row.rules))
+            lines.append(f"| {row.stage} | {row.documents_out:,} | {row.removed:,} | {reasons} |")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [_html_row(self.source, self.documents, "", self.documents, "")]
+        for row in self.rows:
+            reasons = ", ".join(f"{rule} {count:,}" for rule, count in _largest(row.rules))
+            rows.append(_html_row(row.stage, row.documents_out, f"{row.removed:,}", self.documents, reasons))
+        head = "".join(
+            f"<th style='text-align:left'>{name}</th>" for name in ("stage", "documents", "", "left here", "rules")
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
+    """Give the ledger rows of one judged batch: the documents whose verdict names a rule."""
+    removed = pc.is_valid(verdicts["rule"])
+    gone = verdicts.filter(removed)
+    rows = gone.num_rows
+    kept_ids = gone["kept_id"] if "kept_id" in gone.column_names else pa.nulls(rows, pa.string())
+    arrays = [pc.cast(ids, pa.string()).filter(removed), pa.array([stage] * rows, pa.string())]
+    arrays += [gone["rule"], gone["value"], gone["threshold"], kept_ids]
+    return pa.table(arrays, schema=LEDGER_SCHEMA)
+
+
+def count_rules(ledger: pa.Table) -> dict[str, int]:
+    """Count ledger rows by rule, sorted by name."""
+    return dict(sorted(Counter(ledger["rule"].to_pylist()).items()))
+
+
+def find_reason(ledger: pa.Table, document: str) -> Reason | None:
+    """Look one document up; None when it never left.
+
+    Raises:
+        LedgerError: several documents of this id left.
+
+    """
+    found = ledger.filter(pc.equal(ledger["id"], document)).to_pylist()
+    if len(found) > 1:
+        raise LedgerError(f"{len(found)} documents are called {document!r}; ids must be unique to be explained")
+    return Reason(**found[0]) if found else None
+
+
+def label_stages(names: Sequence[str]) -> list[str]:
+    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for name in names:
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return labels
+
+
+def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int]]:
+    ranked = sorted(rules.items(), key=lambda item: (-item[1], item[0]))
+    rest = sum(count for _, count in ranked[most:])
+    return [*ranked[:most], *([("others", rest)] if rest else [])]
+
+
+def _html_row(stage: str, documents: int, removed: str, whole: int, reasons: str) -> str:
+    percent = 100 * documents / max(whole, 1)
+    bar = f"<div style='background:#4c78a8;height:1em;min-width:1px;width:{percent:.2f}%'></div>"
+    cells = [
+        html.escape(stage),
+        f"{documents:,}",
+        f"<div style='width:14em'>{bar}</div>",
+        removed,
+        html.escape(reasons),
+    ]
+    return "<tr>" + "".join(f"<td style='text-align:left'>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"

@@ -1,0 +1,5 @@
+"""Batches for a trainer, with exact resume."""
+
+from longcrawl.loading.rectangle import Rectangle
+
+__all__ = ["Rectangle"]

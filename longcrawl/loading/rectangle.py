@@ -1,0 +1,299 @@
+"""Batches of any context length from one rectangle, with exact resume.
+
+The order is that of the LongCrawl64 article: rows, then columns. Global batch ``g`` is row batch ``g % row_batches`` of
+context window ``g // row_batches``; rows and columns that do not fill a batch or a window are left out. As the rows are
+shuffled and rolled, every batch is a fair sample. Targets are the stored tokens; text is the targets one place later,
+behind a pad token.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import LoaderError
+from longcrawl.fields import check_fields
+from longcrawl.formats.rectangle_chunks import Engine, OnMissingChunks, SplitArray, open_split
+from longcrawl.loading._chunk_cache import LOOKAHEAD, ChunkCache
+from longcrawl.loading._rectangle_walk import Walk
+
+if TYPE_CHECKING:
+    from longcrawl.loading._rectangle_workers import WorkerBatches
+
+__all__ = ["Batch", "Rectangle"]
+
+Batch = dict[str, npt.NDArray[Any]]
+"""``text`` and ``targets``, each (batch_size, context_length)."""
+
+FINGERPRINT_TOKENS = 1024
+
+
+@dataclass
+class _Progress:
+    next_batch: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Rectangle:
+    """Batches for one rank of a trainer, from the rectangle at ``path`` (a folder, or a URL that fsspec reads).
+
+    >>> batches = Rectangle("mini64.zarr", batch_size=8, context_length=4096)  # doctest: +SKIP
+    >>> for batch in batches:  # doctest: +SKIP
+    ...     step(batch["text"], batch["targets"])  # each (8, 4096) int64
+    ...     checkpoint["data"] = batches.state_dict()
+
+    ``len(batches)`` is the number of batches of a full pass on this rank, ``global_batches // world_size``: the last
+    ``global_batches % world_size`` are left out, so that every rank has as many. Rank ``r`` takes global batch
+    ``step * world_size + r``. ``batches[i]`` is a pure function of ``i``.
+
+    Iterating goes on from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
+    ends with the pass; the next ``for`` loop starts a new pass, in the same order, at batch 0. One loop at a time.
+
+    Attributes:
+        path: folder or URL of the rectangle, ours or the original LongCrawl64.
+        split: "train" or "heldout".
+        batch_size: documents per batch.
+        context_length: tokens per document of a batch; None for whole rows.
+        rank: which of the trainer's ``world_size`` processes this is.
+        world_size: processes that share the global batches.
+        pad_token: first token of every row of ``text``; None for the rectangle's end of text.
+        dtype: "int64" and "int32", or "store" for what is stored: uint16 or uint32.
+        cache_bytes: bound on decoded chunks in memory, per process that reads, those decoded ahead included.
+        prefetch: whether iterating decodes ahead in a thread; "auto" does where the process may use two CPUs or more.
+        on_missing_chunks: "error", or "fill" to read a chunk file that is not there as fill value.
+        engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle_chunks`.
+
+    Raises:
+        LoaderError: a field does not fit the rectangle; the message says what would.
+        FormatError: there is no such rectangle or split.
+        CorruptionError: while reading, a chunk is missing or does not decode.
+
+    """
+
+    path: str | os.PathLike[str]
+    split: str = "train"
+    batch_size: int = 8
+    context_length: int | None = None
+    rank: int = 0
+    world_size: int = 1
+    pad_token: int | None = None
+    dtype: Literal["int64", "int32", "store"] = "int64"
+    cache_bytes: int = 512 * 2**20
+    prefetch: Literal["auto", "on", "off"] = "auto"
+    on_missing_chunks: OnMissingChunks = "error"
+    engine: Engine = "auto"
+    _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
+
+    def __post_init__(self) -> None:
+        check_fields(self, LoaderError)
+        if self.context_length is None:
+            object.__setattr__(self, "context_length", self.array.shape[1])
+        if self.pad_token is None:
+            object.__setattr__(self, "pad_token", self.array.end_of_text)
+        self._check_shape()
+        self._check_ranks()
+        self._check_values()
+        self._check_memory()
+
+    @cached_property
+    def array(self) -> SplitArray:
+        """The split that is read."""
+        return open_split(self.path, self.split, self.engine, self.on_missing_chunks)
+
+    @cached_property
+    def walk(self) -> Walk:
+        """The order of the global batches."""
+        context_length = self.array.shape[1] if self.context_length is None else self.context_length
+        return Walk(self.array.shape, self.array.layout.chunks, self.batch_size, context_length)
+
+    def _check_shape(self) -> None:
+        rows, row_length = self.array.shape
+        if not 1 <= self.batch_size <= rows:
+            raise LoaderError(
+                f"batch_size {self.batch_size} must be from 1 to the {rows} documents of split {self.split!r}"
+            )
+        if not 1 <= self.walk.context_length <= row_length:
+            raise LoaderError(
+                f"context_length {self.walk.context_length} must be from 1 to the {row_length} tokens of a document"
+            )
+
+    def _check_ranks(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+        if self.world_size > self.walk.global_batches:
+            raise LoaderError(
+                f"split {self.split!r} gives {self.walk.global_batches} batches, not one for each of {self.world_size} "
+                "ranks; lower batch_size or context_length"
+            )
+
+    def _check_values(self) -> None:
+        if self.pad_token is not None and not 0 <= self.pad_token <= np.iinfo(self._batch_dtype).max:
+            raise LoaderError(
+                f"pad_token {self.pad_token} does not fit {self._batch_dtype}; set dtype='int64' or another pad_token"
+            )
+
+    def _check_memory(self) -> None:
+        chunks, size = self.walk.most_chunks(), self.array.layout.chunk_bytes
+        needed = (chunks + (self.prefetch == "on")) * size
+        if self.cache_bytes < needed:
+            raise LoaderError(
+                f"cache_bytes {self.cache_bytes} is too small: a batch needs {chunks} chunks of {size} bytes at once"
+                f"{', and prefetch one more' if self.prefetch == 'on' else ''}; set cache_bytes to {needed} or more"
+            )
+
+    @cached_property
+    def _batch_dtype(self) -> "np.dtype[Any]":
+        return self.array.dtype if self.dtype == "store" else np.dtype(self.dtype)
+
+    def __len__(self) -> int:
+        """Give the batches of a full pass on this rank."""
+        return self.walk.global_batches // self.world_size
+
+    def __getitem__(self, index: int) -> Batch:
+        """Give batch ``index`` of this rank's full pass; negative from the end. It does not move the iteration."""
+        step = index + len(self) if index < 0 else index
+        if not 0 <= step < len(self):
+            raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
+        return self.global_batch(step * self.world_size + self.rank)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the rest of the pass, or a new pass where the last one is over."""
+        steps = self.remaining_steps()
+        cache = self._cache()
+        with cache.decoding_ahead(steps[1:]) if self._decodes_ahead() and len(steps) > 1 else nullcontext():
+            for batch in steps:
+                cache.advance(batch)
+                tokens = self.global_batch(batch)
+                self.hand_out(batch)
+                yield tokens
+
+    def global_batch(self, batch: int) -> Batch:
+        """Assemble one global batch, whoever's rank it is."""
+        shape = (self.batch_size, self.walk.context_length)
+        text, targets = np.empty(shape, self._batch_dtype), np.empty(shape, self._batch_dtype)
+        text[:, 0] = self.pad_token
+        shifted = text[:, 1:]
+        columns = self.walk.column_pieces(batch // self.walk.row_batches)
+        cache = self._cache()
+        with cache.assembling:
+            for row_chunk, rows, to_rows in self.walk.row_pieces(batch):
+                for column_chunk, taken, to_columns in columns:
+                    tokens = cache.chunk((row_chunk, column_chunk), batch)[rows, taken]
+                    targets[to_rows, to_columns] = tokens
+                    # The last token of a window is predicted, never read.
+                    seen = shifted[to_rows, to_columns]
+                    seen[...] = tokens[:, : seen.shape[1]]
+        return {"text": text, "targets": targets}
+
+    def remaining_steps(self) -> range:
+        """Give this rank's global batches up to the end of the pass; those of a new pass where no full step is left."""
+        if self.walk.global_batches - self._progress.next_batch < self.world_size:
+            self._progress.next_batch = 0
+        first = self._progress.next_batch
+        steps = (self.walk.global_batches - first) // self.world_size
+        return range(first + self.rank, first + self.rank + steps * self.world_size, self.world_size)
+
+    def hand_out(self, batch: int) -> None:
+        """Note that the trainer is given this rank's global batch ``batch``; all ranks do at the same step."""
+        self._progress.next_batch = batch - self.rank + self.world_size
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Give what a resume needs, the same on every rank: the next global batch, and what it is counted in."""
+        return {"next_batch": self._progress.next_batch, **self._identity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state taken under any world size, workers, cache or prefetch.
+
+        Raises:
+            LoaderError: the state is of another dataset, batch size or context length; the message names which.
+
+        """
+        missing = [name for name in ("next_batch", *self._identity) if name not in state]
+        if missing:
+            raise LoaderError(
+                f"this is no state of a Rectangle: it lacks {', '.join(missing)}; pass what state_dict() gave"
+            )
+        changed = [
+            f"{name} was {state[name]!r} and is {now!r}" for name, now in self._identity.items() if state[name] != now
+        ]
+        if changed:
+            raise LoaderError(
+                f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as it was then"
+            )
+        next_batch = state["next_batch"]
+        if not isinstance(next_batch, int) or not 0 <= next_batch <= self.walk.global_batches:
+            raise LoaderError(f"next_batch {next_batch!r} of the state is not from 0 to {self.walk.global_batches}")
+        self._progress.next_batch = next_batch
+
+    @cached_property
+    def _identity(self) -> dict[str, int | str]:
+        rows, row_length = self.array.shape
+        return {
+            "batch_size": self.batch_size,
+            "context_length": self.walk.context_length,
+            "split": self.split,
+            "rows": rows,
+            "row_length": row_length,
+            "fingerprint": self._fingerprint(),
+        }
+
+    def _fingerprint(self) -> str:
+        """Digest the first tokens of the first document, which a rectangle keeps when it is stored in other chunks."""
+        length = min(FINGERPRINT_TOKENS, self.array.shape[1])
+        chunks = range(-(-length // self.array.layout.chunks[1]))
+        tokens = np.concatenate([self.array.read_chunk(0, column)[0] for column in chunks])[:length]
+        return blake2b(tokens.astype("<u4").tobytes(), digest_size=8).hexdigest()
+
+    def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
+        """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.
+
+        It takes part in this loader's state: ``batches.state_dict()`` counts what the trainer was given, not what
+        workers have read. ``options`` go to ``torch.utils.data.DataLoader``, except those that would change the order.
+
+        Raises:
+            LoaderError: torch is not installed, or an option would change the order.
+
+        """
+        from longcrawl.loading._rectangle_workers import WorkerBatches
+
+        return WorkerBatches(self, num_workers, options)
+
+    def _decodes_ahead(self) -> bool:
+        if self.prefetch != "auto":
+            return self.prefetch == "on"
+        return _usable_cpus() > 1 and self.cache_bytes // self.array.layout.chunk_bytes > self.walk.most_chunks()
+
+    def _cache(self) -> ChunkCache:
+        # Locks and threads do not survive a fork, so a worker process starts with a cache of its own.
+        cache: ChunkCache | None = self.__dict__.get("_own_cache")
+        if cache is None or cache.process != os.getpid():
+            cache = ChunkCache(self.array.read_chunk, self.walk, self._capacity())
+            object.__setattr__(self, "_own_cache", cache)
+        return cache
+
+    def _capacity(self) -> int:
+        """Give how many chunks to hold: all where all fit, else no more than this pass has use for."""
+        layout = self.array.layout
+        capacity = self.cache_bytes // layout.chunk_bytes
+        if capacity >= layout.chunk_grid[0] * layout.chunk_grid[1]:
+            return capacity
+        ahead = LOOKAHEAD * self.walk.most_chunks() if self._decodes_ahead() else 0
+        return min(capacity, self.walk.worth_keeping() + ahead)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_own_cache"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

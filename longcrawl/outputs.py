@@ -1,0 +1,88 @@
+"""What an output is: a frozen dataclass that writes a stream of documents in some format, part by part.
+
+Writing has two passes, so that memory is bounded whatever the size: every part *spills* its documents on its own, then
+the tasks that ``plan`` lists each write one file or shard, and ``finish`` writes what describes the whole. All of it
+can be repeated after a crash: what is finished is kept, and the bytes are the same.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import pyarrow as pa
+
+from longcrawl.errors import StageError
+from longcrawl.fields import check_fields, plain_settings
+from longcrawl.stages import Stage
+
+__all__ = ["OUTPUTS", "Output", "WriteTask", "Writer", "output"]
+
+OUTPUTS: dict[str, type["Output"]] = {}
+"""Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
+
+Kind = TypeVar("Kind", bound="Output")
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """One file or shard of the second pass: a name for its done-marker, and what the output needs to write it."""
+
+    name: str
+    details: tuple[Any, ...]
+
+
+class Writer(ABC):
+    """An output that knows the stages before it. It is pickled to the processes that write."""
+
+    @abstractmethod
+    def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
+        """Write the documents of one part to the folder ``spill``, whole or not at all."""
+
+    @abstractmethod
+    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+        """Look at all spilled parts, lay out ``target`` and list the tasks that fill it."""
+
+    @abstractmethod
+    def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
+        """Do one task and describe what was written, JSON-ready."""
+
+    @abstractmethod
+    def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Write what describes the whole, last, and give it."""
+
+
+class Output(ABC):
+    """The settings of a format as the end of a crawl or a run."""
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_fields(self, StageError)
+
+    def settings(self) -> dict[str, Any]:
+        """Give the fields as YAML-ready values."""
+        return plain_settings(self)
+
+    @abstractmethod
+    def writer(self, stages: Sequence[Stage]) -> Writer:
+        """Give what writes: these settings, with what the stages decide filled in (lengths, token type, tokenizer).
+
+        Raises:
+            StageError: the stages cannot feed this output; the message says which to add.
+
+        """
+
+
+@dataclass_transform(frozen_default=True)
+def output(name: str) -> Any:
+    """Make a class a frozen dataclass and register it as an output called ``name``."""
+
+    def decorate(cls: type[Kind]) -> type[Kind]:
+        made = dataclass(frozen=True)(cls)
+        made.name = name
+        OUTPUTS[name] = made
+        return made
+
+    return decorate

@@ -1,0 +1,140 @@
+"""One part of a run: read it, run fused stages over it, keep survivors, sketches and ledger.
+
+A part is done when its marker, a small JSON file, is there; the marker is written last.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.builders.sources import BadFiles, Part, Source
+from longcrawl.files import whole_file, write_text
+from longcrawl.fused import Tally, run_fused
+from longcrawl.outputs import Writer
+from longcrawl.stages import Stage, Survey
+
+__all__ = ["PartTask", "run_part", "sketches", "survivors"]
+
+WORK = "work"
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """What a worker process needs to run one part of one segment."""
+
+    folder: Path
+    segment: int
+    number: int
+    part: Part
+    source: Source
+    stages: tuple[tuple[str, Stage], ...]
+    survey: Survey | None
+    writer: Writer | None
+
+    @property
+    def marker(self) -> Path:
+        """Where the counts of this part are written when it is done."""
+        return _file(self.folder / WORK, self.segment, self.number, "json")
+
+
+def run_part(task: PartTask) -> dict[str, Any]:
+    """Run one part and give its counts: documents read, in and out of each stage, broken files."""
+    work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
+    read = _Counted(_input(task, bad_files))
+    kept = run_fused(task.stages, read, tally)
+    if task.writer is not None:
+        task.writer.spill(kept, work / "spill", task.number)
+    else:
+        _keep(kept, task)
+    gone = tally.table()
+    if gone.num_rows:
+        with whole_file(task.folder / "ledger" / f"{task.segment:02d}-{task.number:05d}.parquet") as beside:
+            pq.write_table(gone, beside)
+    counts = {
+        "documents": read.documents,
+        "stages": tally.counts(),
+        "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
+    }
+    write_text(task.marker, json.dumps(counts))
+    return counts
+
+
+def survivors(work: Path, segment: int, parts: int) -> Iterator[pa.Table]:
+    """Give the tables that all parts of a segment kept, part after part."""
+    for number in range(parts):
+        yield from _tables(_file(work, segment, number, "arrow"))
+
+
+def sketches(work: Path, segment: int, parts: int) -> pa.Table:
+    """Give what a survey sketched of all parts, part after part."""
+    return pa.concat_tables(pq.read_table(_file(work, segment, number, "parquet")) for number in range(parts))
+
+
+class _Counted:
+    """Tables that pass, counted."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self.tables = tables
+        self.documents = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for table in self.tables:
+            self.documents += table.num_rows
+            yield table
+
+
+def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
+    if task.segment == 0:
+        found = False
+        for table in task.source.read(task.part, bad_files):
+            found = True
+            yield table
+        if not found:
+            yield task.source.schema().empty_table()
+        return
+    work = task.folder / WORK
+    removed = work / f"removed-{task.segment - 1}.parquet"
+    gone = pq.read_table(removed)["id"] if removed.exists() else None
+    for table in _tables(_file(work, task.segment - 1, task.number, "arrow")):
+        if gone is None:
+            yield table
+        else:
+            yield table.filter(pc.invert(pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone)))
+
+
+def _keep(kept: Iterable[pa.Table], task: PartTask) -> None:
+    """Write survivors, and sketches where a survey follows; there is at least one table, perhaps an empty one."""
+    work, sketched, sink = task.folder / WORK, [], None
+    with whole_file(_file(work, task.segment, task.number, "arrow")) as beside:
+        try:
+            for table in kept:
+                if sink is None:
+                    sink = pa.ipc.new_file(beside, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+                sink.write_table(table)
+                if task.survey is not None:
+                    sketched.append(task.survey.sketch(table))
+        finally:
+            if sink is not None:
+                sink.close()
+    if task.survey is not None:
+        with whole_file(_file(work, task.segment, task.number, "parquet")) as beside:
+            pq.write_table(pa.concat_tables(sketched), beside)
+
+
+def _tables(file: Path) -> Iterator[pa.Table]:
+    with pa.memory_map(str(file)) as mapped:
+        stored = pa.ipc.open_file(mapped)
+        if not stored.num_record_batches:
+            yield stored.schema.empty_table()
+        for number in range(stored.num_record_batches):
+            yield pa.Table.from_batches([stored.get_batch(number)])
+
+
+def _file(work: Path, segment: int, number: int, kind: str) -> Path:
+    return work / f"segment-{segment}" / f"{number:05d}.{kind}"

@@ -1,0 +1,221 @@
+"""Recipes: a source, stages and an output in strict YAML.
+
+A recipe says everything that decides the bytes of a run: an unknown key is an error which names the known ones. Its
+digest covers every field with its default and the code version of every stage.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from longcrawl.builders.sources import Source, make_source
+from longcrawl.errors import RecipeError, SourceError
+from longcrawl.fields import build, plain_settings
+from longcrawl.ledger import label_stages
+from longcrawl.outputs import OUTPUTS, Output
+from longcrawl.report.card import CardFacts
+from longcrawl.stages import STAGES, Stage
+
+__all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes"]
+
+SCHEMA_VERSION = 1
+KEYS = ("longcrawl", "name", "about", "source", "stages", "outputs", "card")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to read, what to do with it, what to write."""
+
+    name: str
+    about: str
+    source: Source
+    stages: tuple[tuple[str, Stage], ...]
+    """Labels and stages; a second stage of one kind is labelled ``NAME_2``."""
+    output: Output
+    card: CardFacts
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the recipe as its YAML file holds it, with every field spelled out."""
+        return {
+            "longcrawl": SCHEMA_VERSION,
+            "name": self.name,
+            "about": self.about,
+            "source": {"builder": self.source.name, **self.source.settings()},
+            "stages": [{stage.name: stage.settings()} for _, stage in self.stages],
+            "outputs": {self.output.name: self.output.settings()},
+            "card": plain_settings(self.card),
+        }
+
+    def as_yaml(self) -> str:
+        """Give the recipe as YAML that :func:`parse_recipe` reads back."""
+        return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True, width=120)
+
+    @property
+    def digest(self) -> str:
+        """Name the recipe by content: the first 16 digits of the SHA-256 of all fields and code versions."""
+        versions = [stage.code_version for _, stage in self.stages]
+        told = json.dumps([self.as_dict(), versions], sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def recipes() -> dict[str, str]:
+    """Give the shipped recipes: name and what each is about."""
+    found = {}
+    for file in resources.files("longcrawl.recipes").iterdir():
+        if file.name.endswith(".yaml"):
+            found[file.name.removesuffix(".yaml")] = str(yaml.safe_load(file.read_text("utf-8"))["about"])
+    return dict(sorted(found.items()))
+
+
+def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a shipped recipe by name, or any by the path of its YAML file, with ``--set``-style overrides.
+
+    >>> load_recipe("longcrawl64", ["stages.min_words.n=20000"]).as_dict()["stages"][2]
+    {'min_words': {'n': 20000}}
+
+    Raises:
+        RecipeError: no such recipe, or something in it does not exist; the message lists what does.
+
+    """
+    text = _recipe_text(str(name))
+    try:
+        spec = yaml.safe_load(text)
+    except yaml.YAMLError as broken:
+        raise RecipeError(f"recipe {str(name)!r} is not YAML: {' '.join(str(broken).split())}") from broken
+    if not isinstance(spec, dict):
+        raise RecipeError(f"recipe {str(name)!r} must be a mapping with the keys {', '.join(KEYS)}")
+    for override in overrides:
+        _override(spec, override)
+    return parse_recipe(spec)
+
+
+def parse_recipe(spec: Mapping[str, Any]) -> Recipe:
+    """Turn the content of a recipe file into a :class:`Recipe`, strictly."""
+    name = spec.get("name", "without a name")
+    where = f"recipe {name!r}"
+    for key in spec:
+        if key not in KEYS:
+            raise RecipeError(f"{where} has an unknown key {key!r}; known: {', '.join(KEYS)}")
+    for key in ("longcrawl", "name", "source", "stages", "outputs"):
+        if key not in spec:
+            raise RecipeError(f"{where} lacks the key {key!r}")
+    if spec["longcrawl"] != SCHEMA_VERSION:
+        raise RecipeError(f"{where} has schema version {spec['longcrawl']!r}, this longcrawl reads {SCHEMA_VERSION}")
+    return Recipe(
+        name=str(name),
+        about=str(spec.get("about", "")),
+        source=_source(spec["source"], where),
+        stages=_stages(spec["stages"], where),
+        output=_output(spec["outputs"], where),
+        card=build(CardFacts, spec.get("card") or {}, f"{where}: card", RecipeError),
+    )
+
+
+def _recipe_text(name: str) -> str:
+    if name.endswith((".yaml", ".yml")):
+        try:
+            return Path(name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise RecipeError(f"recipe file {name} cannot be read: {wrong}") from wrong
+    if name not in recipes():
+        raise RecipeError(f"unknown recipe {name!r}; known: {', '.join(recipes())}, or the path of a .yaml file")
+    return resources.files("longcrawl.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
+
+
+def _source(spec: Any, where: str) -> Source:
+    if not isinstance(spec, dict) or "builder" not in spec:
+        raise RecipeError(
+            f"{where}: source takes a mapping with the key 'builder', such as {{builder: text, data_dir: docs}}"
+        )
+    try:
+        return make_source(spec["builder"], {key: value for key, value in spec.items() if key != "builder"})
+    except SourceError as wrong:
+        raise RecipeError(f"{where}: {wrong}") from wrong
+
+
+def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
+    if not isinstance(specs, list):
+        raise RecipeError(f"{where}: stages takes a list, such as [min_chars: {{n: 200}}]")
+    made = []
+    for number, spec in enumerate(specs, start=1):
+        name, settings = _named(spec, f"{where}: stage {number}")
+        if name not in STAGES:
+            raise RecipeError(f"{where}: stage {number} {name!r} is unknown; known: {', '.join(sorted(STAGES))}")
+        made.append(build(STAGES[name], settings, f"{where}: stage {number} {name!r}", RecipeError))
+    return tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
+
+
+def _output(spec: Any, where: str) -> Output:
+    if not isinstance(spec, dict) or len(spec) != 1:
+        raise RecipeError(f"{where}: outputs takes a mapping with one format; known: {', '.join(sorted(OUTPUTS))}")
+    ((name, settings),) = spec.items()
+    if name not in OUTPUTS:
+        raise RecipeError(f"{where}: output {name!r} is unknown; known: {', '.join(sorted(OUTPUTS))}")
+    return build(OUTPUTS[name], settings or {}, f"{where}: output {name!r}", RecipeError)
+
+
+def _named(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(spec, str):
+        return spec, {}
+    if isinstance(spec, dict) and len(spec) == 1:
+        ((name, settings),) = spec.items()
+        if settings is None or isinstance(settings, dict):
+            return str(name), settings or {}
+    raise RecipeError(f"{where} takes a name, or one name with its fields, such as min_chars: {{n: 200}}; got {spec!r}")
+
+
+def _override(spec: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.split(".")
+    if not equals or len(keys) < 2:  # a section and a field
+        raise RecipeError(f"--set takes PATH=VALUE, such as stages.min_words.n=20000, got {override!r}")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as broken:
+        raise RecipeError(f"--set {path}: {text!r} is not YAML") from broken
+    section, rest = keys[0], keys[1:]
+    if section == "source" and len(rest) == 1:
+        spec["source"] = {**_mapping(spec, "source"), rest[0]: value}
+    elif section == "card" and len(rest) == 1:
+        spec["card"] = {**_mapping(spec, "card"), rest[0]: value}
+    elif section == "outputs" and len(rest) == 2:  # a format and a field
+        _override_named(_mapping(spec, "outputs"), rest, value, f"--set {path}")
+    elif section == "stages" and len(rest) >= 2:  # a stage and a field
+        _override_stage(spec.get("stages") or [], rest, value, f"--set {path}")
+    else:
+        raise RecipeError(f"--set {path}: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or card.FIELD")
+
+
+def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) -> None:
+    named = [_named(stage, where) for stage in stages]
+    labels = label_stages([name for name, _ in named])
+    if keys[0] not in labels:
+        raise RecipeError(f"{where}: the recipe has no stage {keys[0]!r}; it has: {', '.join(labels)}")
+    place = labels.index(keys[0])
+    name, settings = named[place]
+    changed = {name: dict(settings)}
+    _override_named(changed, [name, *keys[1:]], value, where)
+    stages[place] = changed
+
+
+def _override_named(section: dict[str, Any], keys: list[str], value: Any, where: str) -> None:
+    if keys[0] not in section:
+        raise RecipeError(f"{where}: the recipe has no {keys[0]!r}; it has: {', '.join(section)}")
+    fields = section[keys[0]] = dict(section[keys[0]] or {})
+    for key in keys[1:-1]:
+        fields[key] = dict(fields.get(key) or {})
+        fields = fields[key]
+    fields[keys[-1]] = value
+
+
+def _mapping(spec: dict[str, Any], section: str) -> dict[str, Any]:
+    found = spec.get(section) or {}
+    if not isinstance(found, dict):
+        raise RecipeError(f"the recipe's {section} is not a mapping: {found!r}")
+    return found

@@ -1,0 +1,1 @@
+"""The shipped recipes, one YAML file each."""

@@ -1,0 +1,126 @@
+"""The dataset card that a run writes beside its output, from its manifest alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
+
+from longcrawl.errors import RecipeError
+from longcrawl.fields import check_fields
+from longcrawl.files import write_text
+from longcrawl.ledger import Funnel
+
+__all__ = ["CardFacts", "front_matter", "write_card"]
+
+SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
+LARGER = "n>10M"
+MOST_BAD_FILES = 50
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What only a person can say of a dataset: the part of a recipe under ``card``."""
+
+    pretty_name: str | None = None
+    license: str = "other"
+    license_name: str | None = None
+    license_link: str | None = None
+    languages: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, RecipeError)
+
+
+def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write ``README.md`` for a run."""
+    template = Template(resources.files("longcrawl.cards").joinpath("run.md").read_text("utf-8"))
+    recipe, output = manifest["recipe"], manifest["output"]
+    length = next(iter(output["shapes"].values()))[1]
+    text = template.substitute(
+        front_matter=front_matter(folder, manifest),
+        pretty_name=recipe["card"]["pretty_name"] or recipe["name"],
+        about=recipe["about"],
+        shapes=_shapes(output),
+        rows_text=f"its first {length:,} tokens" + (", rolled by an amount of its own" if output["rolled"] else ""),
+        context_length=min(length, 4096),
+        funnel=Funnel.from_dict(manifest["funnel"]).markdown(),
+        recipe_name=recipe["name"],
+        digest=manifest["digest"],
+        recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120).rstrip(),
+        versions=", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
+        known="\n".join(f"- {each}" for each in _known(manifest)),
+        bad_files=_bad_files(manifest["bad_files"]),
+    )
+    write_text(folder / "README.md", text)
+
+
+def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """Give the YAML head that the Hub reads; its ``configs`` name only files that plain `datasets` loads."""
+    from huggingface_hub import DatasetCardData
+
+    facts, output = manifest["recipe"]["card"], manifest["output"]
+    rows = [
+        {"split": split, "path": f"rectangle/rows/{split}.parquet"} for split in sorted(output["shapes"], reverse=True)
+    ]
+    configs: list[dict[str, Any]] = [{"config_name": "rows", "data_files": rows, "default": True}]
+    if any((folder / "ledger").glob("*.parquet")):
+        configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
+    data = DatasetCardData(
+        license=facts["license"],
+        license_name=facts["license_name"],
+        license_link=facts["license_link"],
+        language=list(facts["languages"]) or None,
+        pretty_name=facts["pretty_name"] or manifest["recipe"]["name"],
+        size_categories=[_size(sum(rows for rows, _ in output["shapes"].values()))],
+        task_categories=["text-generation"],
+        tags=["longcrawl", "pretokenized", "long-context", *facts["tags"]],
+        configs=configs,
+    )
+    return f"---\n{data.to_yaml()}\n---\n"
+
+
+def _size(rows: int) -> str:
+    return next((name for limit, name in SIZES if rows < limit), LARGER)
+
+
+def _shapes(output: Mapping[str, Any]) -> str:
+    lines = ["| split | rows | tokens a row | tokens |", "| --- | ---: | ---: | ---: |"]
+    for split, (rows, length) in sorted(output["shapes"].items(), reverse=True):
+        lines.append(f"| {split} | {rows:,} | {length:,} | {rows * length:,} |")
+    return "\n".join(lines)
+
+
+def _known(manifest: Mapping[str, Any]) -> list[str]:
+    output = manifest["output"]
+    said = [f"Tokens are {output['dtype']}; token {output['end_of_text']} ends a text and fills what is absent."]
+    if output["json_escaped"]:
+        said.append(
+            "Tokens are those of JSON-escaped text, as in the original LongCrawl64: a newline is a backslash and an n."
+        )
+    if output["rolled"]:
+        said.append(
+            "Rows are rolled: a row may start in the middle of its document; `rows/*.parquet` says by how much."
+        )
+    said.append("The text is that of its sources, with their licences, errors and biases; nothing here has cleared it.")
+    return said
+
+
+def _bad_files(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "None: every input file was read whole."
+    lines = [f"{len(found)} input file(s) could not be read whole; `manifest.json` lists all."]
+    for bad in found[:MOST_BAD_FILES]:
+        lost = "the rest of the file" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
+        lines.append(f"- `{bad['file']}`: {bad['reason']} (lost: {lost})")
+    return "\n".join(lines)

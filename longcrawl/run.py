@@ -1,0 +1,343 @@
+"""A run: a recipe carried out over all parts of its source, resumable at any point.
+
+A run's folder holds, when it is done,
+
+* ``README.md``, the dataset card; ``recipe.yaml``, every field spelled out;
+* ``ledger/*.parquet``, a row per document that left;
+* one folder named after the output, such as ``rectangle/``;
+* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, SHA-256 of every file.
+
+Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere, so the same
+recipe over the same input gives the same bytes.
+"""
+
+import errno
+import json
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from datasets.utils import tqdm
+from filelock import FileLock, Timeout
+
+from longcrawl._version import __version__
+from longcrawl.builders.sources import Part
+from longcrawl.engines.local import map_tasks
+from longcrawl.errors import RunError
+from longcrawl.files import file_entries, remove_partial, whole_file, write_text
+from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
+from longcrawl.outputs import Writer, WriteTask
+from longcrawl.part import PartTask, run_part, sketches, survivors
+from longcrawl.recipe import Recipe, load_recipe
+from longcrawl.report.card import write_card
+from longcrawl.stages import Order, Rewrite, Stage, Survey
+
+__all__ = ["MANIFEST", "RunSummary", "read_manifest", "run"]
+
+MANIFEST = "manifest.json"
+WORK = "work"
+VERSION = 1
+RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
+"""Packages whose version may decide the bytes of a run."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run did."""
+
+    recipe: str
+    out: str
+    funnel: Funnel
+    written: dict[str, Any]
+    bad_files: int
+    seconds: float
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{split} {shape[0]:,} x {shape[1]:,}" for split, shape in self.written["shapes"].items())
+        lines = [repr(self.funnel), "", f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({shapes})"]
+        if self.bad_files:
+            lines.append(f"{self.bad_files} broken input file(s) were left out; manifest.json and README.md list them")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Stages that run fused over each part; ``ends_with`` needs all parts before the next segment can start."""
+
+    number: int
+    stages: tuple[tuple[str, Stage], ...]
+    ends_with: tuple[str, Stage] | None
+
+
+def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrides: Iterable[str] = ()) -> RunSummary:
+    """Carry out a recipe, or go on with it where it was stopped.
+
+    Args:
+        recipe: a shipped recipe's name, the path of a YAML file, or a :class:`Recipe`.
+        out: the run's folder; one that holds another recipe's run is refused.
+        num_proc: processes; the bytes do not depend on it.
+        overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
+
+    Raises:
+        RunError: the run cannot start, continue or finish; the message says what to do.
+
+    """
+    started = time.monotonic()
+    chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    folder = Path(out)
+    _refuse_strangers(folder, chosen)
+    try:
+        (folder / WORK).mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / WORK / "lock", timeout=0):
+            manifest = _Job(chosen, folder, num_proc).finish()
+    except Timeout as held:
+        raise RunError(f"another run is working in {folder}: wait for it, or choose another --out") from held
+    except OSError as failed:
+        if failed.errno in DISK_FULL:
+            raise RunError(
+                f"no space left for {failed.filename or folder}: make room and type the same command again; "
+                "what is finished is kept"
+            ) from failed
+        raise
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+    funnel = Funnel.from_dict(manifest["funnel"])
+    seconds = time.monotonic() - started
+    return RunSummary(chosen.name, str(folder), funnel, manifest["output"], len(manifest["bad_files"]), seconds)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a finished run.
+
+    Raises:
+        RunError: there is none, or the run is not finished.
+
+    """
+    if not (folder / MANIFEST).exists():
+        state = "is not finished: type the same `longcrawl run` again" if (folder / WORK).exists() else "holds no run"
+        raise RunError(f"{folder} {state}")
+    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    return manifest
+
+
+class _Job:
+    """One recipe in one folder. Everything it does can be done again; what is finished is not."""
+
+    def __init__(self, recipe: Recipe, folder: Path, num_proc: int) -> None:
+        self.recipe = recipe
+        self.folder = folder
+        self.work = folder / WORK
+        self.num_proc = num_proc
+        self.parts = _parts(recipe)
+        self.funnel = Funnel(recipe.source.name, 0)
+        self.bad_files: list[dict[str, Any]] = []
+
+    def finish(self) -> dict[str, Any]:
+        if (self.folder / MANIFEST).exists():
+            return read_manifest(self.folder)
+        remove_partial(self.folder)
+        for left in self.folder.glob("*.partial-*"):
+            shutil.rmtree(left)
+        self._pin_inputs()
+        write_text(self.folder / "recipe.yaml", self.recipe.as_yaml())
+        writer = self._run_stages()
+        written = self._write_output(writer)
+        return self._describe(written)
+
+    def _run_stages(self) -> Writer:
+        """Run all segments; the last one spills into the output."""
+        stages = list(self.recipe.stages)
+        done: list[Stage] = []
+        number = 0
+        while True:
+            segment = _next_segment(number, stages)
+            writer = (
+                None
+                if segment.ends_with
+                else self.recipe.output.writer([*done, *(stage for _, stage in segment.stages)])
+            )
+            self._run_segment(segment, writer)
+            done += [stage for _, stage in segment.stages]
+            stages = stages[len(segment.stages) :]
+            if segment.ends_with is None:
+                assert writer is not None  # a segment either ends with a stage or has the writer
+                return writer
+            label, stage = segment.ends_with
+            if isinstance(stage, Rewrite):
+                tables = survivors(self.work, number, len(self.parts))
+                stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
+            elif isinstance(stage, Survey):
+                self._resolve(segment, label, stage)
+                done.append(stage)
+                stages = stages[1:]
+            number += 1
+
+    def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
+        survey = segment.ends_with[1] if segment.ends_with and isinstance(segment.ends_with[1], Survey) else None
+        tasks = [
+            PartTask(self.folder, segment.number, number, part, self.recipe.source, segment.stages, survey, writer)
+            for number, part in enumerate(self.parts)
+        ]
+        names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
+        results = self._map(run_part, tasks, [task.marker for task in tasks], names, "documents")
+        if segment.number == 0:
+            self.funnel = Funnel(self.recipe.source.name, sum(each["documents"] for each in results))
+            self.bad_files = [bad for each in results for bad in each["bad_files"]]
+            if not self.funnel.documents:
+                raise RunError(
+                    f"source {self.recipe.source.name!r} gave no documents at all: look at its settings in "
+                    f"{self.folder / 'recipe.yaml'}"
+                )
+        self._add_counts(results)
+
+    def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
+        for place, first in enumerate(results[0]["stages"]):
+            rows = [each["stages"][place] for each in results]
+            rules: dict[str, int] = {}
+            for row in rows:
+                for rule, count in row["rules"].items():
+                    rules[rule] = rules.get(rule, 0) + count
+            came, left = sum(row["in"] for row in rows), sum(row["out"] for row in rows)
+            self.funnel = self.funnel.then(FunnelRow(first["stage"], came, left, dict(sorted(rules.items()))))
+        self._refuse_empty()
+
+    def _refuse_empty(self) -> None:
+        emptied = self.funnel.emptied_by()
+        if emptied is not None:
+            raise RunError(
+                f"no document is left: stage {emptied!r} removed the last {self._last(emptied):,}. "
+                f"Set its fields lower with --set stages.{emptied}.FIELD=VALUE and another --out\n{self.funnel!r}"
+            )
+
+    def _last(self, label: str) -> int:
+        return next(row.documents_in for row in self.funnel if row.stage == label)
+
+    def _resolve(self, segment: Segment, label: str, survey: Survey) -> None:
+        """Let a survey decide over all parts; the next segment leaves out what it removes."""
+        removals = survey.resolve(sketches(self.work, segment.number, len(self.parts)))
+        if isinstance(removals, Order):
+            raise RunError(f"stage {label!r} orders documents and removes none; it must have orders = True")
+        gone = entries(removals["id"], removals, label).sort_by("id")
+        with whole_file(self.folder / "ledger" / f"{segment.number:02d}-{label}.parquet") as beside:
+            pq.write_table(gone, beside)
+        with whole_file(self.work / f"removed-{segment.number}.parquet") as beside:
+            pq.write_table(gone.select(["id"]), beside)
+        came = self.funnel.kept
+        self.funnel = self.funnel.then(FunnelRow(label, came, came - gone.num_rows, count_rules(gone)))
+
+    def _write_output(self, writer: Writer) -> dict[str, Any]:
+        spill, target = self.work / "spill", self.folder / self.recipe.output.name
+        target.mkdir(exist_ok=True)
+        tasks = writer.plan(spill, len(self.parts), target)
+        markers = [self.work / "written" / f"{task.name}.json" for task in tasks]
+        written = self._map(
+            partial(_write, writer, spill, target), list(zip(tasks, markers, strict=True)), markers, "write", "files"
+        )
+        return writer.finish(spill, target, written)
+
+    def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
+        about = {key: value for key, value in written.items() if key != "files"}
+        manifest = {
+            "longcrawl_run": VERSION,
+            "recipe": self.recipe.as_dict(),
+            "digest": self.recipe.digest,
+            "versions": {"python": platform.python_version(), "longcrawl": __version__} | {name: metadata.version(name) for name in RECORDED},
+            "inputs": {part.name: list(part.files) for part in self.parts},
+            "bad_files": self.bad_files,
+            "funnel": self.funnel.as_dict(),
+            "output": {"format": self.recipe.output.name, **about},
+        }
+        write_card(self.folder, manifest)
+        files = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        names = [path.as_posix() for path in files if path.parts[0] != WORK]
+        manifest["files"] = file_entries(self.folder, names)
+        write_text(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        return manifest
+
+    def _pin_inputs(self) -> None:
+        """Refuse to go on with a run whose input has changed since it started."""
+        found = json.dumps({part.name: [[file, _size(file)] for file in part.files] for part in self.parts}, indent=1)
+        pinned = self.work / "inputs.json"
+        if pinned.exists() and pinned.read_text("utf-8") != found:
+            raise RunError(
+                f"the input of {self.folder} has changed since the run began: "
+                "choose another --out, or remove that folder"
+            )
+        write_text(pinned, found)
+
+    def _map(
+        self,
+        function: Callable[[Any], dict[str, Any]],
+        tasks: Sequence[Any],
+        markers: Sequence[Path],
+        what: str,
+        unit: str,
+    ) -> list[dict[str, Any]]:
+        """Do the tasks that have no marker yet; give the content of all markers in the order of the tasks."""
+        waiting = [task for task, marker in zip(tasks, markers, strict=True) if not marker.exists()]
+        amount = 0
+        with tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
+            started = time.monotonic()
+            for result in map_tasks(function, waiting, self.num_proc):
+                amount += result.get("documents", 1)
+                rate = amount / max(time.monotonic() - started, 1e-9)
+                bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
+                bar.update()
+        return [json.loads(marker.read_text("utf-8")) for marker in markers]
+
+
+def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Path]) -> dict[str, Any]:
+    task, marker = pair
+    written = writer.write(spill, target, task)
+    write_text(marker, json.dumps(written))
+    return written
+
+
+def _parts(recipe: Recipe) -> list[Part]:
+    splits = recipe.source.splits()
+    if "train" not in splits:
+        raise RunError(f"source {recipe.source.name!r} has no split 'train', it has: {', '.join(splits)}")
+    return splits["train"]
+
+
+def _next_segment(number: int, stages: Sequence[tuple[str, Stage]]) -> Segment:
+    for place, (label, stage) in enumerate(stages):
+        if (isinstance(stage, Survey) and not stage.orders) or (isinstance(stage, Rewrite) and stage.needs_fit):
+            return Segment(number, tuple(stages[:place]), (label, stage))
+    return Segment(number, tuple(stages), None)
+
+
+def _refuse_strangers(folder: Path, recipe: Recipe) -> None:
+    """Refuse a folder that holds something else than this recipe's run."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder} is a file: choose another --out")
+    written = folder / "recipe.yaml"
+    if written.exists():
+        if written.read_text("utf-8") != recipe.as_yaml():
+            raise RunError(
+                f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
+                "choose another --out, or remove it"
+            )
+    elif any(entry.name != WORK for entry in folder.iterdir()):
+        raise RunError(f"{folder} is not empty and holds no run: choose another --out")
+
+
+def _difference(written: Path, recipe: Recipe) -> str:
+    before, now = written.read_text("utf-8").splitlines(), recipe.as_yaml().splitlines()
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            return f"there {old.strip()!r}, here {new.strip()!r}"
+    return "one has more lines than the other"
+
+
+def _size(file: str) -> int | None:
+    return Path(file).stat().st_size if "://" not in file and Path(file).exists() else None

@@ -1,0 +1,230 @@
+"""What a stage is.
+
+A stage is a frozen dataclass that is its own configuration, and a callable on a batch of documents. There are three
+kinds:
+
+* :class:`Judge` looks at one batch and says of each document "kept", or which rule failed with which value.
+* :class:`Rewrite` turns one table of documents into another: tokenisation, truncation, edits.
+* :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
+  removals (deduplication) or an order (shuffling).
+
+Each works alone in ``datasets.Dataset.map``/``.filter``, in ``crawl | stage`` and in a recipe, with equal results.
+"""
+
+import dataclasses
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import LongCrawlError, StageError
+from longcrawl.fields import check_fields, plain_settings
+
+__all__ = [
+    "REMOVAL_SCHEMA",
+    "SORT_KEY",
+    "STAGES",
+    "VERDICT_SCHEMA",
+    "Check",
+    "Judge",
+    "Order",
+    "Rewrite",
+    "Stage",
+    "Survey",
+    "as_table",
+    "column",
+    "first_failure",
+    "stage",
+]
+
+VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
+"""One row per document judged: all null where it is kept."""
+
+REMOVAL_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("rule", pa.string()),
+        ("value", pa.float64()),
+        ("threshold", pa.float64()),
+        ("kept_id", pa.string()),
+    ]
+)
+"""One row per document that a survey removes; ``kept_id`` is the document that it duplicates."""
+
+SORT_KEY = "sort_key"
+"""The uint64 column by which documents are ordered in the end, once an ordering survey has been passed."""
+
+STAGES: dict[str, type["Stage"]] = {}
+"""Every stage by the name that recipes use: its class name in snake case."""
+
+S = TypeVar("S", bound="Stage")
+
+
+class Stage(ABC):
+    """What the three kinds share: a name, settings, and a fingerprint that changes with ``code_version``."""
+
+    name: ClassVar[str]
+    code_version: ClassVar[str] = "1"
+
+    def settings(self) -> dict[str, Any]:
+        """Give the fields as YAML-ready values."""
+        return plain_settings(self)
+
+    def __post_init__(self) -> None:
+        check_fields(self, StageError)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as class, code version and settings: `datasets` caches by this, so edited code misses the cache."""
+        named = [field.name for field in dataclasses.fields(self) if field.init]  # type: ignore[arg-type]  # a dataclass
+        return _restore, (type(self), self.code_version, tuple((name, getattr(self, name)) for name in named))
+
+
+class Judge(Stage):
+    """Decides about each document of a batch by itself."""
+
+    @abstractmethod
+    def judge(self, table: pa.Table) -> pa.Table:
+        """Give one row of ``VERDICT_SCHEMA`` per document."""
+
+    def __call__(self, batch: Any) -> list[bool]:
+        """Give the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document."""
+        kept: list[bool] = pc.is_null(self.judge(as_table(batch))["rule"]).to_pylist()
+        return kept
+
+
+class Rewrite(Stage):
+    """Turns a table of documents into another with as many rows."""
+
+    @abstractmethod
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Give the table of rewritten documents."""
+
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> "Rewrite":  # noqa: ARG002  # only stages that learn use them
+        """Learn from all documents before any is rewritten; files go to ``directory``. Most stages learn nothing."""
+        return self
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether ``fit`` must see all documents first."""
+        return False
+
+    def __call__(self, batch: Any) -> pa.Table:
+        """Rewrite a batch of ``Dataset.map(stage, batched=True)``."""
+        return self.rewrite(as_table(batch))
+
+
+@dataclass(frozen=True)
+class Order:
+    """The answer of a survey that only orders documents: position of each output row among the sketches."""
+
+    indices: npt.NDArray[np.int64]
+
+
+class Survey(Stage):
+    """Decides with all documents in view."""
+
+    orders: ClassVar[bool] = False
+    """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
+
+    @abstractmethod
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Give what ``resolve`` needs to know of each document, ``id`` first; pure, one row per document."""
+
+    @abstractmethod
+    def resolve(self, sketches: pa.Table) -> "pa.Table | Order":
+        """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``) or an :class:`Order`."""
+
+    def __call__(self, batch: Any) -> pa.Table:
+        """Sketch a batch of ``Dataset.map(stage, batched=True)``."""
+        return self.sketch(as_table(batch))
+
+
+@dataclass_transform(frozen_default=True)
+def stage(cls: type[S]) -> type[S]:
+    """Make ``cls`` a frozen dataclass and register it under its class name in snake case."""
+    made = dataclass(frozen=True)(cls)
+    made.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+    if STAGES.get(made.name, made).__qualname__ != made.__qualname__:
+        raise StageError(f"two stages are called {made.name!r}: {STAGES[made.name]} and {made}")
+    STAGES[made.name] = made
+    return made
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule measured on a batch: float64 ``value`` per document (null where unknown) and whether it passes."""
+
+    rule: str
+    value: pa.Array
+    passes: pa.Array
+    threshold: float | None = None
+
+
+def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
+    """Give verdicts in which the first failed check of each document speaks; a null in ``passes`` fails."""
+    failed_by = np.full(rows, -1, dtype=np.int64)
+    for number, check in enumerate(checks):
+        passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
+        failed_by[(failed_by < 0) & ~passes] = number
+    rules = pa.array([check.rule for check in checks], pa.string())
+    thresholds = pa.array([check.threshold for check in checks], pa.float64())
+    index = pa.array(failed_by, mask=failed_by < 0)
+    values = pa.nulls(rows, pa.float64())
+    for number, check in enumerate(checks):
+        values = pc.if_else(pa.array(failed_by == number), pc.cast(check.value, pa.float64()), values)
+    return pa.table([rules.take(index), values, thresholds.take(index)], schema=VERDICT_SCHEMA)
+
+
+def as_table(batch: Any) -> pa.Table:
+    """Give a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy) or a mapping of columns.
+
+    Raises:
+        StageError: for a single example; stages work on batches.
+
+    """
+    if isinstance(batch, pa.Table):
+        return batch
+    if isinstance(lazy := getattr(batch, "pa_table", None), pa.Table):
+        return lazy
+    if isinstance(batch, Mapping) and all(
+        hasattr(values, "__len__") and not isinstance(values, str) for values in batch.values()
+    ):
+        return pa.table({name: _as_array(values) for name, values in batch.items()})
+    raise StageError(
+        "a stage works on batches: write dataset.map(stage, batched=True) or dataset.filter(stage, batched=True)"
+    )
+
+
+def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
+    """Give one column as a single array; a column that is not there is one sentence that names those that are.
+
+    Raises:
+        StageError: the table has no such column.
+
+    """
+    if name not in table.column_names:
+        raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
+    chunks = table[name].combine_chunks()
+    return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
+
+
+def _as_array(values: Any) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        return pa.array(list(values))
+    return pa.array(values)
+
+
+def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...]) -> S:
+    if cls.code_version != code_version:
+        raise LongCrawlError(
+            f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it anew"
+        )
+    return cls(**dict(settings))

@@ -1,0 +1,6 @@
+"""Stages that look at one document's text at a time."""
+
+from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
+from longcrawl.text.signals import SignalRules
+
+__all__ = ["Language", "MinBytes", "MinChars", "MinWords", "SignalRules"]

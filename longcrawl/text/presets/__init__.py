@@ -1,0 +1,1 @@
+"""Rule sets as data: one YAML file per named preset."""

@@ -1,0 +1,230 @@
+"""Byte-level BPE as ranks (`tiktoken`) and as merges (`tokenizers`), and the way between the two.
+
+Both say the same thing. A list of merges names the pairs that are joined, best first; ranks name what they give.
+Ranks follow from merges by counting. Merges follow from ranks because a token is the join of exactly the two parts
+that byte pair encoding of its own bytes, with better ranks only, ends in. Where that holds for every token, joining
+by rank and joining by merge give the same tokens for every text.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import TokenizerError
+
+__all__ = [
+    "END_OF_TEXT",
+    "GPT2_PATTERN",
+    "ByteLevelBPE",
+    "byte_level_bpe",
+    "read_rank_file",
+    "recover_merges",
+    "tokenizer_document",
+]
+
+GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+"""GPT-2's pre-tokenisation, in the possessive spelling that does not backtrack over long words."""
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class ByteLevelBPE:
+    """A byte-level BPE without a normalizer: pattern, ranks, and the id of each rank."""
+
+    pattern: str
+    ranks: Mapping[bytes, int]
+    """Every token's bytes to its rank 0 … n - 1; lower ranks are joined first."""
+    ids: npt.NDArray[np.uint32] | None
+    """The id of each rank; None where the two are the same."""
+
+
+def read_rank_file(path: Path) -> dict[bytes, int]:
+    """Read a `*.tiktoken` file: one base64 token and its rank per line.
+
+    Raises:
+        TokenizerError: a line is not that, the ranks are not 0 … n - 1, or one of the 256 bytes is missing.
+
+    """
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as wrong:
+            raise TokenizerError(f"{path}, line {number}: {line[:80]!r} is not a base64 token and its rank") from wrong
+    if sorted(ranks.values()) != list(range(len(ranks))):
+        raise TokenizerError(f"{path}: its ranks are not 0 to {len(ranks) - 1}, each once; is the file cut?")
+    _require_all_bytes(ranks, str(path))
+    return ranks
+
+
+def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """Give the merge behind every token of more than one byte, best rank first.
+
+    Raises:
+        TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it.
+
+    """
+    merges = []
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        if len(token) == 1:
+            continue
+        parts = _join_below(token, rank, ranks)
+        if len(parts) != 2:
+            raise TokenizerError(f"token {token!r} of rank {rank} cannot be made by merges: its parts are {parts}")
+        merges.append((parts[0], parts[1]))
+    return merges
+
+
+def _join_below(token: bytes, limit: int, ranks: Mapping[bytes, int]) -> list[bytes]:
+    """Byte pair encoding of ``token`` with the ranks below ``limit``, stopped when two parts are left."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 2:
+        best, place = limit, -1
+        for i in range(len(parts) - 1):
+            rank = ranks.get(parts[i] + parts[i + 1], limit)
+            if rank < best:
+                best, place = rank, i
+        if place < 0:
+            break
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    return parts
+
+
+def tokenizer_document(ranks: Mapping[bytes, int], end_of_text: str = END_OF_TEXT) -> dict[str, Any]:
+    """Give the content of a `tokenizer.json` with GPT-2's pattern whose ids are ``ranks``, end of text after them.
+
+    Raises:
+        TokenizerError: see :func:`recover_merges`.
+
+    """
+    spell = _alphabet()
+    merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
+    vocabulary = {_spelled(token, spell): rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])}
+    vocabulary[end_of_text] = len(ranks)
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": len(ranks), "content": end_of_text, **special}],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary,
+            "merges": merges,
+        },
+    }
+
+
+def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
+    """Give the ranks of a `tokenizer.json` that is a byte-level BPE.
+
+    Raises:
+        TokenizerError: it is something else, or something that ranks cannot say; the sentence says what.
+
+    """
+    model = document["model"]
+    pattern = _pattern(document)
+    _require_plain_model(model)
+    spell = {character: byte for byte, character in enumerate(_alphabet())}
+    try:
+        merges = [_merge(pair, spell) for pair in model["merges"]]
+    except KeyError as foreign:
+        raise TokenizerError(f"a merge has the character {foreign}, which spells no byte") from foreign
+    ranks = _ranks(merges, model["vocab"])
+    if not set(merges).issuperset(recovered := recover_merges(ranks)):
+        wrong = next(merge for merge in recovered if merge not in set(merges))
+        raise TokenizerError(f"joining by rank would merge {wrong}, which is not among its merges")
+    alphabet = _alphabet()
+    ids = np.array([model["vocab"][_spelled(token, alphabet)] for token in ranks], np.uint32)
+    if model.get("ignore_merges") and len(ranks) != len(model["vocab"]):
+        raise TokenizerError("it ignores merges for whole words, and some words of its vocabulary have no merge")
+    return ByteLevelBPE(pattern, ranks, None if np.array_equal(ids, np.arange(len(ids))) else ids)
+
+
+def _pattern(document: Mapping[str, Any]) -> str:
+    if document.get("normalizer") is not None:
+        raise TokenizerError(f"it has a normalizer ({document['normalizer'].get('type')})")
+    if plain := [added["content"] for added in document.get("added_tokens") or [] if not added["special"]]:
+        raise TokenizerError(f"it matches {len(plain)} added tokens before anything else, {plain[0]!r} among them")
+    steps = document.get("pre_tokenizer") or {"type": "none"}
+    steps = steps["pretokenizers"] if steps["type"] == "Sequence" else [steps]
+    last = steps[-1] if steps else {"type": "none"}
+    if last["type"] != "ByteLevel" or last.get("add_prefix_space", True):
+        raise TokenizerError("its pre-tokenizer is not byte level without a prefix space")
+    if len(steps) == 1 and last.get("use_regex", True):
+        return GPT2_PATTERN
+    if len(steps) == 2 and steps[0]["type"] == "Split" and not last.get("use_regex", True):
+        split = steps[0]
+        if "Regex" in split["pattern"] and split["behavior"] == "Isolated" and not split.get("invert"):
+            return str(split["pattern"]["Regex"])
+    raise TokenizerError(f"its pre-tokenizer is not one pattern ({' then '.join(step['type'] for step in steps)})")
+
+
+def _require_plain_model(model: Mapping[str, Any]) -> None:
+    if model.get("type", "BPE") != "BPE" or "merges" not in model:
+        raise TokenizerError(f"its model is {model.get('type')}, not BPE")
+    for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(name):
+            raise TokenizerError(f"its model sets {name} to {model[name]!r}")
+
+
+def _merge(pair: Any, spell: Mapping[str, int]) -> tuple[bytes, bytes]:
+    left, right = pair.split(" ") if isinstance(pair, str) else pair
+    return bytes(spell[character] for character in left), bytes(spell[character] for character in right)
+
+
+def _ranks(merges: Iterable[tuple[bytes, bytes]], vocabulary: Mapping[str, int]) -> dict[bytes, int]:
+    """Rank the 256 bytes in the order of their ids, then the tokens in the order of their merges."""
+    singles = [
+        (vocabulary[character], bytes([byte])) for byte, character in enumerate(_alphabet()) if character in vocabulary
+    ]
+    ranks = {token: rank for rank, (_, token) in enumerate(sorted(singles))}
+    _require_all_bytes(ranks, "its vocabulary")
+    token = b""
+    for left, right in merges:
+        if left + right == token:
+            continue
+        token = left + right
+        if token in ranks:
+            raise TokenizerError(f"the merges that make {token!r} do not follow one another")
+        ranks[token] = len(ranks)
+    return ranks
+
+
+def _require_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing:
+        raise TokenizerError(f"{where}: {len(missing)} of the 256 bytes are no token, 0x{missing[0]:02x} among them")
+
+
+def _alphabet() -> list[str]:
+    """Give the character that spells each byte in a `tokenizer.json`: itself if it prints, else one from U+0100 on."""
+    printing = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printing else chr(next(others)) for byte in range(256)]
+
+
+def _spelled(token: bytes, alphabet: list[str]) -> str:
+    return "".join([alphabet[byte] for byte in token])

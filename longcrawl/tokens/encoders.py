@@ -1,0 +1,268 @@
+"""One tokenizer, two engines, the same ids.
+
+`tiktoken` is the faster engine and needs ranks; `tokenizers` reads every `tokenizer.json`. An :class:`Encoder` takes
+the first where the tokenizer is a byte-level BPE that ranks describe exactly, and the second elsewhere.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.errors import TokenizerError
+from longcrawl.files import whole_file
+from longcrawl.tokens._engines import Tiktoken, Tokenizers, require_equal
+from longcrawl.tokens.byte_level import (
+    END_OF_TEXT,
+    GPT2_PATTERN,
+    ByteLevelBPE,
+    byte_level_bpe,
+    read_rank_file,
+    tokenizer_document,
+)
+
+__all__ = ["EncodedTexts", "Encoder", "load_encoder", "local_file"]
+
+Engine = Literal["auto", "tiktoken", "tokenizers"]
+
+_END_OF_TEXT_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
+
+
+class EncodedTexts(NamedTuple):
+    """Token ids of several texts end to end: text i is ``ids[offsets[i]:offsets[i + 1]]``."""
+
+    ids: npt.NDArray[Any]
+    """uint16 where the vocabulary allows, else uint32; the ids of all texts."""
+    offsets: npt.NDArray[np.int64]
+    """One more than there are texts, in tokens, from 0."""
+
+
+def load_encoder(tokenizer: str, end_of_text: str | None = None, engine: Engine = "auto") -> "Encoder":
+    """Load a tokenizer by name or file; the same file is loaded once per process.
+
+    ``tokenizer`` is one of
+
+    * a `tokenizer.json`, or a folder that holds one;
+    * a `*.tiktoken` file of ranks. Such a file does not say how it splits text: GPT-2's pattern is used (which
+      is right for GPT-2, r50k and p50k, and wrong for cl100k and o200k), and end of text is the number of ranks;
+    * the id of a repository on the Hub, such as ``"gpt2"``.
+
+    ``end_of_text`` names the token that ends a document; None takes the usual one that the tokenizer has.
+
+    >>> load_encoder("gpt2").encode(["Hello world"]).ids  # doctest: +SKIP
+    array([15496,   995], dtype=uint16)
+
+    Raises:
+        TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, or ``engine`` is
+            "tiktoken" and ranks cannot say what the tokenizer does.
+
+    """
+    path = local_file(tokenizer) or _from_hub(tokenizer)
+    status = path.stat()
+    return _load(path, (status.st_mtime_ns, status.st_size), end_of_text, engine)
+
+
+def local_file(tokenizer: str) -> Path | None:
+    """Give the file that ``tokenizer`` names on this machine; None when it names a repository on the Hub.
+
+    Raises:
+        TokenizerError: it is spelled as a path and nothing is there.
+
+    """
+    path = Path(tokenizer).expanduser()
+    for file in (path, path / "tokenizer.json"):
+        if file.is_file():
+            return file.absolute()
+    if (
+        path.suffix in (".json", ".tiktoken")
+        or path.is_absolute()
+        or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", tokenizer)
+    ):
+        raise TokenizerError(
+            f"no tokenizer at {tokenizer!r}: pass a tokenizer.json, a folder that holds one, or a *.tiktoken file"
+        )
+    return None
+
+
+def _from_hub(repository: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repository, "tokenizer.json"))
+    except (OSError, ValueError) as failed:
+        raise TokenizerError(
+            f"tokenizer {repository!r} is no file here and did not come from the Hub ({type(failed).__name__}): "
+            "pass the path of a local tokenizer.json or *.tiktoken file"
+        ) from failed
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path, _version: tuple[int, int], end_of_text: str | None, engine: Engine) -> "Encoder":
+    try:
+        return Encoder(path, end_of_text, engine)
+    except TokenizerError as wrong:
+        raise TokenizerError(f"{path}: {wrong}") from wrong
+
+
+class Encoder:
+    """Texts to token ids and back, made by :func:`load_encoder`.
+
+    No special token is added, nothing is cut or padded, and a special token spelled out in a text is text like any
+    other: ``<|endoftext|>`` on a web page does not end a document.
+    """
+
+    def __init__(self, path: Path, end_of_text: str | None = None, engine: Engine = "auto") -> None:
+        self._path = path
+        self._end_of_text_name = end_of_text
+        self._asked_engine = engine
+        self._ranks = read_rank_file(path) if path.suffix == ".tiktoken" else None
+        self._engine = self._choose(engine)
+        self.engine: Literal["tiktoken", "tokenizers"] = self._engine.name
+        self.vocabulary_size = 1 + max(self._ids_by_name.values())
+        """One more than the greatest id, special tokens included."""
+        self.dtype = np.dtype(np.uint16 if self.vocabulary_size <= 1 << 16 else np.uint32)
+        if end_of_text is not None:
+            _ = self.end_of_text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as what to load: the engines cannot be pickled."""
+        return load_encoder, (str(self._path), self._end_of_text_name, self._asked_engine)
+
+    def encode(self, texts: "Sequence[str | None] | pa.Array | pa.ChunkedArray") -> EncodedTexts:
+        """Give the ids of all texts; null has none.
+
+        Raises:
+            TokenizerError: a text has a lone surrogate, so it is not Unicode.
+
+        """
+        parts = [self._engine.encode(text) if text else _NO_IDS for text in _as_arrow(texts).to_pylist()]
+        offsets = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum([len(part) for part in parts], out=offsets[1:])
+        ids = np.empty(offsets[-1], self.dtype)
+        np.concatenate(parts or [_NO_IDS], out=ids, casting="unsafe")
+        return EncodedTexts(ids, offsets)
+
+    def decode(self, ids: "Sequence[int] | npt.NDArray[Any]") -> str:
+        """Give the text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.
+
+        Raises:
+            TokenizerError: an id that the tokenizer does not have.
+
+        """
+        known = self._known_ids
+        if unknown := [int(token) for token in ids if int(token) not in known]:
+            raise TokenizerError(f"{self._path}: has no token {unknown[0]}; its ids end at {self.vocabulary_size - 1}")
+        text: str = self._tokenizers.tokenizer.decode([int(token) for token in ids], skip_special_tokens=False)
+        return text
+
+    @cached_property
+    def end_of_text(self) -> int:
+        """The id of the token that ends a document.
+
+        Raises:
+            TokenizerError: the tokenizer has no token of that name, or None was asked and it has no usual one.
+
+        """
+        asked = self._end_of_text_name
+        for name in _END_OF_TEXT_NAMES if asked is None else (asked,):
+            if name in self._ids_by_name:
+                return self._ids_by_name[name]
+        special = [added["content"] for added in self._document.get("added_tokens") or []]
+        raise TokenizerError(
+            f"it has no token {asked or 'that usually ends a text'!r}: set end_of_text to one of its special tokens, "
+            f"{', '.join(map(repr, special[:20])) or 'of which there are none'}"
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what decides the ids, the same for ranks and for the `tokenizer.json` that says the same."""
+        content: dict[str, Any] = {
+            name: self._document.get(name) for name in ("added_tokens", "normalizer", "pre_tokenizer")
+        }
+        content["model"] = dict(self._document["model"])
+        if merges := content["model"].get("merges"):
+            content["model"]["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def save(self, directory: str | os.PathLike[str]) -> str:
+        """Write ``tokenizer.json`` into ``directory`` and give that name; any reader of it gives the same ids.
+
+        Raises:
+            TokenizerError: ranks of which one cannot be made by merges.
+
+        """
+        if self._ranks is None:
+            content = self._path.read_bytes()
+        else:
+            content = json.dumps(self._document, ensure_ascii=False).encode()
+        with whole_file(Path(directory) / "tokenizer.json") as beside:
+            beside.write_bytes(content)
+        return "tokenizer.json"
+
+    def _choose(self, engine: Engine) -> "Tiktoken | Tokenizers":
+        if engine == "tokenizers":
+            return self._tokenizers
+        if self._ranks is not None:
+            return Tiktoken(ByteLevelBPE(GPT2_PATTERN, self._ranks, None), lambda: self._tokenizers)
+        try:
+            bpe = byte_level_bpe(self._document)
+            made = Tiktoken(bpe, lambda: self._tokenizers)
+            require_equal(bpe, made, self._tokenizers)
+        except TokenizerError as reason:
+            if engine == "auto":
+                return self._tokenizers
+            raise TokenizerError(f"tiktoken cannot do what it does, use engine='auto': {reason}") from reason
+        return made
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        """The content of the `tokenizer.json`, made from the ranks where there is none."""
+        if self._ranks is not None:
+            return tokenizer_document(self._ranks)
+        try:
+            document: dict[str, Any] = json.loads(self._path.read_bytes())
+            return {**document, "model": dict(document["model"])}
+        except (ValueError, TypeError, KeyError) as wrong:
+            raise TokenizerError("is not a tokenizer.json; convert the tokenizer with transformers first") from wrong
+
+    @cached_property
+    def _tokenizers(self) -> "Tokenizers":
+        return Tokenizers(self._document)
+
+    @cached_property
+    def _ids_by_name(self) -> Mapping[str, int]:
+        """Ids by the spelling of a `tokenizer.json`, without making one out of ranks."""
+        if self._ranks is not None:
+            return {END_OF_TEXT: len(self._ranks)}
+        ids: Mapping[str, int] = self._tokenizers.tokenizer.get_vocab(with_added_tokens=True)
+        return ids
+
+    @cached_property
+    def _known_ids(self) -> frozenset[int]:
+        known = frozenset(self._ids_by_name.values())
+        return known.union(range(len(self._ranks))) if self._ranks is not None else known
+
+
+_NO_IDS = np.zeros(0, np.uint32)
+
+
+def _as_arrow(texts: "Sequence[str | None] | pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
+    if isinstance(texts, pa.Array | pa.ChunkedArray):
+        return texts
+    if isinstance(texts, str):
+        raise TokenizerError("encode takes a list of texts: write encoder.encode([text])")
+    try:
+        return pa.array(texts, pa.large_string())
+    except UnicodeEncodeError as wrong:
+        raise TokenizerError(
+            f"a text has a lone surrogate ({wrong.object[wrong.start]!r}): clean it with "
+            "text.encode('utf-8', 'replace').decode()"
+        ) from wrong

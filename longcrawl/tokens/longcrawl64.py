@@ -1,0 +1,141 @@
+"""LongCrawl64's last steps: long documents only, truncated to one length, shuffled, rolled.
+
+Source: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed".
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import StageError
+from longcrawl.keyed_hash import keyed_hash
+from longcrawl.stages import SORT_KEY, Check, Judge, Order, Rewrite, Survey, column, first_failure, stage
+
+__all__ = ["MinTokens", "Roll", "Shuffle", "Truncate", "roll_amounts"]
+
+
+@stage
+class MinTokens(Judge):
+    """Keep documents of at least ``n`` tokens; LongCrawl64 keeps 65,536 and more.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"tokens": pa.array([[1, 2, 3], [1]], pa.list_(pa.uint16()))})
+    >>> MinTokens(2).judge(table).to_pylist()[1]
+    {'rule': 'min_tokens', 'value': 1.0, 'threshold': 2.0}
+    """
+
+    n: int = 65_536
+
+    def judge(self, table: pa.Table) -> pa.Table:
+        """Compare the length of ``tokens`` with ``n``."""
+        lengths = _lengths(column(table, "tokens", self.name))
+        check = Check("min_tokens", lengths, pc.greater_equal(lengths, self.n), self.n)
+        return first_failure(table.num_rows, [check])
+
+
+@stage
+class Truncate(Rewrite):
+    """Cut each document to its first ``n`` tokens; shorter ones stay as they are, ``n_tokens`` keeps the full count.
+
+    Of a document of t tokens, max(0, t - n) are lost; the rectangle's rows table says how many each row had.
+    """
+
+    n: int = 65_536
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n < 0:
+            raise StageError(f"truncate.n must not be negative, got {self.n}")
+
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Slice ``tokens``, list<uint16|uint32>, without touching the other columns."""
+        tokens = column(table, "tokens", self.name)
+        lengths = _lengths(tokens).to_numpy()
+        return _with_tokens(table, _take_ranges(tokens, np.zeros_like(lengths), np.minimum(lengths, self.n)))
+
+
+@stage
+class Shuffle(Survey):
+    """Order documents by a keyed hash of their ids: no worker count, batch size or order changes the permutation."""
+
+    seed: int = 0
+    orders = True
+
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Give ``id`` and ``sort_key`` (uint64)."""
+        ids = column(table, "id", self.name)
+        keys = keyed_hash(ids.to_pylist(), "shuffle", self.seed)
+        return pa.table({"id": ids, SORT_KEY: pa.array(keys, pa.uint64())})
+
+    def resolve(self, sketches: pa.Table) -> Order:
+        """Sort by key, then by id.
+
+        Raises:
+            StageError: two documents have the same id; their order would depend on the order in which they came.
+
+        """
+        ordered = pc.sort_indices(sketches, sort_keys=[(SORT_KEY, "ascending"), ("id", "ascending")])
+        ids = sketches["id"].take(ordered).combine_chunks()
+        same = pc.equal(ids[1:], ids[:-1])
+        if pc.any(same).as_py():
+            twice = ids[pc.index(same, True).as_py()].as_py()
+            raise StageError(f"shuffle needs unique ids, {twice!r} occurs twice: drop one of the two")
+        return Order(ordered.to_numpy().astype(np.int64))
+
+
+@stage
+class Roll(Rewrite):
+    """Roll each document by an amount of its own, as ``numpy.roll``: [12, 5, 7, 4, 21] by 3 is [7, 4, 21, 12, 5].
+
+    The amount is uniform over the document's length and comes from ``seed`` and its id alone; it is kept in the column
+    ``roll`` (int64), so a row can be rolled back.
+    """
+
+    seed: int = 0
+
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Give the rolled ``tokens`` and ``roll``."""
+        tokens = column(table, "tokens", self.name)
+        lengths = _lengths(tokens).to_numpy()
+        amounts = roll_amounts(column(table, "id", self.name).to_pylist(), lengths, self.seed)
+        values = tokens.flatten().to_numpy()
+        rolled = np.empty_like(values)
+        start = 0
+        for length, amount in zip(lengths.tolist(), amounts.tolist(), strict=True):
+            stop = start + length
+            rolled[start : start + amount] = values[stop - amount : stop]
+            rolled[start + amount : stop] = values[start : stop - amount]
+            start = stop
+        done = _with_tokens(table, _lists(rolled, lengths, tokens.type))
+        if "roll" in done.column_names:
+            done = done.drop_columns("roll")
+        return done.append_column("roll", pa.array(amounts, pa.int64()))
+
+
+def roll_amounts(ids: list[str], lengths: np.ndarray, seed: int) -> np.ndarray:
+    """Give how far each document is rolled: int64, at least 0 and less than its length (0 for an empty one)."""
+    keys = keyed_hash(ids, "roll", seed)
+    return (keys % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
+
+
+def _lengths(tokens: pa.Array) -> pa.Array:
+    return pc.cast(pc.fill_null(pc.list_value_length(tokens), 0), pa.int64())
+
+
+def _take_ranges(tokens: pa.Array, starts: np.ndarray, lengths: np.ndarray) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(_lengths(tokens).to_numpy())])
+    values = tokens.flatten().to_numpy()
+    pieces = [values[o + s : o + s + n] for o, s, n in zip(offsets[:-1], starts, lengths, strict=True)]
+    return _lists(np.concatenate(pieces) if pieces else values[:0], lengths, tokens.type)
+
+
+def _lists(values: np.ndarray, lengths: np.ndarray, like: pa.DataType) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    flat = pa.array(values, like.value_type)
+    if pa.types.is_large_list(like):
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), flat)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
+
+
+def _with_tokens(table: pa.Table, tokens: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index("tokens"), "tokens", tokens)

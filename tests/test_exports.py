@@ -1,0 +1,45 @@
+"""Public names are exactly those that are listed, sorted, and importing them costs no more than `datasets`."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import longcrawl as lc
+
+HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "scipy", "matplotlib", "datasketch")
+
+
+@pytest.mark.parametrize("name", ["longcrawl", *(f"longcrawl.{each}" for each in ("text", "dedup", "tokens", "formats", "loading"))])
+def test_all_is_sorted_and_resolves(name):
+    module = importlib.import_module(name)
+    assert list(module.__all__) == sorted(module.__all__)
+    assert all(getattr(module, each) is not None for each in module.__all__)
+
+
+def test_the_public_surface():
+    assert lc.__all__ == [
+        "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "dedup", "formats", "funnel", "inspect",
+        "load", "load_recipe", "loading", "open", "recipes", "run", "text", "tokens", "verify", "why",
+    ]  # fmt: skip
+    assert lc.text.__all__ == ["Language", "MinBytes", "MinChars", "MinWords", "SignalRules"]
+    assert lc.dedup.__all__ == ["ExactDocuments", "ListedDuplicates"]
+    assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]
+
+
+def test_importing_longcrawl_imports_nothing_heavier_than_datasets():
+    code = f"""
+import sys, datasets
+before = set(sys.modules)
+import longcrawl
+print([name for name in {HEAVY!r} if name in sys.modules and name not in before])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_builders_is_not_a_top_level_name(tmp_path):
+    code = "import importlib.util; print(importlib.util.find_spec('builders'))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.strip() == "None"

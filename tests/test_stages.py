@@ -1,0 +1,110 @@
+"""Stages as such: registry, settings, fingerprints, and the three ways to use one."""
+
+import pickle
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+
+import longcrawl as lc
+from longcrawl.errors import StageError
+from longcrawl.stages import STAGES, Check, as_table, first_failure
+
+DOCUMENTS = {"id": ["a", "b", "c"], "text": ["one two three", "one", "one two"], "language": ["en", "de", "en"]}
+
+
+def test_the_first_failed_check_speaks_and_an_unknown_value_fails():
+    values = pa.array([1.0, 5.0, None])
+    checks = [
+        Check("low", values, pa.array([False, True, None]), 2.0),
+        Check("high", values, pa.array([False, False, True]), 4.0),
+    ]
+    assert first_failure(3, checks).to_pylist() == [
+        {"rule": "low", "value": 1.0, "threshold": 2.0},
+        {"rule": "high", "value": 5.0, "threshold": 4.0},
+        {"rule": "low", "value": None, "threshold": 2.0},
+    ]
+
+
+def test_a_judge_filters_plain_and_arrow_datasets_alike():
+    stage = lc.text.MinWords(2)
+    data = Dataset.from_dict(DOCUMENTS)
+    plain = data.filter(stage, batched=True)
+    arrow = data.with_format("arrow").filter(stage, batched=True)
+    streamed = data.to_iterable_dataset().filter(stage, batched=True)
+    crawled = (lc.Crawl(data) | stage).data
+    assert plain["id"][:] == ["a", "c"]
+    assert arrow.with_format(None)["id"][:] == ["a", "c"]
+    assert [row["id"] for row in streamed] == ["a", "c"]
+    assert crawled["id"][:] == ["a", "c"]
+
+
+def test_a_stage_on_single_examples_says_how_to_call_it():
+    with pytest.raises(StageError, match=r"batched=True"):
+        Dataset.from_dict(DOCUMENTS).filter(lc.text.MinWords(2))
+
+
+def test_a_missing_column_names_those_there_are():
+    with pytest.raises(StageError, match="min_words needs a column 'text'; the documents have: id"):
+        lc.text.MinWords(2).judge(pa.table({"id": ["a"]}))
+
+
+@pytest.mark.parametrize("wrong", ["many", 1.5, True, None])
+def test_a_wrong_value_is_refused_when_the_stage_is_made(wrong):
+    with pytest.raises(StageError, match=r"MinWords.n takes a whole number"):
+        lc.text.MinWords(wrong)
+
+
+def test_a_wrong_choice_lists_the_choices():
+    with pytest.raises(StageError, match=r"ExactDocuments.keep takes one of 'first', 'random', got 'best'"):
+        lc.dedup.ExactDocuments(keep="best")
+
+
+def test_every_stage_is_registered_under_its_snake_case_name():
+    assert STAGES["min_words"] is lc.text.MinWords
+    assert STAGES["listed_duplicates"] is lc.dedup.ListedDuplicates
+    assert lc.text.MinWords(3).name == "min_words"
+
+
+def test_fingerprints_are_equal_in_other_processes_and_change_with_settings_and_code():
+    code = "import longcrawl as lc; from datasets.fingerprint import Hasher; print(Hasher.hash(lc.text.MinWords(7)))"
+    elsewhere = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert elsewhere == {Hasher.hash(lc.text.MinWords(7))}
+    assert Hasher.hash(lc.text.MinWords(8)) not in elsewhere
+
+
+def test_a_changed_code_version_changes_the_fingerprint(monkeypatch):
+    before = Hasher.hash(lc.text.MinWords(7))
+    monkeypatch.setattr(lc.text.MinWords, "code_version", "2")
+    assert Hasher.hash(lc.text.MinWords(7)) != before
+
+
+@pytest.mark.parametrize("name", sorted(STAGES))
+def test_every_stage_pickles_and_lists_its_settings(name):
+    made = STAGES[name]()
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert type(made)(**made.settings()) == made
+
+
+def test_batches_come_as_tables_or_mappings():
+    table = pa.table({"id": ["a"]})
+    assert as_table(table) is table
+    assert as_table({"id": ["a"]}).equals(table)
+
+
+def test_policies_are_words():
+    """Policies are words: no stage has a boolean, but for the two that name a property of the text."""
+    known = {("tokenize", "json_escaped"), ("tokenize", "ensure_ascii"), ("min_bytes", "json_escaped")}
+    known.add(("min_bytes", "ensure_ascii"))
+    booleans = {
+        (name, field) for name, kind in STAGES.items() for field, hint in kind.__annotations__.items() if hint is bool
+    }
+    assert booleans <= known
