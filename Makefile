@@ -9,7 +9,14 @@ slow:
 lint:
 	ruff check .
 	ruff format --check .
-	mypy
+	$(MAKE) --no-print-directory types
+
+# mypy finds longcrawl.builders and longcrawl.cards where they are installed: inside the package.
+types:
+	rm -rf build/types
+	mkdir -p build/types/longcrawl
+	ln -s $(CURDIR)/longcrawl/* $(CURDIR)/builders $(CURDIR)/cards build/types/longcrawl/
+	cd build/types && mypy --config-file ../../pyproject.toml -p longcrawl
 
 notebooks:
 	pytest tests/test_notebooks.py -m notebook

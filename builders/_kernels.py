@@ -5,12 +5,42 @@ not 0 was not understood here, which does not mean that it is wrong. A line that
 with the same values; the tests hold them to it.
 """
 
-from typing import Any
+# A byte automaton is one long chain of cases, and numba takes arguments by position:
+# ruff: noqa: C901, PLR0911, PLR0912, PLR0917
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return"
+
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
 
-__all__ = ["ABSENT", "ESCAPED", "LITERAL", "NESTED", "NUMBER", "PLAIN", "find_fields", "parse_numbers", "read_signals", "unescape"]
+__all__ = [
+    "ABSENT",
+    "CLOSE_LIST",
+    "CLOSE_OBJECT",
+    "COMMA",
+    "ESCAPED",
+    "LITERAL",
+    "NESTED",
+    "NUMBER",
+    "OPEN_LIST",
+    "OPEN_OBJECT",
+    "PLAIN",
+    "compiled",
+    "end_of_value",
+    "end_of_word",
+    "find_fields",
+    "find_name",
+    "parse_numbers",
+    "read_key",
+    "read_number",
+    "skip_space",
+    "unescape",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
@@ -18,7 +48,12 @@ ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 QUOTE, BACKSLASH, COMMA, COLON, MINUS, DOT = 34, 92, 44, 58, 45, 46
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 
-_compile: Any = numba.njit(cache=True, nogil=True, inline="never")
+
+def compiled(function: F) -> F:
+    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
+    kernel: F = numba.njit(cache=True, nogil=True)(function)
+    return kernel
+
 
 _SPECIAL = np.zeros(256, dtype=np.bool_)
 _SPECIAL[:32] = True
@@ -37,14 +72,14 @@ for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 _POWERS = np.array([10.0**_exponent for _exponent in range(23)])
 
 
-@_compile
-def _skip_space(data: Any, at: int, end: int) -> int:
+@compiled
+def skip_space(data: Any, at: int, end: int) -> int:
     while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 10 or data[at] == 13):
         at += 1
     return at
 
 
-@_compile
+@compiled
 def _hex4(data: Any, at: int, end: int) -> int:
     """Give the value of four hexadecimal digits, or -1."""
     if at + 4 > end:
@@ -58,9 +93,9 @@ def _hex4(data: Any, at: int, end: int) -> int:
     return value
 
 
-@_compile
+@compiled
 def _end_of_string(data: Any, at: int, end: int) -> tuple[int, bool]:
-    """From the byte after the opening quote, give where the closing quote is (-1: none) and whether escapes came before."""
+    """From the byte after the opening quote, give where the closing one is (-1: none) and whether there are escapes."""
     escaped = False
     while at < end:
         while at < end and not _SPECIAL[data[at]]:
@@ -83,8 +118,8 @@ def _end_of_string(data: Any, at: int, end: int) -> tuple[int, bool]:
     return -1, escaped
 
 
-@_compile
-def _number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
+@compiled
+def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
     """Read a JSON number: its value, where it ends (-1: it is none), and whether the value is exact.
 
     Exact means correctly rounded: at most 2**53 over or times at most 10**22 takes one rounding (Clinger, 1990).
@@ -130,8 +165,8 @@ def _number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
     return (-value if negative else value), at, True
 
 
-@_compile
-def _word(data: Any, at: int, end: int) -> int:
+@compiled
+def end_of_word(data: Any, at: int, end: int) -> int:
     """Give where ``true``, ``false`` or ``null`` ends, or -1."""
     if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
         return at + 4
@@ -149,7 +184,7 @@ def _word(data: Any, at: int, end: int) -> int:
     return -1
 
 
-@_compile
+@compiled
 def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
     """Give where the value that starts here ends (-1: not understood) and what it is."""
     if at >= end:
@@ -158,34 +193,34 @@ def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
         close, escaped = _end_of_string(data, at + 1, end)
         return (close + 1 if close >= 0 else -1), (ESCAPED if escaped else PLAIN)
     if data[at] == MINUS or 48 <= data[at] <= 57:
-        return _number(data, at, end)[1], NUMBER
-    after = _word(data, at, end)
+        return read_number(data, at, end)[1], NUMBER
+    after = end_of_word(data, at, end)
     return after, (ABSENT if data[at] == 110 else LITERAL)
 
 
-@_compile
-def _key(data: Any, at: int, end: int) -> tuple[int, int, int]:
+@compiled
+def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
     """Read ``"key" :`` and give where the key starts and ends and where its value starts (-1: not understood)."""
-    at = _skip_space(data, at, end)
+    at = skip_space(data, at, end)
     if at >= end or data[at] != QUOTE:
         return 0, 0, -1
     close, escaped = _end_of_string(data, at + 1, end)
     if close < 0 or escaped:
         return 0, 0, -1
-    after = _skip_space(data, close + 1, end)
+    after = skip_space(data, close + 1, end)
     if after >= end or data[after] != COLON:
         return 0, 0, -1
-    return at + 1, close, _skip_space(data, after + 1, end)
+    return at + 1, close, skip_space(data, after + 1, end)
 
 
-@_compile
-def _value(data: Any, at: int, end: int) -> tuple[int, int]:
+@compiled
+def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
     """Give where the value that starts here ends (-1: not understood) and what it is; lists and objects are checked."""
     if at < end and data[at] != OPEN_LIST and data[at] != OPEN_OBJECT:
         return _scalar(data, at, end)
     depth, kinds = 0, np.uint64(0)
     while True:
-        at = _skip_space(data, at, end)
+        at = skip_space(data, at, end)
         if at >= end or depth > 60:
             return -1, NESTED
         opened = data[at] == OPEN_LIST or data[at] == OPEN_OBJECT
@@ -193,13 +228,13 @@ def _value(data: Any, at: int, end: int) -> tuple[int, int]:
             is_object = data[at] == OPEN_OBJECT
             depth += 1
             kinds = kinds * np.uint64(2) + np.uint64(is_object)
-            at = _skip_space(data, at + 1, end)
+            at = skip_space(data, at + 1, end)
             if at >= end:
                 return -1, NESTED
             empty = data[at] == (CLOSE_OBJECT if is_object else CLOSE_LIST)
             if not empty:
                 if is_object:
-                    at = _key(data, at, end)[2]
+                    at = read_key(data, at, end)[2]
                     if at < 0:
                         return -1, NESTED
                 continue
@@ -208,14 +243,14 @@ def _value(data: Any, at: int, end: int) -> tuple[int, int]:
             if at < 0:
                 return -1, NESTED
         while True:
-            at = _skip_space(data, at, end)
+            at = skip_space(data, at, end)
             if at >= end:
                 return -1, NESTED
             in_object = kinds % np.uint64(2) == np.uint64(1)
             if data[at] == COMMA:
                 at += 1
                 if in_object:
-                    at = _key(data, at, end)[2]
+                    at = read_key(data, at, end)[2]
                     if at < 0:
                         return -1, NESTED
                 break
@@ -228,7 +263,7 @@ def _value(data: Any, at: int, end: int) -> tuple[int, int]:
                 return at, NESTED
 
 
-@_compile
+@compiled
 def _matching(data: Any, at: int, end: int) -> int:
     """Give where the list or object that starts here ends, looking at brackets and quotes only, or -1."""
     depth = 0
@@ -248,8 +283,8 @@ def _matching(data: Any, at: int, end: int) -> int:
     return -1
 
 
-@_compile
-def _which(data: Any, start: int, end: int, names: Any, offsets: Any, guess: int) -> int:
+@compiled
+def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: int) -> int:
     """Give the index of the name that equals ``data[start:end]``, trying ``guess`` first, or -1."""
     count = len(offsets) - 1
     for turn in range(count):
@@ -267,7 +302,7 @@ def _which(data: Any, start: int, end: int, names: Any, offsets: Any, guess: int
     return -1
 
 
-@_compile
+@compiled
 def find_fields(
     data: Any, starts: Any, ends: Any, names: Any, offsets: Any, unchecked: int, spans: Any, kinds: Any, status: Any
 ) -> None:
@@ -289,22 +324,22 @@ def find_fields(
         status[line] = 1
         end = ends[line]
         kinds[line, :] = ABSENT
-        at = _skip_space(data, starts[line], end)
+        at = skip_space(data, starts[line], end)
         if at >= end or data[at] != OPEN_OBJECT:
             continue
-        at = _skip_space(data, at + 1, end)
+        at = skip_space(data, at + 1, end)
         more = not (at < end and data[at] == CLOSE_OBJECT)
         guess = 0
         while more:
-            key_start, key_end, at = _key(data, at, end)
+            key_start, key_end, at = read_key(data, at, end)
             if at < 0:
                 break
             value_start, kind = at, NESTED
-            index = _which(data, key_start, key_end, names, offsets, guess)
+            index = find_name(data, key_start, key_end, names, offsets, guess)
             if index == unchecked and index >= 0 and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
                 at = _matching(data, at, end)
             else:
-                at, kind = _value(data, at, end)
+                at, kind = end_of_value(data, at, end)
             if at < 0:
                 break
             if index >= 0:
@@ -312,17 +347,17 @@ def find_fields(
                 spans[line, index, 0], spans[line, index, 1] = value_start + quote, at - quote
                 kinds[line, index] = kind
                 guess = index + 1
-            at = _skip_space(data, at, end)
+            at = skip_space(data, at, end)
             if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
                 at = -1
                 break
             more = data[at] == COMMA
             at += more
-        if at >= 0 and _skip_space(data, at + 1, end) >= end:
+        if at >= 0 and skip_space(data, at + 1, end) >= end:
             status[line] = 0
 
 
-@_compile
+@compiled
 def _put(out: Any, to: int, code: int) -> int:
     """Write one code point as UTF-8, a lone surrogate as U+FFFD, and give where the next one goes."""
     if 0xD800 <= code <= 0xDFFF:
@@ -341,7 +376,7 @@ def _put(out: Any, to: int, code: int) -> int:
     return to + 4
 
 
-@_compile
+@compiled
 def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
     r"""Write the texts of one field one after the other, ``\n`` and its like resolved.
 
@@ -385,111 +420,12 @@ def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
     offsets[len(spans)] = to
 
 
-@_compile
+@compiled
 def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) -> None:
     """Read the numbers of one field: float64 [lines], NaN where absent, and whether each is correctly rounded."""
     for line in range(len(spans)):
         values[line], exact[line] = np.nan, True
         if kinds[line] == NUMBER:
-            values[line], _, exact[line] = _number(data, spans[line, 0], spans[line, 1])
+            values[line], _, exact[line] = read_number(data, spans[line, 0], spans[line, 1])
         elif kinds[line] != ABSENT:
             exact[line] = False
-
-
-@_compile
-def _triples(data: Any, at: int, end: int) -> tuple[int, float, float, bool]:
-    """Read ``[[start, end, value], …]``: where it ends (-1: not understood), the first value, the sum, whether it is null."""
-    first, total, count = np.nan, 0.0, 0
-    after = _word(data, at, end)
-    if after >= 0 and data[at] == 110:
-        return after, first, np.nan, True
-    if at >= end or data[at] != OPEN_LIST:
-        return -1, first, total, False
-    at = _skip_space(data, at + 1, end)
-    if at < end and data[at] == CLOSE_LIST:
-        return at + 1, first, total, False
-    while True:
-        at = _skip_space(data, at, end)
-        if at >= end or data[at] != OPEN_LIST:
-            return -1, first, total, False
-        at += 1
-        for place in range(3):
-            at = _skip_space(data, at, end)
-            value, exact = np.nan, True
-            if place == 2 and at < end and data[at] == 110:
-                at = _word(data, at, end)
-            else:
-                value, at, exact = _number(data, at, end)
-            if at < 0 or not exact:
-                return -1, first, total, False
-            at = _skip_space(data, at, end)
-            if at >= end or data[at] != (COMMA if place < 2 else CLOSE_LIST):
-                return -1, first, total, False
-            at += 1
-            if place == 2:
-                if count == 0:
-                    first = value
-                if value == value:
-                    total += value
-        count += 1
-        at = _skip_space(data, at, end)
-        if at < end and data[at] == CLOSE_LIST:
-            return at + 1, first, total, False
-        if at >= end or data[at] != COMMA:
-            return -1, first, total, False
-        at += 1
-
-
-@_compile
-def read_signals(
-    data: Any, spans: Any, kinds: Any, names: Any, offsets: Any, values: Any, sums: Any, places: Any, status: Any
-) -> None:
-    """Read the object ``quality_signals`` of every line.
-
-    Args:
-        data: uint8 [bytes], the text of all lines.
-        spans: int64 [lines, 2], where the object of each line is, as ``find_fields`` gives it.
-        kinds: uint8 [lines], what is there.
-        names: uint8, the names of the signals one after the other.
-        offsets: int64 [names + 1], where each name starts.
-        values: float64 [lines, names], written: the value of the first span, NaN where null or absent.
-        sums: float64 [lines, names], written: the values of all spans added in order, nulls left out, NaN where absent.
-        places: int64 [lines, names, 2], written: where the list of spans is.
-        status: uint8 [lines], read and written: 1 where the line was not understood.
-
-    """
-    for line in range(len(spans)):
-        values[line, :] = np.nan
-        sums[line, :] = np.nan
-        places[line, :, :] = 0
-        if status[line] or kinds[line] == ABSENT:
-            continue
-        at, end = spans[line, 0], spans[line, 1]
-        status[line] = kinds[line] != NESTED or data[at] != OPEN_OBJECT
-        at = _skip_space(data, at + 1, end)
-        more = status[line] == 0 and data[at] != CLOSE_OBJECT
-        at += not more
-        guess = 0
-        while more:
-            key_start, key_end, at = _key(data, at, end)
-            if at < 0:
-                break
-            index = _which(data, key_start, key_end, names, offsets, guess)
-            start = at
-            if index >= 0:
-                guess = index + 1
-                at, values[line, index], sums[line, index], _ = _triples(data, at, end)
-            else:
-                at = _value(data, at, end)[0]
-            if at < 0:
-                break
-            if index >= 0:
-                places[line, index, 0], places[line, index, 1] = start, at
-            at = _skip_space(data, at, end)
-            if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
-                at = -1
-                break
-            more = data[at] == COMMA
-            at += 1
-        if at != end:
-            status[line] = 1

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
-
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import SourceError
 
@@ -83,14 +82,15 @@ class Installed(Source):
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one distribution, or Python's help topics."""
+        url: str | None = "https://docs.python.org/3/"
         if part.name == f"{PYTHON}/pydoc_data":
-            documents, url = _topics(), "https://docs.python.org/3/"
+            documents = _topics()
             source = f"{PYTHON}=={platform.python_version()}"
         else:
             found = next(iter(importlib.metadata.distributions(name=part.name, path=_folders())))
             documents, url = _documents(part.name, found, bad_files), _home_page(found)
             source = f"{part.name}=={found.version}"
-        columns = [list(documents), list(documents.values())]
+        columns: list[list[str | None]] = [list(documents), list(documents.values())]
         columns += [[value] * len(documents) for value in (url, None, source, "en")]
         if documents:
             yield pa.table(columns, schema=_SCHEMA)
@@ -123,9 +123,7 @@ def _home_page(distribution: importlib.metadata.Distribution) -> str | None:
     return next(iter([*distribution.metadata.get_all("Home-page", []), *named]), None)
 
 
-def _documents(
-    package: str, distribution: importlib.metadata.Distribution, bad_files: BadFiles
-) -> dict[str, str]:
+def _documents(package: str, distribution: importlib.metadata.Distribution, bad_files: BadFiles) -> dict[str, str]:
     """Give the texts of a distribution by id, sorted."""
     documents = {}
     description = str(distribution.metadata.json.get("description") or "").strip()

@@ -1,11 +1,12 @@
-"""Lines of one JSON object each as Arrow columns.
+r"""Lines of one JSON object each as Arrow columns.
 
 The lines go through the kernels beside this file; what those do not take goes through Python's ``json``, which decides.
-Both give the same values: a lone surrogate escape (``\\ud800``), which no UTF-8 can hold, becomes U+FFFD, and of a
+Both give the same values: a lone surrogate escape (``\ud800``), which no UTF-8 can hold, becomes U+FFFD, and of a
 key that comes twice the last one counts.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -138,7 +139,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("is nested too deeply") from error
     if not isinstance(record, dict):
-        raise ValueError(f"holds {_spell(record)}, not an object")
+        raise ValueError(f"holds {_spell(record)}, not an object")  # noqa: TRY004  # the line is wrong, not a caller
     return record
 
 
@@ -200,7 +201,7 @@ def _value(record: dict[str, Any], field: pa.Field) -> Any:
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
         return _number(value, field)
     if isinstance(value, list | dict):
-        raise ValueError(f"holds {_spell(value)} in its field {field.name!r}, not text")
+        raise ValueError(f"holds {_spell(value)} in its field {field.name!r}, not text")  # noqa: TRY004  # the line is wrong, not a caller
     if isinstance(value, bool):
         return "true" if value else "false"
     return _SURROGATE.sub("\ufffd", value)
@@ -212,7 +213,7 @@ def _number(value: Any, field: pa.Field) -> float | int:
     if pa.types.is_floating(field.type):
         return float(value)
     whole = int(value) if value.lstrip("-").isdigit() else float(value)
-    if whole != whole or whole in (float("inf"), float("-inf")) or int(whole) != whole or abs(whole) >= 2**63:
+    if not math.isfinite(whole) or int(whole) != whole or abs(whole) >= 2**63:
         raise ValueError(f"holds {value} in its field {field.name!r}, not a whole number of 64 bits")
     return int(whole)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
-
-from longcrawl.builders import installed, redpajama_v2, text  # noqa: F401  # importing a source registers it
+from longcrawl.builders import installed, rectangle, redpajama_v2, text  # noqa: F401  # importing a source registers it
 from longcrawl.builders.files import absolute
 from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.builders.sources import SOURCES, BadFiles, Part, Source, make_source
@@ -25,7 +24,7 @@ _OF_DATASETS = frozenset(inspect.signature(datasets.ArrowBasedBuilder.__init__).
 
 
 @dataclass
-class LongCrawlConfig(datasets.BuilderConfig):
+class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `datasets` is not typed
     """The settings of one source, under the names of its fields."""
 
     def __post_init__(self) -> None:
@@ -52,7 +51,7 @@ class LongCrawlConfig(datasets.BuilderConfig):
         return f"{self.name}-{datasets.fingerprint.Hasher.hash(said)}"
 
 
-class LongCrawl(datasets.ArrowBasedBuilder):
+class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets` is not typed
     """Reads every source of longcrawl, in shards of one part each.
 
     Raises:
@@ -75,7 +74,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):
             if name not in _OF_DATASETS and name not in known:
                 raise SourceError(f"source {config_name!r} has no setting {name!r}; known: {', '.join(known)}")
         if given.get("storage_options"):
-            raise SourceError("storage_options reach no source; set credentials in the environment or in ~/.config/fsspec")
+            raise SourceError("storage_options reach no source; set credentials in the environment or ~/.config/fsspec")
         super().__init__(config_name=config_name, **given)
 
     def _info(self) -> datasets.DatasetInfo:

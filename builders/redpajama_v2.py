@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
 from longcrawl.builders.files import (
     DamagedFileError,
     absolute,
@@ -113,7 +112,9 @@ class RedPajamaV2(Source):
         _check_known("partition", self.partitions, PARTITIONS)
         _check_known("line signal", self.line_signals, (*LINE_SIGNALS, "all"))
         if not self.languages or not self.partitions:
-            raise SourceError(f"source {self.name!r} needs at least one language and one partition; e.g. languages=['en']")
+            raise SourceError(
+                f"source {self.name!r} needs at least one language and one partition; e.g. languages=['en']"
+            )
 
     @property
     def _line_signals(self) -> tuple[str, ...]:
@@ -147,7 +148,9 @@ class RedPajamaV2(Source):
         base = absolute(self.data_dir)
         names = self._listed(base) if _has_listings(base) else self._walked(base)
         found = [match for name in sorted(names) if (match := _PART.fullmatch(name))]
-        wanted = [match for match in found if match["language"] in self.languages and match["partition"] in self.partitions]
+        wanted = [
+            match for match in found if match["language"] in self.languages and match["partition"] in self.partitions
+        ]
         wanted = [match for match in wanted if not self.snapshots or match["snapshot"] in self.snapshots]
         if self.shards is not None:
             _check_known("shard", self.shards, sorted({int(match["shard"]) for match in wanted}))
@@ -203,7 +206,9 @@ class RedPajamaV2(Source):
 
     def _walked(self, base: str) -> list[str]:
         """Give the parts that lie in the folder ``documents``."""
-        names = [name.removesuffix(".json.gz") for name in list_tree(join(base, "documents")) if name.endswith(".json.gz")]
+        names = [
+            name.removesuffix(".json.gz") for name in list_tree(join(base, "documents")) if name.endswith(".json.gz")
+        ]
         found = [match for name in names if (match := _PART.fullmatch(name))]
         if not found:
             raise SourceError(
@@ -241,7 +246,7 @@ class RedPajamaV2(Source):
 
     def _read_signals(self, path: str, bad_files: BadFiles) -> pa.Table | None:
         lost = LostRecords(bad_files, path)
-        tables = []
+        tables: list[pa.Table] = []
         try:
             tables.extend(read_signals(path, self._line_signals, lost))
         except DamagedFileError as damage:

@@ -19,7 +19,6 @@ import datasets.builder
 import datasets.load
 from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, sanitize_patterns
-
 from longcrawl.builders.files import absolute
 from longcrawl.errors import LongCrawlError
 
@@ -68,7 +67,7 @@ def code_hash() -> str:
 
     It names the cache folder, so that edited code does not find the rows of the old one.
     """
-    from longcrawl import __version__
+    from longcrawl._version import __version__
 
     digest = hashlib.sha256(__version__.encode())
     for path in sorted(_code_files()):
@@ -77,7 +76,7 @@ def code_hash() -> str:
 
 
 def _our_module(factory: Any) -> Any:
-    """Give `datasets` the builder with resolved ``data_files``, or with none; it settles by itself what to read then."""
+    """Give `datasets` the builder, with resolved ``data_files`` or none; it settles by itself what to read then."""
     module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
     settings: dict[str, Any] = {"dataset_name": NAME, "data_files": DataFilesDict()}
     if factory.data_files is not None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
 from longcrawl.builders.files import read_blocks
 from longcrawl.builders.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
 
@@ -108,14 +107,15 @@ def read_signals(path: str, line_signals: Sequence[str], lost: Any) -> Iterator[
 
 
 def _table(found: Found, line_signals: Sequence[str], first: int, lost: Any) -> pa.Table:
-    from longcrawl.builders import _kernels as kernels
+    from longcrawl.builders._kernels import ABSENT
+    from longcrawl.builders._signal_kernels import read_signals as read_objects
 
     shape = (len(found.starts), len(_NAMES))
     values, sums = np.empty(shape), np.empty(shape)
     places = np.empty((*shape, 2), dtype=np.int64)
-    found.status[(found.kinds == kernels.ABSENT).any(axis=1)] = 1
+    found.status[(found.kinds == ABSENT).any(axis=1)] = 1
     spans, kinds = np.ascontiguousarray(found.spans[:, 1]), np.ascontiguousarray(found.kinds[:, 1])
-    kernels.read_signals(found.data, spans, kinds, *pack(_NAMES), values, sums, places, found.status)
+    read_objects(found.data, spans, kinds, *pack(_NAMES), values, sums, places, found.status)
     understood = np.flatnonzero(found.status == 0)
     columns = [texts_of(found, 0, understood).cast(pa.string()), _struct(values[understood], sums[understood])]
     schema = [pa.field("id", pa.string()), pa.field("signals", SIGNALS_TYPE)]
@@ -166,7 +166,9 @@ def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, firs
         try:
             rows.append(_row(parse_object(line), line_signals))
         except (ValueError, TypeError, IndexError) as error:
-            reason = str(error) if type(error) is ValueError else "holds signals that are no lists of [start, end, value]"
+            reason = (
+                str(error) if type(error) is ValueError else "holds signals that are no lists of [start, end, value]"
+            )
             lost.add(f"line {first + number}", reason)
     return pa.Table.from_pylist(rows, schema=schema)
 
@@ -174,7 +176,8 @@ def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, firs
 def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
     for name, kind in (("id", str), ("quality_signals", dict)):
         if not isinstance(record.get(name), kind):
-            raise ValueError(f"has no field {name!r} of the right kind; its fields: {', '.join(record) or 'none'}")
+            fields = ", ".join(record) or "none"
+            raise ValueError(f"has no field {name!r} of the right kind; its fields: {fields}")  # noqa: TRY004  # the line is wrong, not a caller
     spans = {
         name: None if (found := record["quality_signals"].get(name)) is None else [_span(item) for item in found]
         for name in _NAMES

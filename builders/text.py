@@ -8,12 +8,12 @@ files                 documents                                    ids
 ``.txt``              one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
 ===================== ============================================ ======================
 
-``.jsonl``, ``.json`` and ``.txt`` may be compressed: ``.gz``, ``.zst``. Lines and rows are counted from 0, with blank and
-unreadable ones. FILE is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share.
+``.jsonl``, ``.json`` and ``.txt`` may be compressed: ``.gz``, ``.zst``. Lines and rows are counted from 0, with blank
+and unreadable ones. FILE is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share.
 """
 
 import glob
-import os
+import itertools
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,8 +25,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
-from longcrawl.builders.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy, read_blocks, read_bytes
+from longcrawl.builders.files import (
+    DamagedFileError,
+    absolute,
+    is_url,
+    join,
+    list_tree,
+    local_copy,
+    read_blocks,
+    read_bytes,
+)
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source
 from longcrawl.errors import SourceError
@@ -53,7 +61,7 @@ class Text(Source):
 
     Args:
         data_dir: a folder, read with all folders in it, or its URL.
-        data_files: a path, URL or glob, several, or a mapping from splits to them; below ``data_dir`` where both are set.
+        data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
         text_field: the field of the text, in JSON and parquet.
         id_field: the field of the id; None for file and line. Ids are taken as they are, repeated ones too.
         url_field: the field of the URL; null where there is none.
@@ -115,7 +123,9 @@ class Text(Source):
 
     def _below(self) -> dict[str, list[str]]:
         if not self.data_dir:
-            raise SourceError("source 'text' was told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/*.jsonl'")
+            raise SourceError(
+                "source 'text' was told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/*.jsonl'"
+            )
         base = absolute(self.data_dir)
         if not is_url(base) and not Path(base).is_dir():
             raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
@@ -163,8 +173,12 @@ class Text(Source):
                         if field not in names:
                             lost.add("it", self._hint(f"has no field {field!r}; its fields: {', '.join(names)}"))
                             return
-                    optional = [field for field in (self.url_field, self.date_field, self.language_field) if field in names]
-                    for batch in file.iter_batches(ROWS, columns=list(dict.fromkeys(needed + optional)), use_threads=False):
+                    optional = [
+                        field for field in (self.url_field, self.date_field, self.language_field) if field in names
+                    ]
+                    for batch in file.iter_batches(
+                        ROWS, columns=list(dict.fromkeys(needed + optional)), use_threads=False
+                    ):
                         yield self._rows(name, pa.Table.from_batches([batch]), first, lost)
                         first += batch.num_rows
             except FileNotFoundError as error:
@@ -247,7 +261,8 @@ def _expand(pattern: str, base: str) -> list[str]:
     if not any(sign in path for sign in "*?[") or (not is_url(path) and Path(path).is_file()):
         return [path]
     if not is_url(path):
-        return _found([Path(file).as_posix() for file in glob.glob(path, recursive=True) if Path(file).is_file()], pattern)  # noqa: PTH207  # Path.glob takes no pattern from the root
+        found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
+        return _found([file.as_posix() for file in found if file.is_file()], pattern)
     filesystem, inner = fsspec.core.url_to_fs(path)
     protocol = path.removesuffix(inner.lstrip("/"))
     return _found([protocol + str(name).lstrip("/") for name in filesystem.glob(inner)], pattern)
@@ -264,4 +279,5 @@ def _base_of(files: list[str], data_dir: str | None) -> str:
     base = absolute(data_dir or "").rstrip("/")
     if data_dir and all(file.startswith(f"{base}/") for file in files):
         return base
-    return "/".join(os.path.commonprefix([posixpath.dirname(file).split("/") for file in files]))
+    folders = [posixpath.dirname(file).split("/") for file in files]
+    return "/".join(steps[0] for steps in itertools.takewhile(lambda steps: len(set(steps)) == 1, zip(*folders)))  # noqa: B905  # it ends with the shortest

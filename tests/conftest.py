@@ -1,9 +1,23 @@
 """Fixtures shared by all tests."""
 
+import functools
+import gzip
+import hashlib
+import http.server
+import itertools
+import json
 import os
+import re
+import string
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 datasets.disable_progress_bars()
@@ -23,3 +37,221 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """Keep what `datasets` caches out of the user's cache, and apart between tests."""
     cache = tmp_path_factory.mktemp("datasets_cache")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+
+
+NULL_SIGNALS = [
+    "rps_doc_curly_bracket",
+    "rps_doc_ldnoobw_words",
+    "rps_doc_lorem_ipsum",
+    "rps_doc_stop_word_fraction",
+    "rps_doc_ut1_blacklist",
+    "rps_doc_frac_chars_dupe_10grams",
+    "rps_doc_frac_chars_dupe_5grams",
+    "rps_doc_frac_chars_dupe_6grams",
+    "rps_doc_frac_chars_dupe_7grams",
+    "rps_doc_frac_chars_dupe_8grams",
+    "rps_doc_frac_chars_dupe_9grams",
+    "rps_doc_frac_chars_top_3gram",
+    "rps_doc_frac_chars_top_4gram",
+    "rps_doc_frac_all_caps_words",
+    "rps_doc_frac_lines_end_with_ellipsis",
+    "rps_doc_frac_no_alph_words",
+    "rps_doc_frac_unique_words",
+    "rps_doc_num_sentences",
+    "rps_doc_unigram_entropy",
+    "rps_doc_ml_palm_score",
+    "rps_doc_ml_wikipedia_score",
+    "rps_doc_ml_wikiref_score",
+    "rps_doc_books_importance",
+    "rps_doc_books_importance_length_correction",
+    "rps_doc_openwebtext_importance",
+    "rps_doc_openwebtext_importance_length_correction",
+    "rps_doc_wikipedia_importance",
+    "rps_doc_wikipedia_importance_length_correction",
+]
+
+
+def naive_signals(text: str, bucket: str) -> dict[str, Any]:
+    """Give the signals that filters look at, computed the plain way; all other ones are null."""
+    bare = text.translate(str.maketrans("", "", string.punctuation)).lower()
+    words = bare.split()
+    pairs = Counter(itertools.pairwise(words))
+    top, count = max(pairs.items(), key=lambda pair: pair[1], default=(("", ""), 0))
+    characters = sum(map(len, words))
+    symbols = text.count("#") + text.count("...") + text.count("…")
+    raw_words = re.findall(r"\w+|[^\w\s]+", text)
+    lines = re.findall(r"[^\n]*\n|[^\n]+$", text)
+    ends = list(itertools.accumulate(map(len, lines)))
+    starts = [0, *ends[:-1]] if lines else []
+    spans = list(zip(starts, ends, lines, strict=True))
+    measured: dict[str, Any] = {
+        "ccnet_length": float(len(text)),
+        "ccnet_original_length": float(len(text)),
+        "ccnet_nlines": float(len(lines)),
+        "ccnet_original_nlines": float(len(lines)),
+        "ccnet_language_score": 0.98,
+        "ccnet_perplexity": 321.5,
+        "ccnet_bucket": {"head": 0.0, "middle": 1.0, "tail": 2.0}[bucket],
+        **dict.fromkeys(NULL_SIGNALS),
+        "rps_doc_word_count": len(words),
+        "rps_doc_mean_word_length": round(characters / len(words), 8) if words else None,
+        "rps_doc_symbol_to_word_ratio": round(symbols / len(raw_words), 8) if raw_words else None,
+        "rps_doc_frac_chars_top_2gram": round(sum(map(len, top)) * count / characters, 8) if count > 1 else 0.0,
+    }
+    signals = {name: [[0, len(text), value]] for name, value in measured.items()}
+    per_line = {
+        "rps_lines_ending_with_terminal_punctution_mark": lambda line: float(
+            line.rstrip().endswith((".", "!", "?", "”"))
+        ),
+        "rps_lines_javascript_counts": lambda line: float(line.lower().split().count("javascript")),
+        "rps_lines_num_words": lambda line: len(line.split()),
+        "rps_lines_numerical_chars_fraction": lambda line: round(sum(map(str.isnumeric, line)) / len(line), 8),
+        "rps_lines_start_with_bulletpoint": lambda line: float(line.lstrip().startswith(tuple("•‣▶◀◦■□▪▫\u2013"))),
+        "rps_lines_uppercase_letter_fraction": lambda line: round(sum(map(str.isupper, line)) / len(line), 8),
+    }
+    for name, measure in per_line.items():
+        signals[name] = [[start, end, measure(line)] for start, end, line in spans]
+    return signals
+
+
+def _records(part: str, documents: Sequence[str | dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Give each document as it was asked for and as the record that the release holds of it."""
+    snapshot, shard, name = part.split("/")
+    language, bucket = name.split("_")
+    for line, asked in enumerate(documents):
+        document = {"text": asked} if isinstance(asked, str) else dict(asked)
+        text = document["text"]
+        yield (
+            document,
+            {
+                "url": f"https://example.org/{part}/{line}",
+                "date_download": f"{snapshot[:4]}-02-03T04:05:06Z",
+                "digest": "sha1:" + hashlib.sha1(text.encode()).hexdigest(),  # noqa: S324  # the release's own digest
+                "length": len(text),
+                "nlines": text.count("\n") + 1,
+                "source_domain": "example.org",
+                "title": f"Document {line} of shard {shard}",
+                "raw_content": text,
+                "cc_segment": f"crawl-data/CC-MAIN-{snapshot}/wet/{shard}.warc.wet.gz",
+                "original_nlines": text.count("\n") + 1,
+                "original_length": len(text),
+                "line_ids": str(list(range(text.count("\n") + 1))),
+                "language": language,
+                "language_score": 0.98,
+                "perplexity": 321.5,
+                "bucket": bucket,
+            }
+            | {key: value for key, value in document.items() if key not in ("text", "signals", "duplicate")},
+        )
+
+
+def _write_gz(path: Path, lines: Iterable[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _write_part(root: Path, part: str, documents: Sequence[str | dict[str, Any]]) -> None:
+    records = list(_records(part, documents))
+    _write_gz(root / f"documents/{part}.json.gz", (record for _, record in records))
+    bucket = part.rpartition("_")[2]
+    if bucket == "tail":
+        return
+    signals, listed, hashed = [], [], []
+    for line, (document, record) in enumerate(records):
+        name = f"{part}.json.gz/{line}"
+        number = int.from_bytes(hashlib.sha1(name.encode()).digest()[:8], "little")  # noqa: S324  # the release's own id
+        if (changed := document.get("signals", {})) is not None:
+            measured = naive_signals(document["text"], bucket)
+            measured |= {key: value if isinstance(value, list) else [[0, 1, value]] for key, value in changed.items()}
+            metadata = {"url": record["url"], "language": record["language"], "snapshot_id": part.partition("/")[0]}
+            signals.append({"id": name, "id_int": number, "metadata": metadata, "quality_signals": measured})
+        if document.get("duplicate"):
+            listed.append({"shard_id": f"{part}.json.gz", "doc_id": name, "digest": record["digest"]})
+        bands = {
+            f"signature_sim{similarity}": [name.encode(), similarity.encode()]
+            for similarity in ("1.0", "0.9", "0.8", "0.7")
+        }
+        hashed.append({"shard_id": f"{part}.json.gz", "id": name, "id_int": number, **bands})
+    _write_gz(root / f"quality_signals/{part}.signals.json.gz", signals)
+    texts = pa.schema([(key, pa.string()) for key in ("shard_id", "doc_id", "digest")])
+    signatures = [(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in ("1.0", "0.9", "0.8", "0.7")]
+    minhash = pa.schema([("shard_id", pa.string()), ("id", pa.string()), ("id_int", pa.uint64()), *signatures])
+    for kind, rows, schema in (("duplicates", listed, texts), ("minhash", hashed, minhash)):
+        path = root / f"{kind}/{part}.{kind}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+
+
+@pytest.fixture(scope="session")
+def make_release() -> Callable[..., Path]:
+    """Give a function that writes a small RedPajama-V2 release and returns its folder.
+
+    ``make_release(root, {"2023-06/0000/en_head": ["a text", {"text": "another", "duplicate": True}]})``: a document is
+    its text, or a dictionary of ``text`` and what is to differ: fields of the record (``url``, ``perplexity``, …),
+    ``duplicate=True`` to list it, ``signals={NAME: VALUE or spans}`` over the computed ones, ``signals=None`` for a
+    document that the signals file lacks.
+    """
+
+    def write(root: Path, parts: Mapping[str, Sequence[str | dict[str, Any]]], *, listings: bool = True) -> Path:
+        for part, documents in parts.items():
+            _write_part(root, part, documents)
+            snapshot, _, name = part.split("/")
+            language, bucket = name.split("_")
+            listing = root / f"listings/{language}-{snapshot}-{'tail' if bucket == 'tail' else 'head_middle'}.txt"
+            if listings:
+                listing.parent.mkdir(parents=True, exist_ok=True)
+                with listing.open("a", encoding="utf-8") as file:
+                    file.write(part + "\n")
+        return root
+
+    return write
+
+
+@pytest.fixture
+def web_server() -> Iterator[Callable[..., str]]:
+    """Give a function that serves a folder on 127.0.0.1 and returns its URL; the first ``failures`` answers are 503."""
+    servers = []
+
+    def serve(folder: Path, failures: int = 0) -> str:
+        left = iter(range(failures))
+        handler = functools.partial(_QuietHandler, directory=str(folder), failures=left)
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+class _QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves files as web servers do, with ranges, which the handler of the standard library lacks."""
+
+    def __init__(self, *args: Any, failures: Iterator[int], **kwargs: Any) -> None:
+        self._failures = failures
+        super().__init__(*args, **kwargs)
+
+    def do_GET(self) -> None:
+        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if next(self._failures, None) is not None:
+            self.send_error(503)
+        elif wanted is None or not path.is_file():
+            super().do_GET()
+        else:
+            self._send_range(path.read_bytes(), *wanted.groups())
+
+    def _send_range(self, content: bytes, first: str, last: str) -> None:
+        start = int(first) if first else max(len(content) - int(last), 0)
+        stop = min(int(last) + 1, len(content)) if first and last else len(content)
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        self.wfile.write(content[start:stop])
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the parent's name
+        pass

@@ -11,7 +11,9 @@ import longcrawl as lc
 HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "scipy", "matplotlib", "datasketch")
 
 
-@pytest.mark.parametrize("name", ["longcrawl", *(f"longcrawl.{each}" for each in ("text", "dedup", "tokens", "formats", "loading"))])
+@pytest.mark.parametrize(
+    "name", ["longcrawl", *(f"longcrawl.{each}" for each in ("text", "dedup", "tokens", "formats", "loading"))]
+)
 def test_all_is_sorted_and_resolves(name):
     module = importlib.import_module(name)
     assert list(module.__all__) == sorted(module.__all__)

@@ -40,7 +40,9 @@ def imported_layers(file: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative imports hide layers"
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "longcrawl" else [node.module]
+            names = (
+                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "longcrawl" else [node.module]
+            )
         found |= {name.split(".")[1] for name in names if name and name.startswith("longcrawl.")}
     return found
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,15 +43,16 @@ class Layout:
     context_length: int
     dtype: str
     end_of_text: int
-    zarr_format: int
-    codec: str
+    zarr_format: Literal[2, 3]
+    codec: Literal["zstd", "lz4"]
 
     def create(self, store: Path, rows: int, *, write_empty_chunks: bool = False) -> Any:
         """Create an empty array of so many rows at ``store``."""
         import zarr
+        from zarr.codecs import BloscCodec
 
         columns = min(CHUNK_COLUMNS, self.context_length)
-        shared = {
+        shared: dict[str, Any] = {
             "shape": (rows, self.context_length),
             "dtype": self.dtype,
             "fill_value": self.end_of_text,
@@ -64,7 +65,7 @@ class Layout:
 
             blosc = Blosc(cname=self.codec, clevel=level, shuffle=Blosc.NOSHUFFLE)
             return zarr.create_array(str(store), chunks=(BAND, columns), compressors=blosc, **shared)
-        codec = zarr.codecs.BloscCodec(cname=self.codec, clevel=level, shuffle="noshuffle")
+        codec = BloscCodec(cname=self.codec, clevel=level, shuffle="noshuffle")
         shard_columns = -(-self.context_length // columns) * columns
         return zarr.create_array(
             str(store), chunks=(INNER_ROWS, columns), shards=(BAND, shard_columns), compressors=codec, **shared

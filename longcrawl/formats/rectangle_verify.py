@@ -134,10 +134,10 @@ def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters
     return Inspection(
         path=str(path),
         split=split,
-        shape=tuple(array.shape),
+        shape=(array.shape[0], array.shape[1]),
         dtype=str(array.dtype),
         chunks=f"{array.chunks}{shard}",
-        codec=", ".join(str(codec) for codec in array.compressors),
+        codec=", ".join(_codec(codec) for codec in array.compressors),
         stored_bytes=sum(file.stat().st_size for file in _chunk_files(folder)),
         row=row,
         row_id=origin.get("id"),
@@ -189,6 +189,15 @@ def _bad_chunks(folder: Path) -> Iterator[str]:
             array.blocks[place] if array.shards is None else array[_slices(array, place)]
         except (RuntimeError, ValueError) as broken:
             yield f"{folder.name}/{name} does not decode: {broken}"
+
+
+def _codec(codec: Any) -> str:
+    """Spell a compressor of Zarr v3 or v2 in a few words."""
+    told = codec.to_dict().get("configuration", {}) if hasattr(codec, "to_dict") else codec.get_config()
+    words = {name: getattr(value, "value", value) for name, value in told.items()}
+    spelled: dict[Any, str] = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle"}
+    shuffle = spelled.get(words.get("shuffle"), words.get("shuffle"))
+    return f"{type(codec).__name__} {words.get('cname', '')} level {words.get('clevel', words.get('level'))} {shuffle}"
 
 
 def _slices(array: Any, place: tuple[int, ...]) -> tuple[slice, ...]:

@@ -1,7 +1,7 @@
 """Filter by quality signals that came with the documents: named, versioned rule sets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -78,13 +78,8 @@ class SignalRules(Judge):
                 raise StageError(f"preset {self.preset!r} has no threshold {name!r}; known: {', '.join(known)}")
             if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float)):
                 raise StageError(f"threshold {name!r} takes a number, or null to switch it off, got {bound!r}")
-        return tuple(
-            SignalRule(
-                rule.name, rule.signal, rule.divided_by, rule.comparison, self.thresholds.get(rule.name, rule.bound)
-            )  # type: ignore[arg-type]  # None is filtered below
-            for rule in rules
-            if self.thresholds.get(rule.name, rule.bound) is not None
-        )
+        bounds = {rule.name: self.thresholds.get(rule.name, rule.bound) for rule in rules}
+        return tuple(replace(rule, bound=bound) for rule in rules if (bound := bounds[rule.name]) is not None)
 
     def judge(self, table: pa.Table) -> pa.Table:
         """Check every rule against the column ``signals``, a struct of float64."""

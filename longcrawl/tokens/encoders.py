@@ -92,6 +92,7 @@ def local_file(tokenizer: str) -> Path | None:
     return None
 
 
+@lru_cache(maxsize=8)
 def _from_hub(repository: str) -> Path:
     from huggingface_hub import hf_hub_download
 
@@ -173,12 +174,13 @@ class Encoder:
         """
         asked = self._end_of_text_name
         for name in _END_OF_TEXT_NAMES if asked is None else (asked,):
-            if name in self._ids_by_name:
-                return self._ids_by_name[name]
+            token = self._ids_by_name.get(name)
+            if token is not None and self._engine.encode(name).tolist() != [token]:
+                return token
         special = [added["content"] for added in self._document.get("added_tokens") or []]
         raise TokenizerError(
-            f"it has no token {asked or 'that usually ends a text'!r}: set end_of_text to one of its special tokens, "
-            f"{', '.join(map(repr, special[:20])) or 'of which there are none'}"
+            f"it has no special token {'that usually ends a text' if asked is None else repr(asked)}: set end_of_text "
+            f"to one of {', '.join(map(repr, special[:20])) or 'its special tokens, but it has none'}"
         )
 
     @cached_property

@@ -3,7 +3,10 @@
 Source: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed".
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +15,8 @@ from longcrawl.keyed_hash import keyed_hash
 from longcrawl.stages import SORT_KEY, Check, Judge, Order, Rewrite, Survey, column, first_failure, stage
 
 __all__ = ["MinTokens", "Roll", "Shuffle", "Truncate", "roll_amounts"]
+
+Integers = npt.NDArray[np.int64]
 
 
 @stage
@@ -112,24 +117,24 @@ class Roll(Rewrite):
         return done.append_column("roll", pa.array(amounts, pa.int64()))
 
 
-def roll_amounts(ids: list[str], lengths: np.ndarray, seed: int) -> np.ndarray:
+def roll_amounts(ids: list[str], lengths: Integers, seed: int) -> Integers:
     """Give how far each document is rolled: int64, at least 0 and less than its length (0 for an empty one)."""
-    keys = keyed_hash(ids, "roll", seed)
-    return (keys % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
+    amounts: Integers = (keyed_hash(ids, "roll", seed) % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
+    return amounts
 
 
 def _lengths(tokens: pa.Array) -> pa.Array:
     return pc.cast(pc.fill_null(pc.list_value_length(tokens), 0), pa.int64())
 
 
-def _take_ranges(tokens: pa.Array, starts: np.ndarray, lengths: np.ndarray) -> pa.Array:
+def _take_ranges(tokens: pa.Array, starts: Integers, lengths: Integers) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(_lengths(tokens).to_numpy())])
     values = tokens.flatten().to_numpy()
     pieces = [values[o + s : o + s + n] for o, s, n in zip(offsets[:-1], starts, lengths, strict=True)]
     return _lists(np.concatenate(pieces) if pieces else values[:0], lengths, tokens.type)
 
 
-def _lists(values: np.ndarray, lengths: np.ndarray, like: pa.DataType) -> pa.Array:
+def _lists(values: npt.NDArray[Any], lengths: Integers, like: pa.DataType) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     flat = pa.array(values, like.value_type)
     if pa.types.is_large_list(like):

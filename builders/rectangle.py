@@ -1,0 +1,126 @@
+"""A rectangle as a dataset: its rows, or windows of any context length; ours and the original LongCrawl64 layout."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from longcrawl.builders.files import absolute, join, local_copy
+from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
+from longcrawl.errors import CorruptionError, FormatError, SourceError
+from longcrawl.formats.rectangle_chunks import SplitArray, open_split
+
+__all__ = ["Rectangle"]
+
+SPLITS = ("train", "heldout")
+PART_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Rectangle(Source):
+    """Rows of a rectangle, or windows of ``context_length`` tokens, row after row, windows from left to right.
+
+    Columns: ``row`` and ``start`` (the window's first column), int64; ``id``, where a rows table lies beside the arrays;
+    ``tokens``, a list of exactly ``context_length`` uint16 or uint32. With the "arrow" format tokens are not copied;
+    "numpy" and "torch" turn them into int64.
+
+    Args:
+        data_dir: folder or URL that holds ``train`` and ``heldout`` (or ``train.zarr`` and ``heldout.zarr``).
+        context_length: tokens per window; None for whole rows. What is left at the end of a row is dropped.
+        on_bad_files: what a missing or broken chunk does; under "skip" the 64 (or 2,048) rows that share it are lost.
+
+    """
+
+    data_dir: str | None = None
+    context_length: int | None = None
+    on_bad_files: OnBadFiles = "error"
+
+    name: ClassVar[str] = "rectangle"
+
+    def schema(self) -> pa.Schema:
+        """Give ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
+        array = self._any_split()
+        tokens = pa.list_(pa.from_numpy_dtype(array.dtype), self._window(array))
+        return pa.schema([("row", pa.int64()), ("start", pa.int64()), ("id", pa.string()), ("tokens", tokens)])
+
+    def splits(self) -> dict[str, list[Part]]:
+        """Give "train" and "heldout", whichever there are, in parts of 2,048 rows."""
+        found: dict[str, list[Part]] = {}
+        for split in SPLITS:
+            try:
+                rows = open_split(self._root(), split).shape[0]
+            except FormatError:
+                continue
+            found[split] = [Part(f"{split}/{first:09d}") for first in range(0, rows, PART_ROWS)]
+        if not found:
+            self._any_split()
+        return found
+
+    def fingerprint(self) -> str:
+        """Give a text that changes with the settings and with what the arrays say of themselves."""
+        return super().fingerprint() + repr([open_split(self._root(), split).layout for split in self.splits()])
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read 2,048 rows, a table for each row of chunks."""
+        split, first = part.name.split("/")
+        array = open_split(self._root(), split)
+        schema = self.schema()
+        chunk_rows = array.layout.chunks[0]
+        start, stop = int(first), min(int(first) + PART_ROWS, array.shape[0])
+        ids = self._ids(split, start, stop)
+        for block in range(start // chunk_rows, -(-stop // chunk_rows)):
+            try:
+                rows = np.concatenate([array.read_chunk(block, j) for j in range(array.layout.chunk_grid[1])], axis=1)
+            except CorruptionError as broken:
+                bad_files.report(f"{self._root()}/{split}", str(broken), min(chunk_rows, stop - block * chunk_rows))
+                continue
+            low = max(start - block * chunk_rows, 0)
+            high = min(stop - block * chunk_rows, len(rows))
+            yield _table(rows[low:high], block * chunk_rows + low, ids.slice(block * chunk_rows + low - start), schema)
+
+    def _root(self) -> str:
+        if self.data_dir is None:
+            raise SourceError("source 'rectangle' needs data_dir: the folder that holds train and heldout")
+        return self.data_dir
+
+    def _any_split(self) -> SplitArray:
+        try:
+            return open_split(self._root(), SPLITS[0])
+        except FormatError as first:
+            try:
+                return open_split(self._root(), SPLITS[1])
+            except FormatError:
+                raise SourceError(str(first)) from first
+
+    def _window(self, array: SplitArray) -> int:
+        length = array.shape[1]
+        window = self.context_length or length
+        if not 0 < window <= length:
+            raise SourceError(f"context_length must be 1 to {length:,}, the length of a row, got {window:,}")
+        return window
+
+    def _ids(self, split: str, start: int, stop: int) -> pa.Array:
+        """Read the ids of some rows; a rectangle that is not ours has no rows table and so no ids."""
+        rows = join(absolute(self._root()), f"rows/{split}.parquet")
+        filesystem, path = fsspec.core.url_to_fs(rows)
+        if not filesystem.exists(path):
+            return pa.nulls(stop - start, pa.string())
+        with local_copy(rows) as local:
+            return pq.read_table(local, columns=["id"])["id"].slice(start, stop - start).combine_chunks()
+
+
+SOURCES[Rectangle.name] = Rectangle
+
+
+def _table(rows: "np.ndarray[Any, Any]", first: int, ids: pa.Array, schema: pa.Schema) -> pa.Table:
+    window = schema.field("tokens").type.list_size
+    count = rows.shape[1] // window
+    tokens = np.ascontiguousarray(rows[:, : count * window]).reshape(-1)
+    numbers = np.repeat(np.arange(first, first + len(rows)), count)
+    starts = np.tile(np.arange(count) * window, len(rows))
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(tokens, schema.field("tokens").type.value_type), window)
+    names = ids.take(pa.array(numbers - first))
+    return pa.table([pa.array(numbers, pa.int64()), pa.array(starts, pa.int64()), names, lists], schema=schema)

@@ -1,0 +1,179 @@
+"""The policy for broken input, parts, fingerprints, files and blocks."""
+
+import gzip
+import json
+import os
+import zlib
+from pathlib import Path
+
+import fsspec
+import pytest
+import zstandard
+from longcrawl.builders import files
+from longcrawl.builders.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
+from longcrawl.errors import SourceError
+
+
+def test_every_source_is_known_by_its_name():
+    assert {"installed", "redpajama-v2", "text"} <= set(SOURCES)
+    assert all(source.name == name for name, source in SOURCES.items())
+
+
+def test_unknown_source_and_field_list_the_known_ones():
+    with pytest.raises(SourceError, match=r"unknown source 'c4'; known: .*redpajama-v2"):
+        make_source("c4", {})
+    with pytest.raises(SourceError, match=r"no field 'langs'; known: .*languages"):
+        make_source("redpajama-v2", {"langs": ["en"]})
+
+
+def test_a_wrong_value_says_what_the_field_takes():
+    with pytest.raises(SourceError, match=r"on_bad_files takes one of 'error', 'warn', 'skip', got 'ignore'"):
+        make_source("text", {"on_bad_files": "ignore"})
+
+
+def test_bad_files_stop_warn_or_skip():
+    with pytest.raises(SourceError, match="a.gz: is cut; to go on without it, set on_bad_files to 'warn' or 'skip'"):
+        BadFiles("error").report("a.gz", "is cut")
+    warn, skip = BadFiles("warn"), BadFiles("skip")
+    with pytest.warns(UserWarning, match="a.gz: is cut"):
+        warn.report("a.gz", "is cut", 3)
+    skip.report("a.gz", "is cut", 3)
+    assert warn.found == skip.found == [BadFile("a.gz", "is cut", 3)]
+
+
+def test_lost_records_are_one_report_per_file():
+    bad_files = BadFiles("skip")
+    lost = LostRecords(bad_files, "a.gz")
+    lost.report()
+    assert bad_files.found == []
+    for line in (3, 5, 9):
+        lost.add(f"line {line}", "is not JSON")
+    lost.report()
+    assert bad_files.found == [BadFile("a.gz", "line 3 is not JSON (and 2 more like it)", 3)]
+
+
+def test_fingerprint_follows_settings_and_files(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n')
+    source = make_source("text", {"data_dir": str(tmp_path)})
+    first = source.fingerprint()
+    assert first == make_source("text", {"data_dir": str(tmp_path)}).fingerprint()
+    assert first != make_source("text", {"data_dir": str(tmp_path), "language": "en"}).fingerprint()
+    os.utime(path, ns=(1, 1))
+    assert first != source.fingerprint()
+
+
+LINES = [json.dumps({"n": number, "x": "y" * (number * 37 % 400)}).encode() + b"\n" for number in range(2_000)]
+TEXT = b"".join(LINES)
+
+
+def packed(kind: str, data: bytes) -> bytes:
+    if kind == ".gz":
+        return gzip.compress(data)
+    return zstandard.compress(data) if kind == ".zst" else data
+
+
+@pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
+def test_blocks_end_at_the_same_lines_however_the_file_is_packed(tmp_path, kind):
+    path = tmp_path / f"a.jsonl{kind}"
+    path.write_bytes(packed(kind, TEXT))
+    blocks = list(files.read_blocks(str(path), block_bytes=10_000))
+    assert b"".join(blocks) == TEXT
+    assert all(len(block) <= 10_000 and block.endswith(b"\n") for block in blocks)
+    plain = tmp_path / "plain"
+    plain.write_bytes(TEXT)
+    assert blocks == list(files.read_blocks(str(plain), block_bytes=10_000))
+
+
+@pytest.mark.parametrize("kind", [".gz", ".zst"])
+def test_members_and_frames_follow_each_other(tmp_path, kind):
+    path = tmp_path / f"a{kind}"
+    path.write_bytes(packed(kind, b"one\n") + packed(kind, b"") + packed(kind, b"two") + (b"\0" * 99 if kind == ".gz" else b""))
+    assert list(files.read_blocks(str(path))) == [b"one\ntwo"]
+
+
+def test_a_line_longer_than_a_block_stays_whole(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"a\n" + b"b" * 5_000 + b"\nc\nd")
+    assert list(files.read_blocks(str(path), 100)) == [b"a\n", b"b" * 5_000 + b"\n", b"c\nd"]
+    path.write_bytes(b"")
+    assert list(files.read_blocks(str(path))) == []
+
+
+@pytest.mark.parametrize("kind", [".gz", ".zst"])
+def test_a_cut_file_gives_its_whole_lines_and_then_says_so(tmp_path, kind):
+    path = tmp_path / f"a{kind}"
+    data = packed(kind, os.urandom(30_000).hex().encode() + b"\n" + TEXT)
+    path.write_bytes(data[: len(data) - 40])
+    got = []
+    with pytest.raises(files.DamagedFileError, match="is cut"):
+        got.extend(files.read_blocks(str(path)))
+    text = b"".join(got)
+    assert text.endswith(b"\n")
+    assert (os.linesep.encode() not in text) or len(text) > 60_000
+
+
+def test_a_corrupt_gzip_gives_the_lines_before_the_damage(tmp_path):
+    path = tmp_path / "a.gz"
+    data = bytearray(gzip.compress(TEXT, compresslevel=1))
+    middle = len(data) // 2
+    data[middle : middle + 40] = b"\xff" * 40
+    path.write_bytes(bytes(data))
+    undamaged = len(zlib.decompressobj(31).decompress(bytes(data[: middle - files.CAREFUL_BYTES])))
+    got = []
+    with pytest.raises(files.DamagedFileError, match="is corrupt"):
+        got.extend(files.read_blocks(str(path)))
+    text = b"".join(got)
+    assert len(text) >= TEXT.rfind(b"\n", 0, undamaged)
+    assert TEXT[: undamaged // 2].startswith(text[: undamaged // 2])
+
+
+def test_missing_empty_and_unreadable_files_say_so(tmp_path):
+    with pytest.raises(files.DamagedFileError, match="is missing"):
+        list(files.read_blocks(str(tmp_path / "no.gz")))
+    (tmp_path / "empty.gz").write_bytes(b"")
+    with pytest.raises(files.DamagedFileError, match="is cut"):
+        list(files.read_blocks(str(tmp_path / "empty.gz")))
+    with pytest.raises(files.DamagedFileError, match="cannot be read"):
+        list(files.read_blocks(str(tmp_path)))
+
+
+def test_list_tree_is_sorted_and_leaves_hidden_files_out(tmp_path):
+    for name in ("b/c.txt", "a.txt", ".hidden", ".git/x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert files.list_tree(str(tmp_path)) == ["a.txt", "b/c.txt"]
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/tree/b/c.txt", b"")
+    memory.pipe("/tree/a.txt", b"")
+    assert files.list_tree("memory://tree") == ["a.txt", "b/c.txt"]
+    assert files.list_tree("memory://nothing-here") == files.list_tree(str(tmp_path / "no")) == []
+
+
+def test_a_remote_file_is_fetched_whole(tmp_path, web_server):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    url = web_server(tmp_path)
+    assert list(files.read_blocks(f"{url}/a.gz")) == [b"one\ntwo\n"]
+    with pytest.raises(files.DamagedFileError, match="is missing"):
+        list(files.read_blocks(f"{url}/b.gz"))
+
+
+def test_a_web_server_is_tried_again(tmp_path, web_server, monkeypatch):
+    monkeypatch.setattr(files, "PAUSE", 0.01)
+    (tmp_path / "a").write_bytes(b"text")
+    url = web_server(tmp_path, failures=2)
+    assert files.read_bytes(f"{url}/a") == b"text"
+    url = web_server(tmp_path, failures=2)
+    assert files.fetch_texts([f"{url}/a", f"{url}/b"]) == {f"{url}/a": "text", f"{url}/b": None}
+    url = web_server(tmp_path, failures=99)
+    with pytest.raises(files.DamagedFileError, match="cannot be fetched in 3 attempts"):
+        files.read_bytes(f"{url}/a")
+    with pytest.raises(SourceError, match="cannot be fetched"):
+        files.fetch_texts([f"{url}/a"])
+
+
+def test_parts_are_plain_values():
+    assert Part("a", ("b",)) == Part("a", ("b",))
+    assert Path(files.absolute("~")) == Path.home()
+    assert files.absolute("file:///tmp/x") == "/tmp/x"  # noqa: S108  # a path that is not opened
+    assert files.absolute("http://host/x/") == "http://host/x"

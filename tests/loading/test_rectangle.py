@@ -1,0 +1,468 @@
+"""The rectangle loader against the article's formulas, its order under any topology, and its limits."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import re
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from longcrawl.errors import CorruptionError, FormatError, LoaderError
+from longcrawl.formats.rectangle_chunks import SplitArray
+from longcrawl.loading import Rectangle
+from zarr.codecs import BloscCodec
+
+END_OF_TEXT = 777
+ROWS, LENGTH = 77, 210
+
+
+def tokens_of(rows: int, length: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 50_000, (rows, length), dtype=np.uint16)
+
+
+def write_ours(folder: Path, tokens: np.ndarray, chunks=(8, 32), band=32, split="train") -> Path:
+    group = zarr.open_group(folder, mode="a", attributes={"end_of_text": END_OF_TEXT})
+    array = group.create_array(
+        split,
+        shape=tokens.shape,
+        dtype=tokens.dtype,
+        chunks=chunks,
+        shards=(band, -(-tokens.shape[1] // chunks[1]) * chunks[1]),
+        compressors=BloscCodec(cname="zstd", clevel=3, shuffle="noshuffle"),
+        fill_value=END_OF_TEXT,
+    )
+    array[:] = tokens
+    return folder
+
+
+def write_original(folder: Path, tokens: np.ndarray, chunks=(16, 64)) -> Path:
+    array = zarr.create_array(
+        folder / "train.zarr",
+        shape=tokens.shape,
+        dtype=tokens.dtype,
+        chunks=chunks,
+        compressors=numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
+        fill_value=0,
+        zarr_format=2,
+    )
+    array[:] = tokens
+    return folder
+
+
+class Article:
+    """The article's loader in memory: throw away edges, walk rows then columns, pad on the left."""
+
+    def __init__(self, tokens: np.ndarray, batch_size: int, context_length: int, pad: int = END_OF_TEXT) -> None:
+        self.tokens, self.batch_size, self.context_length, self.pad = tokens, batch_size, context_length, pad
+
+    def __len__(self) -> int:
+        return (self.tokens.shape[0] // self.batch_size) * (self.tokens.shape[1] // self.context_length)
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        down = self.tokens.shape[0] // self.batch_size
+        top, left = index % down * self.batch_size, index // down * self.context_length
+        targets = self.tokens[top : top + self.batch_size, left : left + self.context_length].astype(np.int64)
+        return {"text": np.hstack([np.full((self.batch_size, 1), self.pad), targets[:, :-1]]), "targets": targets}
+
+
+def assert_equal(batch: dict, wanted: dict) -> None:
+    assert sorted(batch) == ["targets", "text"]
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(batch[name], values, err_msg=name)
+
+
+def assert_global(batches: list, wanted: Article, first: int, step: int = 1) -> None:
+    for number, batch in enumerate(batches):
+        assert_equal(batch, wanted[first + number * step])
+
+
+@pytest.fixture
+def tokens() -> np.ndarray:
+    return tokens_of(ROWS, LENGTH)
+
+
+@pytest.fixture
+def ours(tmp_path, tokens) -> Path:
+    return write_ours(tmp_path / "ours", tokens)
+
+
+shapes = st.tuples(st.integers(1, 60), st.integers(1, 60))
+chunk_shapes = st.tuples(st.integers(1, 20), st.integers(1, 30))
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), shape=shapes, chunks=chunk_shapes, prefetch=st.sampled_from(["on", "off"]))
+def test_every_batch_of_every_rank_is_the_articles(tmp_path_factory, data, shape, chunks, prefetch):
+    batch_size = data.draw(st.integers(1, shape[0]), "batch_size")
+    context_length = data.draw(st.integers(1, shape[1]), "context_length")
+    tokens = tokens_of(*shape)
+    wanted = Article(tokens, batch_size, context_length)
+    world_size = data.draw(st.integers(1, min(5, len(wanted))), "world_size")
+    folder = tmp_path_factory.mktemp("rectangle")
+    if original := data.draw(st.booleans(), "original"):
+        write_original(folder, tokens, chunks)
+        wanted.pad = 50256
+    else:
+        write_ours(folder, tokens, chunks, chunks[0] * 2)
+    smallest = Rectangle(folder, "train", batch_size, context_length)
+    needed = (smallest.walk.most_chunks() + 1) * smallest.array.layout.chunk_bytes
+    cache_bytes = data.draw(st.integers(needed, needed * 4), "cache_bytes")
+    for rank in range(world_size):
+        batches = Rectangle(
+            folder, "train", batch_size, context_length, rank, world_size, cache_bytes=cache_bytes, prefetch=prefetch
+        )
+        read = list(batches)
+        assert len(read) == len(batches) == len(wanted) // world_size
+        assert_global(read, wanted, rank, world_size)
+        index = data.draw(st.integers(-len(batches), len(batches) - 1), "index")
+        assert_equal(batches[index], read[index])
+    assert original == (batches.pad_token == 50256)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    worlds=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), min_size=1, max_size=4),
+    prefetch=st.sampled_from(["on", "off"]),
+)
+def test_resume_goes_on_in_global_order_under_other_world_sizes(tmp_path_factory, worlds, prefetch):
+    tokens = tokens_of(23, 40)
+    folder = write_ours(tmp_path_factory.mktemp("rectangle"), tokens, (4, 16), 8)
+    wanted, state, reached = Article(tokens, 3, 8), None, 0
+    for world_size, steps in worlds:
+        ranks = [Rectangle(folder, "train", 3, 8, rank, world_size, prefetch=prefetch) for rank in range(world_size)]
+        if state is not None:
+            for rank in ranks:
+                rank.load_state_dict(state)
+        if len(wanted) - reached < world_size:
+            reached = 0
+        steps = min(steps, (len(wanted) - reached) // world_size)
+        loops = [iter(rank) for rank in ranks]
+        for _ in range(steps):
+            for number, loop in enumerate(loops):
+                assert_equal(next(loop), wanted[reached + number])
+            reached += world_size
+        states = [rank.state_dict() for rank in ranks]
+        assert all(other == states[0] for other in states)
+        state = json.loads(json.dumps(states[0]))
+        if steps:
+            assert state["next_batch"] == reached
+
+
+def test_a_loop_ends_and_the_next_is_a_new_pass(ours, tokens):
+    batches, wanted = Rectangle(ours, batch_size=8, context_length=100), Article(tokens, 8, 100)
+    assert len(batches) == len(wanted) == 18
+    first = list(batches)
+    assert batches.state_dict()["next_batch"] == 18
+    second = list(batches)
+    assert len(first) == len(second) == 18
+    assert_global(second, wanted, 0)
+
+
+def test_a_broken_loop_goes_on_where_it_was(ours, tokens):
+    batches, wanted = Rectangle(ours, batch_size=8, context_length=100, prefetch="on"), Article(tokens, 8, 100)
+    for number, _ in enumerate(batches):
+        assert batches.state_dict()["next_batch"] == number + 1
+        if number == 4:
+            break
+    batches[17]
+    assert batches.state_dict()["next_batch"] == 5
+    assert_global(list(batches), wanted, 5)
+
+
+def test_a_state_of_the_end_begins_a_new_pass(ours, tokens):
+    done = Rectangle(ours, batch_size=8, context_length=100, world_size=4, rank=1)
+    assert len(list(done)) == 4
+    assert done.state_dict()["next_batch"] == 16
+    again = Rectangle(ours, batch_size=8, context_length=100, world_size=4, rank=1)
+    again.load_state_dict(done.state_dict())
+    assert_global(list(again), Article(tokens, 8, 100), 1, 4)
+    alone = Rectangle(ours, batch_size=8, context_length=100)
+    alone.load_state_dict(done.state_dict())
+    rest = list(alone)
+    assert len(rest) == 2
+    assert_global(rest, Article(tokens, 8, 100), 16)
+
+
+def test_indices(ours):
+    batches = Rectangle(ours, batch_size=8, context_length=100, world_size=4, rank=3)
+    assert_equal(batches[-1], batches[3])
+    for outside in (4, -5):
+        with pytest.raises(IndexError, match=f"batch {outside} of 4: this rank has batches 0 to 3"):
+            batches[outside]
+
+
+def test_the_defaults_are_whole_rows_and_the_stores_own_end_of_text(ours, tokens):
+    batches = Rectangle(ours)
+    assert (batches.context_length, batches.pad_token) == (LENGTH, END_OF_TEXT)
+    assert_global(list(batches), Article(tokens, 8, LENGTH), 0)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("int64", np.int64), ("int32", np.int32), ("store", np.uint16)])
+def test_dtypes(ours, tokens, name, dtype):
+    batch = Rectangle(ours, dtype=name, pad_token=3)[2]
+    assert batch["text"].dtype == batch["targets"].dtype == dtype
+    assert_equal(batch, Article(tokens, 8, LENGTH, pad=3)[2])
+
+
+def test_batches_are_the_callers_own(ours, tokens):
+    batches = Rectangle(ours, context_length=30)
+    batch = batches[0]
+    batch["targets"][:] = 0
+    assert_equal(batches[0], Article(tokens, 8, 30)[0])
+    assert not np.shares_memory(batch["text"], batch["targets"])
+
+
+def test_engines_give_equal_batches(ours):
+    options = {"batch_size": 5, "context_length": 50}
+    for direct, through_zarr in zip(
+        Rectangle(ours, engine="direct", **options), Rectangle(ours, engine="zarr", **options), strict=True
+    ):
+        assert_equal(direct, through_zarr)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"context_length": 211}, "context_length 211 must be from 1 to the 210 tokens of a document"),
+        ({"context_length": 0}, "context_length 0 must be from 1"),
+        ({"batch_size": 78}, "batch_size 78 must be from 1 to the 77 documents of split 'train'"),
+        ({"batch_size": 0}, "batch_size 0 must be from 1"),
+        ({"batch_size": "8"}, "Rectangle.batch_size takes a whole number, got '8'"),
+        ({"rank": 2, "world_size": 2}, "rank 2 must be from 0 to world_size - 1 = 1"),
+        ({"world_size": 10}, "split 'train' gives 9 batches, not one for each of 10 ranks"),
+        ({"dtype": "store", "pad_token": 65536}, "pad_token 65536 does not fit uint16"),
+        ({"dtype": "float32"}, "Rectangle.dtype takes one of 'int64', 'int32', 'store', got 'float32'"),
+        ({"cache_bytes": 3583}, "a batch needs 7 chunks of 512 bytes at once; set cache_bytes to 3584 or more"),
+        ({"cache_bytes": 3584, "prefetch": "on"}, "and prefetch one more; set cache_bytes to 4096 or more"),
+    ],
+)
+def test_what_cannot_be_is_said(ours, settings, message):
+    with pytest.raises(LoaderError, match=re.escape(message)):
+        Rectangle(ours, **settings)
+
+
+def test_no_such_split(ours):
+    with pytest.raises(FormatError, match="has no split 'heldout'"):
+        Rectangle(ours, "heldout")
+
+
+def test_a_state_of_something_else_is_refused(tmp_path, ours):
+    state = Rectangle(ours, context_length=100).state_dict()
+    other = write_ours(tmp_path / "other", tokens_of(ROWS, LENGTH, seed=1))
+    with pytest.raises(LoaderError, match="fingerprint was '[0-9a-f]{16}' and is '[0-9a-f]{16}'"):
+        Rectangle(other, context_length=100).load_state_dict(state)
+    with pytest.raises(LoaderError, match="batch_size was 8 and is 4, context_length was 100 and is 50;"):
+        Rectangle(ours, batch_size=4, context_length=50).load_state_dict(state)
+    batches = Rectangle(ours, context_length=100)
+    with pytest.raises(LoaderError, match="this is no state of a Rectangle: it lacks next_batch, batch_size"):
+        batches.load_state_dict({"epoch": 1})
+    for wrong in (-1, 19, "3", True):
+        with pytest.raises(LoaderError, match=re.escape(f"next_batch {wrong!r}")):
+            batches.load_state_dict({**state, "next_batch": wrong})
+
+
+def test_a_state_fits_the_same_tokens_stored_otherwise(tmp_path, ours, tokens):
+    before = Rectangle(ours, batch_size=8, context_length=100, pad_token=0)
+    loop = iter(before)
+    for _ in range(7):
+        next(loop)
+    stored_otherwise = Rectangle(
+        write_original(tmp_path / "original", tokens), batch_size=8, context_length=100, pad_token=0
+    )
+    stored_otherwise.load_state_dict(before.state_dict())
+    assert_equal(next(iter(stored_otherwise)), next(loop))
+
+
+@pytest.mark.parametrize("prefetch", ["on", "off"])
+@pytest.mark.parametrize("chunks_in_cache", [8, 11, 40])
+def test_decoded_chunks_stay_within_cache_bytes(ours, monkeypatch, prefetch, chunks_in_cache):
+    alive: weakref.WeakSet = weakref.WeakSet()
+    most, decoding, lock = 0, 0, threading.Lock()
+    read_chunk = SplitArray.read_chunk
+
+    class Counted(np.ndarray):
+        """An array that can be in a weak set."""
+
+        __hash__ = object.__hash__
+
+    def counting(array, row, column):
+        nonlocal most, decoding
+        with lock:
+            decoding += 1
+            most = max(most, len(alive) + decoding)
+        chunk = read_chunk(array, row, column).view(Counted)
+        with lock:
+            decoding -= 1
+            alive.add(chunk)
+        return chunk
+
+    monkeypatch.setattr(SplitArray, "read_chunk", counting)
+    for context_length in (LENGTH, 20):
+        batches = Rectangle(ours, "train", 8, context_length, cache_bytes=chunks_in_cache * 512, prefetch=prefetch)
+        assert len(list(batches)) == len(batches)
+        assert 0 < most <= chunks_in_cache
+        del batches
+        most = 0
+
+
+def test_part_of_a_band_that_does_not_fit_is_kept(tmp_path, monkeypatch):
+    folder, reads = write_ours(tmp_path, tokens_of(64, 64), (4, 32), 32), []
+    read_chunk = SplitArray.read_chunk
+
+    def counting(array, row, column):
+        reads.append((row, column))
+        return read_chunk(array, row, column)
+
+    monkeypatch.setattr(SplitArray, "read_chunk", counting)
+    chunk_bytes = 4 * 32 * 2
+    counts = {}
+    for chunks_in_cache in (1, 8, 12, 16, 32):
+        reads.clear()
+        for _ in Rectangle(folder, "train", 4, 8, cache_bytes=chunks_in_cache * chunk_bytes, prefetch="off"):
+            pass
+        counts[chunks_in_cache] = len(reads)
+    # Two bands of 16 chunks, each visited by 4 windows; forgetting the least recently used would read 128 up to 15 places.
+    assert counts == {1: 128, 8: 128 - 2 * 3 * 7, 12: 128 - 2 * 3 * 11, 16: 32, 32: 32}
+
+
+@pytest.mark.parametrize("prefetch", ["on", "off"])
+def test_a_missing_shard_stops_at_its_batch_and_not_before(ours, tokens, prefetch):
+    (ours / "train/c/1/0").unlink()
+    batches, read = Rectangle(ours, batch_size=8, context_length=100, prefetch=prefetch), []
+    with pytest.raises(CorruptionError, match=r"c/1/0 is missing, which holds chunk \(4, 0\)"):
+        read.extend(batches)
+    loop, read = iter(Rectangle(ours, batch_size=8, context_length=100, prefetch=prefetch)), []
+    with pytest.raises(CorruptionError):
+        while True:
+            read.append(next(loop))
+    assert len(read) == 4
+    assert_global(read, Article(tokens, 8, 100), 0)
+    filled = Rectangle(ours, batch_size=8, context_length=100, prefetch=prefetch, on_missing_chunks="fill")
+    assert (list(filled)[4]["targets"] == END_OF_TEXT).all()
+
+
+def test_no_thread_outlives_its_loop(ours):
+    def decoding() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "longcrawl-decode"]
+
+    batches = Rectangle(ours, batch_size=2, context_length=7, prefetch="on", cache_bytes=10 * 512)
+    loop = iter(batches)
+    next(loop)
+    assert len(decoding()) == 1
+    other = iter(batches)
+    next(other)
+    assert len(decoding()) == 1
+    loop.close()
+    other.close()
+    assert decoding() == []
+
+
+def test_threads_share_one_loader(ours, tokens):
+    batches, wanted = Rectangle(ours, batch_size=8, context_length=30, cache_bytes=3 * 512), Article(tokens, 8, 30)
+    failures = []
+
+    def read(seed: int) -> None:
+        try:
+            for index in np.random.default_rng(seed).integers(0, len(batches), 60):
+                assert_equal(batches[int(index)], wanted[int(index)])
+        except AssertionError as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_pickled_loader_goes_on_where_it_was(ours, tokens):
+    batches = Rectangle(ours, batch_size=8, context_length=100, prefetch="on")
+    next(iter(batches))
+    copy = pickle.loads(pickle.dumps(batches))  # noqa: S301  # made in the line itself
+    assert_global(list(copy), Article(tokens, 8, 100), 1)
+    assert batches.state_dict()["next_batch"] == 1
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
+def test_a_fork_in_the_middle_of_a_loop(ours, tokens):
+    batches, wanted = Rectangle(ours, batch_size=8, context_length=10, prefetch="on"), Article(tokens, 8, 10)
+    for number, batch in enumerate(batches):
+        assert_equal(batch, wanted[number])
+        if number % 60 == 5:
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                assert_equal(pool.apply(batches.__getitem__, (number,)), wanted[number])
+                assert_equal(pool.apply(batches.__getitem__, (-1,)), wanted[len(wanted) - 1])
+
+
+def test_auto_prefetch_asks_for_a_second_processor(ours, monkeypatch):
+    def runs_a_thread(processors: int) -> bool:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)), raising=False)
+        loop = iter(Rectangle(ours, batch_size=2, context_length=7))
+        next(loop)
+        found = any(thread.name == "longcrawl-decode" for thread in threading.enumerate())
+        loop.close()
+        return found
+
+    assert not runs_a_thread(1)
+    assert runs_a_thread(2)
+
+
+def test_torch_reads_it_as_a_map_style_dataset(ours, tokens):
+    torch = pytest.importorskip("torch")
+    batches = Rectangle(ours, batch_size=8, context_length=50)
+    loaded = list(torch.utils.data.DataLoader(batches, batch_size=None, num_workers=2))
+    assert len(loaded) == len(batches)
+    assert loaded[0]["text"].dtype == torch.int64
+    assert_global(loaded, Article(tokens, 8, 50), 0)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_workers_keep_order_and_state(ours, tokens, num_workers):
+    torch = pytest.importorskip("torch")
+    batches, wanted = Rectangle(ours, batch_size=8, context_length=50, world_size=2, rank=1), Article(tokens, 8, 50)
+    loader = batches.dataloader(num_workers=num_workers)
+    assert len(loader) == len(batches) == 18
+    for number, batch in enumerate(loader):
+        assert isinstance(batch["text"], torch.Tensor)
+        assert_equal(batch, wanted[2 * number + 1])
+        assert batches.state_dict()["next_batch"] == 2 * number + 2
+        if number == 3:
+            break
+    resumed = Rectangle(ours, batch_size=8, context_length=50, world_size=3, rank=2)
+    resumed.load_state_dict(batches.state_dict())
+    rest = list(resumed.dataloader(num_workers=2))
+    assert len(rest) == (36 - 8) // 3
+    assert_global(rest, wanted, 8 + 2, 3)
+    assert_global(list(loader), wanted, 8 + 1, 2)
+    assert len(list(loader)) == 18
+
+
+def test_spawned_workers(ours, tokens):
+    pytest.importorskip("torch")
+    batches = Rectangle(ours, batch_size=8)
+    assert_global(
+        list(batches.dataloader(num_workers=1, multiprocessing_context="spawn")), Article(tokens, 8, LENGTH), 0
+    )
+
+
+def test_options_that_would_change_the_order_are_refused(ours):
+    pytest.importorskip("torch")
+    with pytest.raises(LoaderError, match="shuffle, batch_size cannot be set"):
+        Rectangle(ours).dataloader(shuffle=True, batch_size=4)
+
+
+def test_without_torch_it_says_what_to_install(ours, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", None)
+    with pytest.raises(LoaderError, match=re.escape('pip install "longcrawl[torch]"')):
+        Rectangle(ours).dataloader()
