@@ -225,8 +225,9 @@ class _Job:
         if isinstance(removals, Order):
             raise RunError(f"stage {label!r} orders documents and removes none; it must have orders = True")
         gone = entries(removals["id"], removals, label).sort_by("id")
-        with whole_file(self.folder / "ledger" / f"{segment.number:02d}-{label}.parquet") as beside:
-            pq.write_table(gone, beside)
+        if gone.num_rows:  # `datasets` cannot load a parquet file without rows
+            with whole_file(self.folder / "ledger" / f"{segment.number:02d}-{label}.parquet") as beside:
+                pq.write_table(gone, beside)
         with whole_file(self.work / f"removed-{segment.number}.parquet") as beside:
             pq.write_table(gone.select(["id"]), beside)
         came = self.funnel.kept

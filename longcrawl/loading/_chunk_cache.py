@@ -102,6 +102,8 @@ class ChunkCache:
                 with self._changed:
                     self._changed.notify_all()
                 thread.join()
+                # This function holds the cache: without a cycle, its chunks go with the last loop over it.
+                self._stop_thread = _nothing
 
         self._stop_thread = stop
         thread.start()

@@ -11,10 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["LONGEST_WORD", "Words", "emit", "split"]
+__all__ = ["LONGEST_WORD", "SEPARATOR", "Words", "emit", "split"]
 
 LONGEST_WORD = 96
 """In bytes; longer pieces are too rare to remember."""
+
+SEPARATOR = "<\n>"
+"""Ends each word in the arena. No word contains it: a word never has ASCII whitespace after another ASCII character."""
+
+_SEPARATOR = np.frombuffer(SEPARATOR.encode(), np.uint8)
 
 _OTHER, _LETTER, _DIGIT, _SPACE, _BEYOND_ASCII = range(5)
 
@@ -34,7 +39,7 @@ _MIX = _U(0x9E3779B97F4A7C15)
 
 
 class Words(NamedTuple):
-    """An open-addressing table of words; word w is ``arena[bounds[w]:bounds[w + 1]]``."""
+    """An open-addressing table of words; word w and ``SEPARATOR`` are ``arena[bounds[w]:bounds[w + 1]]``."""
 
     table: npt.NDArray[np.uint64]
     """Shape (a power of two, 2): key and number of a word; key 0 is an empty place."""
@@ -173,16 +178,18 @@ def _number(text, wide, at, end, words, count):  # type: ignore[no-untyped-def] 
         place = (place + _U(1)) & mask
     table[place, 0] = key
     table[place, 1] = _U(count)
-    start = bounds[count]
-    for i in range(end - at):
+    start, length = bounds[count], end - at
+    for i in range(length):
         arena[start + i] = text[at + i]
-    bounds[count + 1] = start + end - at
+    for i in range(len(_SEPARATOR)):
+        arena[start + length + i] = _SEPARATOR[i]
+    bounds[count + 1] = start + length + len(_SEPARATOR)
     return count
 
 
 @njit(cache=True, nogil=True)
 def _same(text, at, end, arena, start, stop):  # type: ignore[no-untyped-def]  # as above
-    if end - at != stop - start:
+    if end - at != stop - start - len(_SEPARATOR):
         return False
     for i in range(end - at):  # noqa: SIM110  # numba compiles loops
         if text[at + i] != arena[start + i]:
@@ -200,7 +207,7 @@ def split(text, wide, offsets, state, words, pieces, ends, loose):  # type: igno
     """
     number, at, count = state
     found = apart = 0
-    room = words.arena.shape[0] - LONGEST_WORD
+    room = words.arena.shape[0] - LONGEST_WORD - len(_SEPARATOR)
     while number < len(offsets) - 1:
         end = offsets[number + 1]
         while at < end:
@@ -225,17 +232,20 @@ def split(text, wide, offsets, state, words, pieces, ends, loose):  # type: igno
 
 
 @njit(cache=True, nogil=True)
-def emit(pieces, ends, first, last, known, known_bounds, loose, loose_bounds, ids, written, offsets):  # type: ignore[no-untyped-def]  # as above
-    """Write the ids of ``pieces`` from ``ids[written]`` on, and the end of each text in [first, last)."""
+def emit(pieces, ends, first, last, known, loose, ids, written, offsets):  # type: ignore[no-untyped-def]  # as above
+    """Write the ids of ``pieces`` from ``ids[written]`` on, and the end of each text in [first, last).
+
+    ``known`` and ``loose`` are (ids, start of each word, end of each word).
+    """
     text = first
     for i in range(len(pieces)):
         while text < last and ends[text] == i:
             offsets[text + 1] = written
             text += 1
         word = pieces[i]
-        source, bounds = (known, known_bounds) if word >= 0 else (loose, loose_bounds)
+        source, starts, stops = known if word >= 0 else loose
         word = word if word >= 0 else -1 - word
-        for j in range(bounds[word], bounds[word + 1]):
+        for j in range(starts[word], stops[word]):
             ids[written] = source[j]
             written += 1
     for rest in range(text, last):

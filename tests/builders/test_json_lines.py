@@ -1,0 +1,169 @@
+"""The JSON kernels against Python's ``json``: equal values on all that they accept, and nothing accepted that it refuses."""
+
+import json
+import math
+
+import hypothesis
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from longcrawl.builders import _kernels as kernels
+from longcrawl.builders.json_lines import find_fields, read_lines
+
+SCHEMA = pa.schema(
+    [
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("url", pa.string()),
+        pa.field("length", pa.int64()),
+        pa.field("score", pa.float64()),
+    ]
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**25), 10**25), st.floats(allow_nan=False, allow_infinity=False), texts
+)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
+records = st.fixed_dictionaries(
+    {"text": texts},
+    optional={
+        "url": texts | st.none(),
+        "length": st.integers(-(2**63) + 1, 2**63 - 1) | st.none(),
+        "score": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**20), 10**20) | st.none(),
+        "other": values,
+        'quo"ted': values,
+    },
+)
+
+
+def expected_row(record):
+    score = record.get("score")
+    return {
+        "text": record["text"],
+        "url": record.get("url"),
+        "length": record.get("length"),
+        "score": None if score is None else float(score),
+    }
+
+
+@given(st.lists(records, max_size=8), st.booleans(), st.sampled_from([None, 1]), st.booleans())
+def test_records_come_back_as_json_loads_gives_them(rows, ascii_only, indent, last_end):
+    lines = [json.dumps(row, ensure_ascii=ascii_only, indent=indent).replace("\n", "\r\t") for row in rows]
+    block = ("\n".join(lines) + ("\n" if last_end else "")).encode()
+    read = read_lines(block, SCHEMA)
+    assert read.lost == []
+    assert read.table.schema == SCHEMA
+    assert read.table.to_pylist() == [expected_row(row) for row in rows]
+    assert read.numbers.tolist() == list(range(len(rows)))
+
+
+@given(st.lists(records, min_size=1, max_size=4), st.data())
+@hypothesis.settings(max_examples=300)
+def test_the_kernels_accept_no_line_that_json_refuses(rows, data):
+    line = bytearray(json.dumps(data.draw(st.sampled_from(rows))).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(line) - 1))
+        change = data.draw(st.sampled_from(list(b'{}[]",:\\u0eE+-.19tfn \x00\x1f\x7f\xc3\xed')))
+        if data.draw(st.booleans()):
+            line[place] = change
+        else:
+            line.insert(place, change)
+    line = bytes(line).replace(b"\n", b" ")
+    found = find_fields(line, SCHEMA.names)
+    if len(found.status) and found.status[0] == 0:
+        accepted = json.loads(line.decode())
+        read = read_lines(line, pa.schema([pa.field("text", pa.large_string()), pa.field("other", pa.string())]))
+        if isinstance(accepted.get("text"), str) and not isinstance(accepted.get("other"), list | dict):
+            text = accepted["text"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            assert read.table["text"].to_pylist() == [text]
+
+
+@given(st.integers(-(10**20), 10**20), st.integers(-40, 40), st.sampled_from(["", "0", "00", "5"]))
+def test_exact_numbers_are_the_floats_that_python_reads(mantissa, exponent, zeros):
+    spelled = f"{mantissa}.{zeros or 0}e{exponent}"
+    data = np.frombuffer(spelled.encode(), dtype=np.uint8)
+    value, end, exact = kernels.read_number(data, 0, len(data))
+    assert end == len(data)
+    assert not exact or value == float(spelled)
+
+
+@pytest.mark.parametrize("number", ["0", "-0", "0.1", "123456.12345678", "9007199254740993", "1e22", "1e23", "4.35", "1E-5"])
+def test_numbers_in_the_forms_of_the_release(number):
+    row = read_lines(f'{{"text": "", "score": {number}}}'.encode(), SCHEMA).table.to_pylist()[0]
+    assert row["score"] == float(number)
+
+
+@pytest.mark.parametrize("number", ["01", "+1", ".5", "1.", "1e", "--1", "0x10", "1_000", "- 1", "١"])
+def test_what_json_calls_no_number_loses_the_line(number):
+    read = read_lines(f'{{"text": "", "score": {number}}}'.encode(), SCHEMA)
+    assert read.table.num_rows == 0
+    assert [line for line, _ in read.lost] == [0]
+
+
+def test_nan_and_infinity_are_read_as_python_does():
+    read = read_lines(b'{"text": "", "score": NaN}\n{"text": "", "score": -Infinity}\n{"text": "", "length": NaN}', SCHEMA)
+    first, second = read.table["score"].to_pylist()
+    assert math.isnan(first)
+    assert second == -math.inf
+    assert read.lost == [(2, "holds NaN in its field 'length', not a whole number of 64 bits")]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "text"),
+    [
+        (r"\ud83d\ude00", "😀"),
+        (r"\ud83d", "\ufffd"),
+        (r"\ude00x", "\ufffdx"),
+        (r"\ud83d\ud83d\ude00", "\ufffd😀"),
+        (r"\ud83d\n", "\ufffd\n"),
+        (r"a\u0000b", "a\0b"),
+        (r"\"\\\/\b\f\n\r\t\u00e9\u20AC", '"\\/\b\f\n\r\té€'),
+    ],
+)
+def test_escapes_are_resolved_alike_by_kernel_and_json(spelled, text):
+    plain = f'{{"text": "{spelled}"}}'
+    by_json = f'{{"text": "{spelled}", "length": 12345678901234567}}'
+    read = read_lines(f"{plain}\n{by_json}".encode(), SCHEMA)
+    assert read.table["text"].to_pylist() == [text, text]
+    assert find_fields(plain.encode(), ["text"]).status.tolist() == [0]
+
+
+def test_the_last_of_two_equal_keys_counts():
+    lines = b'{"text": "a", "text": "b", "url": "x", "url": null}\n{"text": "a", "text": "b", "length": 12345678901234567}'
+    assert read_lines(lines, SCHEMA).table["text"].to_pylist() == ["b", "b"]
+    assert read_lines(lines, SCHEMA).table["url"].to_pylist() == [None, None]
+
+
+def test_lines_that_cannot_be_read_keep_their_numbers():
+    block = b'{"text": "a"}\n\n{"text": \n \t\r\n[1]\n{"url": "u"}\n{"text": null}\n{"text": ["x"]}\n"s"\n{"text": "\xff"}\n{"text": "z"}'
+    read = read_lines(block, SCHEMA)
+    assert read.count == 10
+    assert read.numbers.tolist() == [0, 9]
+    assert read.table["text"].to_pylist() == ["a", "z"]
+    reasons = dict(read.lost)
+    assert sorted(reasons) == [2, 4, 5, 6, 7, 8]
+    assert reasons[2].startswith("is not JSON")
+    assert reasons[4] == "holds a list, not an object"
+    assert reasons[5] == "has no field 'text'; its fields: url"
+    assert reasons[6] == "has null in its field 'text'; its fields: text"
+    assert reasons[7] == "holds a list in its field 'text', not text"
+    assert reasons[8].startswith(("holds text", "is not UTF-8"))
+
+
+def test_deep_nesting_does_not_end_the_process():
+    deep = b"[" * 200_000
+    read = read_lines(b'{"text": "a", "other": ' + deep + b"]" * 200_000 + b'}\n{"text": "b", "other": ' + deep + b"}", SCHEMA)
+    assert read.table.num_rows == 0
+    assert [line for line, _ in read.lost] == [0, 1]
+
+
+def test_numbers_and_words_in_text_fields_are_taken_as_spelled():
+    block = b'{"text": 1.50, "url": true}\n{"text": 1.50, "url": true, "length": 12345678901234567}'
+    assert read_lines(block, SCHEMA).table.select(["text", "url"]).to_pylist() == [{"text": "1.50", "url": "true"}] * 2
+
+
+def test_an_empty_block_has_no_rows():
+    read = read_lines(b"", SCHEMA)
+    assert (read.table.num_rows, read.count, read.lost) == (0, 0, [])

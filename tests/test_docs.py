@@ -1,0 +1,116 @@
+"""Documentation that runs: every code block of README.md and docs/formats.md, every doctest, every verb of the CLI."""
+
+import base64
+import doctest
+import importlib
+import json
+import os
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from datasets import load_dataset
+
+import longcrawl
+from longcrawl.cli import app
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MODULES = sorted(
+    {
+        module.name
+        for module in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.")
+        if not module.name.endswith(("cli", "__main__"))
+    }
+    | {f"longcrawl.builders.{file.stem}" for file in (ROOT / "builders").glob("*.py") if file.stem != "__init__"}
+)
+
+
+def blocks(document: str) -> list[tuple[str, str]]:
+    return BLOCK.findall((ROOT / document).read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """Give a folder as a reader of the README has it: a small release, and a rank file of single bytes."""
+    folder = tmp_path_factory.mktemp("reader")
+    ranks = (f"{base64.b64encode(bytes([byte])).decode()} {byte}" for byte in range(256))
+    (folder / "gpt2.tiktoken").write_text("\n".join(ranks) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def release(workplace, make_release):
+    words = " ".join(f"word{(7 * i) % 1009}" for i in range(20_000))
+    make_release(workplace / "release", {"2023-06/0000/en_head": [f"{number} {words}" for number in range(12)]})
+
+
+def shell(command: str, folder: Path) -> None:
+    """Run what stands in a shell block, with `longcrawl` of this environment; installing has been done."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"HF_DATASETS_CACHE": str(folder / ".cache"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        ["bash", "-euc", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_every_block_of_the_readme_runs(workplace, release):
+    ran = 0
+    for language, text in blocks("README.md"):
+        if language == "sh":
+            command = text.replace("pip install -e . && ", "")
+            if "pytest" not in command:
+                shell(command, workplace)
+                ran += 1
+        elif language == "python":
+            shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
+            ran += 1
+    assert ran >= 6
+    assert (workplace / "quickstart" / "manifest.json").exists()
+    assert json.loads((workplace / "mini64" / "manifest.json").read_text())["output"]["shapes"]["train"] == [11, 65536]
+
+
+def test_every_block_of_the_formats_runs(workplace):
+    if not (workplace / "mini.zarr").exists():
+        shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(blocks('README.md')[3][1])}", workplace)
+    python = [text for language, text in blocks("docs/formats.md") if language == "python"]
+    assert len(python) == 2
+    for text in python:
+        shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
+
+
+def test_the_readme_holds_the_two_commands():
+    commands = [text.strip() for language, text in blocks("README.md") if language == "sh"]
+    assert "pip install -e . && longcrawl run quickstart --out quickstart" in commands
+    assert 'pip install -e ".[test]" && pytest' in commands
+
+
+def test_every_verb_is_in_the_readme_and_says_what_it_does():
+    said = "\n".join(text for language, text in blocks("README.md") if language == "sh")
+    for command in app.registered_commands:
+        name = command.name or command.callback.__name__
+        assert f"longcrawl {name}" in said
+        assert command.callback.__doc__
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_hold(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert failed == 0
+
+
+def test_links_and_pictures_of_the_readme_exist():
+    prose = BLOCK.sub("", (ROOT / "README.md").read_text("utf-8"))
+    for target in re.findall(r"\]\(([^)#]+)\)", prose):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+def test_load_dataset_is_what_the_readme_says_it_is(workplace, release):
+    data = load_dataset("longcrawl", "redpajama-v2", data_dir=str(workplace / "release"), split="train")
+    assert len(data) == 12
