@@ -19,7 +19,7 @@ types:
 	cd build/types && mypy --config-file ../../pyproject.toml -p longcrawl
 
 notebooks:
-	pytest tests/test_notebooks.py -m notebook
+	pytest tests/test_notebooks.py
 
 # Each script prints one ratio as its last line; DATA is a folder of real input, where there is one.
 DATA ?= $(LONGCRAWL_DATA)

@@ -6,7 +6,7 @@ with the same values; the tests hold them to it.
 """
 
 # A byte automaton is one long chain of cases, and numba takes arguments by position:
-# ruff: noqa: C901, PLR0911, PLR0912, PLR0917
+# ruff: noqa: C901, PLR0911, PLR0912
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return"
 
@@ -337,7 +337,7 @@ def find_fields(
             value_start, kind = at, NESTED
             index = find_name(data, key_start, key_end, names, offsets, guess)
             if index == unchecked and index >= 0 and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
-                at = _matching(data, at, end)
+                at = _matching(data, at, end) if kinds[line, index] == ABSENT else -1
             else:
                 at, kind = end_of_value(data, at, end)
             if at < 0:

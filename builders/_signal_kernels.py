@@ -1,13 +1,14 @@
 """The signals of RedPajama-V2 out of JSON text, compiled by numba; see ``_kernels`` for what a status means."""
 
 # A byte automaton is one long chain of cases, and numba takes arguments by position:
-# ruff: noqa: C901, PLR0911, PLR0912, PLR0917
+# ruff: noqa: C901, PLR0911, PLR0912
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return"
 
 from typing import Any
 
 import numpy as np
+
 from longcrawl.builders._kernels import (
     ABSENT,
     CLOSE_LIST,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
+
 from longcrawl.errors import SourceError
 
 __all__ = [

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import SourceError
 

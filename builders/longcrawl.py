@@ -11,6 +11,7 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+
 from longcrawl.builders import installed, rectangle, redpajama_v2, text  # noqa: F401  # importing a source registers it
 from longcrawl.builders.files import absolute
 from longcrawl.builders.register import code_hash, shard_key

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
 from longcrawl.builders.files import (
     DamagedFileError,
     absolute,
@@ -177,9 +178,9 @@ class RedPajamaV2(Source):
                 first += lines.count
                 if len(ids):
                     yield self._table(ids, lines.table, columns)
+            lost.report()
         except DamagedFileError as damage:
-            bad_files.report(files["documents"], f"{damage}; {first} lines were read before that")
-        lost.report()
+            lost.report(f"{damage}; {first} lines were read before that")
 
     def _listed(self, base: str) -> list[str]:
         """Give the parts that the listings of the wanted snapshots and languages name."""
@@ -249,9 +250,9 @@ class RedPajamaV2(Source):
         tables: list[pa.Table] = []
         try:
             tables.extend(read_signals(path, self._line_signals, lost))
+            lost.report()
         except DamagedFileError as damage:
-            bad_files.report(path, f"{damage}; the documents without signals keep null ones")
-        lost.report()
+            lost.report(f"{damage}; the documents without signals keep null ones")
         return pa.concat_tables(tables).combine_chunks() if tables else None
 
     def _table(self, ids: pa.Array, records: pa.Table, joined: dict[str, pa.Table]) -> pa.Table:

@@ -19,6 +19,7 @@ import datasets.builder
 import datasets.load
 from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, sanitize_patterns
+
 from longcrawl.builders.files import absolute
 from longcrawl.errors import LongCrawlError
 

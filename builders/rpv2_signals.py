@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
 from longcrawl.builders.files import read_blocks
 from longcrawl.builders.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
+
 from longcrawl.errors import SourceError
 from longcrawl.fields import build, check_fields, plain_settings
 
@@ -86,11 +87,12 @@ class LostRecords:
         if self._bad_files.policy == "error":
             self.report()
 
-    def report(self) -> None:
-        """Report what was lost, if anything."""
-        if self._count:
-            others = f" (and {self._count - 1} more like it)" if self._count > 1 else ""
-            self._bad_files.report(self._file, self._first + others, self._count)
+    def report(self, damage: str = "") -> None:
+        """Report what was lost, if anything, together with ``damage`` that ended the reading, in one entry."""
+        others = f" (and {self._count - 1} more like it)" if self._count > 1 else ""
+        reasons = [damage] * bool(damage) + [self._first + others] * bool(self._count)
+        if reasons:
+            self._bad_files.report(self._file, "; ".join(reasons), None if damage else self._count)
 
 
 class Source(ABC):

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
 from longcrawl.builders.files import (
     DamagedFileError,
     absolute,
@@ -117,9 +118,9 @@ class Text(Source):
             tables = self._json(part.name, path, lost)
         try:
             yield from tables
+            lost.report()
         except DamagedFileError as damage:
-            bad_files.report(path, str(damage))
-        lost.report()
+            lost.report(str(damage))
 
     def _below(self) -> dict[str, list[str]]:
         if not self.data_dir:

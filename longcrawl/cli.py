@@ -37,7 +37,11 @@ def run(
     ] = None,
 ) -> None:
     """Carry out a recipe: read, filter, tokenise, write, with a card and a ledger."""
-    typer.echo(carry_out(recipe, out, num_proc, overrides or ()))
+    try:
+        typer.echo(carry_out(recipe, out, num_proc, overrides or ()))
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
 
 
 @app.command()

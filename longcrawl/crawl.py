@@ -129,14 +129,20 @@ class Crawl:
     def _repr_html_(self) -> str:
         return f"<pre>{self!r}</pre>" if self._funnel is None else self._funnel._repr_html_()
 
-    def __getattr__(self, name: str) -> Any:
-        """``to_rectangle(path, **settings)`` and so on: one method per registered output."""
-        if name.startswith("to_") and name[3:] in OUTPUTS:
-            kind = OUTPUTS[name[3:]]
-            return lambda path, **settings: write_output(self, build(kind, settings, name, StageError), Path(path))
-        raise AttributeError(
-            f"a Crawl has no {name!r}; it can be written with: {', '.join('to_' + each for each in sorted(OUTPUTS))}"
-        )
+    def to_rectangle(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write a rectangle; ``settings`` are the fields of ``lc.formats.RectangleOutput``, such as ``heldout=0.008``."""
+        return self.write("rectangle", path, **settings)
+
+    def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write the documents with the output of this name and give what describes it.
+
+        Raises:
+            StageError: unknown output or field, or the stages passed cannot feed it.
+
+        """
+        if name not in OUTPUTS:
+            raise StageError(f"unknown output {name!r}; known: {', '.join(sorted(OUTPUTS))}")
+        return write_output(self, build(OUTPUTS[name], settings, f"output {name!r}", StageError), Path(path))
 
     def _judged(self, stage: Judge) -> "Crawl":
         verdicts = _all_rows(_map(self.data, _Verdicts(stage), stage))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from datasets.fingerprint import Hasher
 from datasets.utils import tqdm
 from filelock import FileLock, Timeout
 
@@ -32,7 +33,9 @@ from longcrawl.builders.sources import Part
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
 from longcrawl.files import file_entries, remove_partial, whole_file, write_text
+from longcrawl.formats.rectangle import read_description
 from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
+from longcrawl.loading.rectangle import Rectangle
 from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, sketches, survivors
 from longcrawl.recipe import Recipe, load_recipe
@@ -57,12 +60,15 @@ class RunSummary:
     out: str
     funnel: Funnel
     written: dict[str, Any]
+    batch: str
+    """What a batch read back from the output looks like."""
     bad_files: int
     seconds: float
 
     def __str__(self) -> str:
         shapes = ", ".join(f"{split} {shape[0]:,} x {shape[1]:,}" for split, shape in self.written["shapes"].items())
         lines = [repr(self.funnel), "", f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({shapes})"]
+        lines.append(f"read back: {self.batch}")
         if self.bad_files:
             lines.append(f"{self.bad_files} broken input file(s) were left out; manifest.json and README.md list them")
         return "\n".join(lines)
@@ -94,10 +100,19 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     folder = Path(out)
     _refuse_strangers(folder, chosen)
+    manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc)
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+    funnel = Funnel.from_dict(manifest["funnel"])
+    seconds = time.monotonic() - started
+    return RunSummary(chosen.name, str(folder), funnel, manifest["output"], len(manifest["bad_files"]), seconds)
+
+
+def _work_on(recipe: Recipe, folder: Path, num_proc: int) -> dict[str, Any]:
+    """Hold the folder, finish the run in it and give its manifest; what the system refuses becomes one sentence."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / WORK / "lock", timeout=0):
-            manifest = _Job(chosen, folder, num_proc).finish()
+            return _Job(recipe, folder, num_proc).finish()
     except Timeout as held:
         raise RunError(f"another run is working in {folder}: wait for it, or choose another --out") from held
     except OSError as failed:
@@ -106,11 +121,10 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
                 f"no space left for {failed.filename or folder}: make room and type the same command again; "
                 "what is finished is kept"
             ) from failed
-        raise
-    shutil.rmtree(folder / WORK, ignore_errors=True)
-    funnel = Funnel.from_dict(manifest["funnel"])
-    seconds = time.monotonic() - started
-    return RunSummary(chosen.name, str(folder), funnel, manifest["output"], len(manifest["bad_files"]), seconds)
+        raise RunError(
+            f"{failed.filename or folder}: {failed.strerror or failed}; mend that and type the same command again, "
+            "what is finished is kept"
+        ) from failed
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -146,6 +160,7 @@ class _Job:
         for left in self.folder.glob("*.partial-*"):
             shutil.rmtree(left)
         self._pin_inputs()
+        self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
         write_text(self.folder / "recipe.yaml", self.recipe.as_yaml())
         writer = self._run_stages()
         written = self._write_output(writer)
@@ -263,8 +278,10 @@ class _Job:
         return manifest
 
     def _pin_inputs(self) -> None:
-        """Refuse to go on with a run whose input has changed since it started."""
-        found = json.dumps({part.name: [[file, _size(file)] for file in part.files] for part in self.parts}, indent=1)
+        """Refuse to go on with a run whose input, tokenizer or code has changed since it started."""
+        parts = {part.name: [[file, *_state(file)] for file in part.files] for part in self.parts}
+        stages = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
+        found = json.dumps({"parts": parts, "stages": stages}, indent=1)
         pinned = self.work / "inputs.json"
         if pinned.exists() and pinned.read_text("utf-8") != found:
             raise RunError(
@@ -292,6 +309,15 @@ class _Job:
                 bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
                 bar.update()
         return [json.loads(marker.read_text("utf-8")) for marker in markers]
+
+
+def _read_back(rectangle: Path) -> str:
+    """Read the first batch as a trainer would, and say what came."""
+    described = read_description(rectangle)
+    batches = Rectangle(rectangle, batch_size=min(8, described["shapes"]["train"][0]))
+    batch = batches[0]
+    shapes = ", ".join(f"{name} {values.dtype} {tuple(values.shape)}" for name, values in batch.items())
+    return f"{shapes}; {len(batches):,} batches of this size"
 
 
 def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Path]) -> dict[str, Any]:
@@ -340,5 +366,9 @@ def _difference(written: Path, recipe: Recipe) -> str:
     return "one has more lines than the other"
 
 
-def _size(file: str) -> int | None:
-    return Path(file).stat().st_size if "://" not in file and Path(file).exists() else None
+def _state(file: str) -> list[int]:
+    """Give size and time of a local file; a remote one counts by its name only."""
+    if "://" in file or not Path(file).exists():
+        return []
+    status = Path(file).stat()
+    return [status.st_size, status.st_mtime_ns]

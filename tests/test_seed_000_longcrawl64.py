@@ -7,6 +7,7 @@ release made here and, where LONGCRAWL_DATA names real input, on that.
 
 import gzip
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -73,14 +74,16 @@ class Made:
         return [pair for split in splits for pair in zip(self.origins(split), self.array(split), strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------- the second, plain path
+# -------------------- the second, plain path
 
 
 def plain_path(release: Path, encode: Callable[[str], list[int]], n_words: int, n_tokens: int, *, clean: bool):
     """Work out, document by document, which rule each English head or middle document leaves at."""
     documents: dict[str, Document] = {}
     first_with: dict[str, str] = {}
-    for file in sorted([*release.glob("documents/*/*/en_head.json.gz"), *release.glob("documents/*/*/en_middle.json.gz")]):
+    for file in sorted(
+        [*release.glob("documents/*/*/en_head.json.gz"), *release.glob("documents/*/*/en_middle.json.gz")]
+    ):
         part = file.relative_to(release / "documents").as_posix()
         stem = part.removesuffix(".json.gz")
         with gzip.open(release / "quality_signals" / f"{stem}.signals.json.gz", "rt", encoding="utf-8") as lines:
@@ -145,7 +148,7 @@ def directory_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-# -------------------------------------------------------------------------------------------------- what is looked at
+# -------------------- what is looked at
 
 
 def prose(chance: random.Random, words: int) -> str:
@@ -157,7 +160,7 @@ def prose(chance: random.Random, words: int) -> str:
 
 
 def small_parts() -> dict[str, list]:
-    chance = random.Random(64)  # noqa: S311  # made-up prose
+    chance = random.Random(64)
     parts: dict[str, list] = {}
     for part in ("2022-49/0000/en_head", "2023-06/0000/en_head", "2023-06/0000/en_middle", "2023-06/0001/en_head"):
         texts: list = [prose(chance, chance.randint(20, 420)) for _ in range(24)]
@@ -170,7 +173,7 @@ def small_parts() -> dict[str, list]:
             "\n".join(f"• {prose(chance, 3)}" for _ in range(150)),
             prose(chance, 200) + " #" * 200,
             {"text": long, "signals": {"rps_doc_mean_word_length": None}},
-            "one text in every part: " + prose(random.Random(1), 400),  # noqa: S311  # made-up prose
+            "one text in every part: " + prose(random.Random(1), 400),
         ]
         chance.shuffle(texts)
         parts[part] = texts
@@ -248,7 +251,7 @@ def make_real(recipe: str, data: Path, folder: Path) -> Made:
 @pytest.fixture(
     scope="module",
     params=[(size, recipe) for size in ("small", "real") for recipe in ("longcrawl64", "longcrawl64-clean")],
-    ids=lambda param: "-".join(param),
+    ids="-".join,
 )
 def made(request, tmp_path_factory) -> Made:
     size, recipe = request.param
@@ -258,7 +261,7 @@ def made(request, tmp_path_factory) -> Made:
     return make_small(recipe, *request.getfixturevalue("small_release"), folder)
 
 
-# --------------------------------------------------------------------------------- "How the dataset was constructed"
+# -------------------- "How the dataset was constructed"
 
 
 def test_filter_head_and_middle_by_the_metrics_keeping_only_high_quality_non_duplicated_long_documents(made):
@@ -413,6 +416,22 @@ def test_the_clean_recipe_has_no_word_cap(made):
         assert "max_word_count" in rules
 
 
+def test_every_rule_of_the_card_has_removed_something(small_release, tmp_path):
+    """Footnote 1: the same criteria as Gopher's, as the release's card words them; one document or more for each."""
+    release, _ = small_release
+    crawl = lc.Crawl(lc.load("redpajama-v2", data_dir=str(release))) | lc.text.SignalRules("rpv2-card")
+    (row,) = crawl.funnel
+    assert set(row.rules) == {
+        "min_word_count",
+        "max_word_count",
+        "min_mean_word_length",
+        "max_mean_word_length",
+        "max_symbol_to_word_ratio",
+        "max_bullet_line_fraction",
+        "max_top_2gram_fraction",
+    }
+
+
 def test_two_processes_write_the_same_bytes(made):
     assert directory_digest(made.folder) == directory_digest(made.again)
 
@@ -421,7 +440,7 @@ def test_everything_verifies(made):
     assert lc.verify(made.folder).problems == ()
 
 
-# ------------------------------------------------------------------------------------------ "How to use the dataset"
+# -------------------- "How to use the dataset"
 
 
 def test_to_train_with_context_length_64_kit_simply_iterate_through_the_rows(made):
@@ -470,7 +489,7 @@ def test_no_correlations_between_consecutive_minibatches(made):
         {places[target.astype(np.uint16).tobytes()] for target in loader[index]["targets"]}
         for index in range(len(array) // 3)
     ]
-    for one, other in zip(column_of_batches, column_of_batches[1:], strict=False):
+    for one, other in itertools.pairwise(column_of_batches):
         assert not one & other
 
 
@@ -499,7 +518,7 @@ def test_the_rectangle_is_a_dataset_of_rows_or_windows(made, fraction):
         assert example["tokens"] == array[row, start * width : (start + 1) * width].tolist()
 
 
-# -------------------------------------------------------------------------------------------- sentences that stand alone
+# -------------------- sentences that stand alone
 
 
 def test_rolling_12_5_7_4_21_by_3_would_yield_7_4_21_12_5():

@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens.byte_level import END_OF_TEXT, ByteLevelBPE
+from longcrawl.tokens.byte_level import ByteLevelBPE
 
-__all__ = ["Tiktoken", "Tokenizers", "one_thread", "require_equal"]
+__all__ = ["SEPARATOR", "Tiktoken", "Tokenizers", "one_thread", "require_equal"]
+
+SEPARATOR = "<\n>"
+"""Stands between words that are encoded together; a word has no ASCII whitespace after another ASCII character."""
 
 _PROBE = (
     "Don't they'll WE'RE I'VE we'd 'tis it's''s  two   three\t\ttabs \n\n\n lines\r\n end  \n"
@@ -34,13 +37,19 @@ class Tiktoken:
     def __init__(self, bpe: ByteLevelBPE, otherwise: "Callable[[], Tokenizers]") -> None:
         import tiktoken
 
-        self._ids = bpe.ids
+        self.pattern = bpe.pattern
+        self.tokens = sorted(bpe.ranks, key=bpe.ranks.__getitem__)
+        """The bytes of each rank."""
+        self.ids = np.arange(len(bpe.ranks), dtype=np.uint32) if bpe.ids is None else bpe.ids
+        """The id of each rank."""
+        self._permuted = None if bpe.ids is None else np.append(bpe.ids, np.uint32(0))
         self._otherwise = otherwise
+        self._separator = len(bpe.ranks)
         self._encoding = tiktoken.Encoding(
             "longcrawl",
             pat_str=bpe.pattern,
             mergeable_ranks=dict(bpe.ranks),
-            special_tokens={END_OF_TEXT: len(bpe.ranks)},
+            special_tokens={SEPARATOR: self._separator},
         )
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
@@ -49,7 +58,12 @@ class Tiktoken:
             ranks: npt.NDArray[np.uint32] = self._encoding.encode_to_numpy(text, disallowed_special=())
         except ValueError:  # a million whitespace characters in a row exhaust its stack for backtracking
             return self._otherwise().encode(text)
-        return ranks if self._ids is None else self._ids[ranks]
+        return ranks if self._permuted is None else self._permuted[ranks]
+
+    def encode_words(self, words: str) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Give the ids of short words with ``SEPARATOR`` after each, and the places of the separators among them."""
+        ranks = self._encoding.encode_to_numpy(words, allowed_special={SEPARATOR}, disallowed_special=())
+        return ranks if self._permuted is None else self._permuted[ranks], np.flatnonzero(ranks == self._separator)
 
 
 class Tokenizers:

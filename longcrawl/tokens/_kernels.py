@@ -5,19 +5,33 @@ Only ASCII is classified here, where no Unicode version matters. A stretch with 
 Splitting such a stretch by itself gives the pieces that it has in the text, so whoever encodes words can be asked.
 """
 
-from typing import NamedTuple
+# Numba takes arguments by position and compiles plain loops and comparisons best:
+# ruff: noqa: PLR1714, SIM110
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numba
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-__all__ = ["LONGEST_WORD", "SEPARATOR", "Words", "emit", "split"]
+from longcrawl.tokens._engines import SEPARATOR
+
+__all__ = ["LONGEST_WORD", "Words", "emit", "learn", "look_up", "split", "write_keys"]
+
+Bytes = npt.NDArray[np.uint8]
+Wide = npt.NDArray[np.uint64]
+Longs = npt.NDArray[np.int64]
+Ids = npt.NDArray[Any]
+Spans = tuple[Ids, Longs, Longs]
+"""Ids of many words, and where those of each start and stop."""
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 LONGEST_WORD = 96
 """In bytes; longer pieces are too rare to remember."""
-
-SEPARATOR = "<\n>"
-"""Ends each word in the arena. No word contains it: a word never has ASCII whitespace after another ASCII character."""
 
 _SEPARATOR = np.frombuffer(SEPARATOR.encode(), np.uint8)
 
@@ -36,27 +50,42 @@ _FROM_A = _U(0x80 - ord("a")) * _ONES
 _AFTER_Z = _U(0x7F - ord("z")) * _ONES
 _BYTE_NUMBER = _U(0x0001020304050607)
 _MIX = _U(0x9E3779B97F4A7C15)
+_MIX_HIGH = _U(0xD6E8FEB86659FD93)
+NO_RANK = 1 << 40
+_FROM_16_BYTES = _U(16 << 56)
 
 
 class Words(NamedTuple):
     """An open-addressing table of words; word w and ``SEPARATOR`` are ``arena[bounds[w]:bounds[w + 1]]``."""
 
     table: npt.NDArray[np.uint64]
-    """Shape (a power of two, 2): key and number of a word; key 0 is an empty place."""
+    """Shape (a power of two, 4): the two halves of a word's key and its number; a place with zeros is empty."""
     bounds: npt.NDArray[np.int64]
     arena: npt.NDArray[np.uint8]
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _eight_bytes(wide, at):  # type: ignore[no-untyped-def]  # compiled for arrays
+def compiled(function: F) -> F:
+    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
+    kernel: F = numba.njit(cache=True, nogil=True)(function)
+    return kernel
+
+
+def inlined(function: F) -> F:
+    """Compile a kernel into those that call it: a call would count references to every array."""
+    kernel: F = numba.njit(inline="always")(function)
+    return kernel
+
+
+@inlined
+def _eight_bytes(wide: Wide, at: int) -> np.uint64:
     """Load the eight bytes from ``at`` on as one little-endian number."""
     shift = _U(8 * (at & 7))
     low = wide[at >> 3] >> shift
     return low | ((wide[(at >> 3) + 1] << _U(1)) << (_U(63) - shift))
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _letters_end(wide, at):  # type: ignore[no-untyped-def]  # as above
+@inlined
+def _letters_end(wide: Wide, at: int) -> int:
     """Find the first byte from ``at`` on that is no ASCII letter, eight bytes at a time."""
     while True:
         eight = _eight_bytes(wide, at)
@@ -69,8 +98,8 @@ def _letters_end(wide, at):  # type: ignore[no-untyped-def]  # as above
         at += 8
 
 
-@njit(cache=True, nogil=True)
-def _may_be_space(text, at):  # type: ignore[no-untyped-def]  # as above
+@compiled
+def _may_be_space(text: Bytes, at: int) -> bool:
     """Whether the character at ``at``, beyond ASCII, is whitespace or close to it."""
     first, second, third = text[at], text[at + 1], text[at + 2]
     if first == 0xC2:
@@ -82,8 +111,8 @@ def _may_be_space(text, at):  # type: ignore[no-untyped-def]  # as above
     return first == 0xE3 and second == 0x80 and third == 0x80
 
 
-@njit(cache=True, nogil=True)
-def _stretch_end(text, at, end):  # type: ignore[no-untyped-def]  # as above
+@compiled
+def _stretch_end(text: Bytes, at: int, end: int) -> int:
     """Find the first ASCII whitespace after a character that is certainly none."""
     certain = False
     while at < end:
@@ -100,8 +129,8 @@ def _stretch_end(text, at, end):  # type: ignore[no-untyped-def]  # as above
     return end
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _contraction(text, at, end):  # type: ignore[no-untyped-def]  # as above
+@inlined
+def _contraction(text: Bytes, at: int, end: int) -> int:
     """Give the length of 's 'd 'm 't 'll 've 're at ``at``, or 0."""
     if text[at] != ord("'") or at + 1 >= end:
         return 0
@@ -116,8 +145,8 @@ def _contraction(text, at, end):  # type: ignore[no-untyped-def]  # as above
     return 0
 
 
-@njit(cache=True, nogil=True)
-def _piece_end(text, wide, at, end):  # type: ignore[no-untyped-def]  # as above
+@inlined
+def _piece_end(text: Bytes, wide: Wide, at: int, end: int) -> int:
     """Find where the piece, or the stretch beyond ASCII, that starts at ``at`` ends."""
     start = at
     if text[at] == 32 and at + 1 < end and _CLASS[text[at + 1]] != _SPACE:
@@ -144,99 +173,205 @@ def _piece_end(text, wide, at, end):  # type: ignore[no-untyped-def]  # as above
     return _stretch_end(text, at, end) if beyond else stop
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _key(wide, at, end):  # type: ignore[no-untyped-def]  # as above
-    """Give the word itself and its length for up to seven bytes, else a hash with 0xFF in that place."""
+@inlined
+def _write_key(wide: Wide, at: int, end: int, key: Wide) -> None:
+    """Give the word itself and its length for up to 15 bytes, a hash up to LONGEST_WORD, zeros beyond."""
     length = end - at
     if length < 8:
-        bits = _U(8 * length)
-        return (_eight_bytes(wide, at) & ((_U(1) << bits) - _U(1))) | (_U(length) << _U(56))
-    key = _U(length)
-    while at < end:
-        eight = _eight_bytes(wide, at)
-        if end - at < 8:
-            eight &= (_U(1) << _U(8 * (end - at))) - _U(1)
-        key = (key ^ eight) * _MIX
-        key ^= key >> _U(29)
-        at += 8
-    return key | _U(0xFF00000000000000)
+        key[0] = _eight_bytes(wide, at) & ((_U(1) << _U(8 * length)) - _U(1))
+        key[1] = _U(length) << _U(56)
+    elif length < 16:
+        key[0] = _eight_bytes(wide, at)
+        key[1] = _eight_bytes(wide, at + 8) & ((_U(1) << _U(8 * length - 64)) - _U(1)) | (_U(length) << _U(56))
+    elif length <= LONGEST_WORD:
+        hashed = _U(0)
+        for start in range(at, end - 7, 8):
+            hashed = (hashed ^ _eight_bytes(wide, start)) * _MIX
+            hashed ^= hashed >> _U(29)
+        key[0] = (hashed ^ _eight_bytes(wide, end - 8)) * _MIX
+        key[1] = _U(length) << _U(56)
+    else:
+        key[0] = key[1] = _U(0)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _number(text, wide, at, end, words, count):  # type: ignore[no-untyped-def]  # as above
-    """Give the number of a word; a new one gets ``count`` and its bytes are kept."""
+@compiled
+def split(text: Bytes, wide: Wide, offsets: Longs, state: Longs, starts: Longs, keys: Wide, ends: Longs) -> int:
+    """Split texts from where ``state``, [text, position], stands until they end or ``keys`` is full.
+
+    Piece i is ``text[starts[i]:starts[i + 1]]`` with ``keys[i]``; ``ends[t]`` gets how many pieces there were when
+    text t ended. Returns how many there are.
+    """
+    number, at = state
+    found = 0
+    while number < len(offsets) - 1:
+        end = offsets[number + 1]
+        while at < end and found < len(keys):
+            starts[found] = at
+            stop = _piece_end(text, wide, at, end)
+            _write_key(wide, at, stop, keys[found])
+            found += 1
+            at = stop
+        if at < end:
+            break
+        ends[number] = found
+        number += 1
+    starts[found] = at
+    state[:] = number, at
+    return found
+
+
+@compiled
+def write_keys(wide: Wide, starts: Longs, keys: Wide) -> None:
+    """Write the key of each ``text[starts[i]:starts[i + 1]]``."""
+    for i in range(len(keys)):
+        _write_key(wide, starts[i], starts[i + 1], keys[i])
+
+
+@inlined
+def _place(text: Bytes, at: int, end: int, low: np.uint64, high: np.uint64, words: Words) -> np.uint64:
+    """Find the row of a word in the table, or the empty row where it belongs."""
     table, bounds, arena = words
-    key = _key(wide, at, end)
-    mixed = (key ^ (key >> _U(32))) * _MIX
     mask = _U(table.shape[0] - 1)
-    place = (mixed >> _U(32)) & mask
-    while table[place, 0] != _U(0):
-        if table[place, 0] == key:
-            number = np.int64(table[place, 1])
-            if end - at < 8 or _same(text, at, end, arena, bounds[number], bounds[number + 1]):
-                return number
+    mixed = (low ^ (high * _MIX_HIGH)) * _MIX
+    place = ((mixed ^ (mixed >> _U(32))) * _MIX >> _U(32)) & mask
+    while table[place, 1] != _U(0):
+        same_key = table[place, 0] == low and table[place, 1] == high
+        if same_key and (high < _FROM_16_BYTES or _same(text, at, end, arena, bounds[np.int64(table[place, 2])])):
+            break
         place = (place + _U(1)) & mask
-    table[place, 0] = key
-    table[place, 1] = _U(count)
-    start, length = bounds[count], end - at
-    for i in range(length):
-        arena[start + i] = text[at + i]
-    for i in range(len(_SEPARATOR)):
-        arena[start + length + i] = _SEPARATOR[i]
-    bounds[count + 1] = start + length + len(_SEPARATOR)
-    return count
+    return place
 
 
-@njit(cache=True, nogil=True)
-def _same(text, at, end, arena, start, stop):  # type: ignore[no-untyped-def]  # as above
-    if end - at != stop - start - len(_SEPARATOR):
-        return False
-    for i in range(end - at):  # noqa: SIM110  # numba compiles loops
+@compiled
+def look_up(
+    text: Bytes, starts: Longs, keys: Wide, words: Words, count: int, numbers: Longs, loose: Longs
+) -> tuple[int, int]:
+    """Give each piece its word's number; new words get ``count`` and on, and their bytes are kept.
+
+    Pieces too long for a word get -1 - i, and row i of ``loose`` their start and end. Returns how many words there
+    are now and how many are loose. Apart from :func:`split` because the misses of the processor's cache then overlap.
+    """
+    table, bounds, arena = words
+    apart = 0
+    for i in range(len(keys)):
+        low, high = keys[i, 0], keys[i, 1]
+        if high == _U(0):
+            loose[apart, 0], loose[apart, 1] = starts[i], starts[i + 1]
+            apart += 1
+            numbers[i] = -apart
+            continue
+        place = _place(text, starts[i], starts[i + 1], low, high, words)
+        if table[place, 1] == _U(0):
+            table[place, 0], table[place, 1], table[place, 2] = low, high, _U(count)
+            bounds[count + 1] = _keep(text, starts[i], starts[i + 1], arena, bounds[count])
+            count += 1
+        numbers[i] = np.int64(table[place, 2])
+    return count, apart
+
+
+@compiled
+def _same(text: Bytes, at: int, end: int, arena: Bytes, start: int) -> bool:
+    for i in range(end - at):
         if text[at + i] != arena[start + i]:
             return False
     return True
 
 
-@njit(cache=True, nogil=True)
-def split(text, wide, offsets, state, words, pieces, ends, loose):  # type: ignore[no-untyped-def]  # as above
-    """Split texts from where ``state`` stands until they end or an array is full.
+@compiled
+def _keep(text: Bytes, at: int, end: int, arena: Bytes, start: int) -> int:
+    length = end - at
+    for i in range(length):
+        arena[start + i] = text[at + i]
+    for i in range(len(_SEPARATOR)):
+        arena[start + length + i] = _SEPARATOR[i]
+    return start + length + len(_SEPARATOR)
 
-    ``state`` is [text, position, words]. ``pieces`` gets the number of each word, or -1 - i for the i-th of ``loose``,
-    where too long pieces get their start and end. ``ends[t]`` gets how many pieces there were when text t ended.
-    Returns how many ``pieces`` and how many ``loose`` there are.
+
+@inlined
+def _rank(text: Bytes, wide: Wide, at: int, end: int, tokens: Words, key: Wide) -> int:
+    """Give the rank of a token, or NO_RANK."""
+    if end - at > LONGEST_WORD:
+        return NO_RANK
+    _write_key(wide, at, end, key)
+    place = _place(text, at, end, key[0], key[1], tokens)
+    return np.int64(tokens.table[place, 2]) if tokens.table[place, 1] != _U(0) else NO_RANK
+
+
+@inlined
+def _join(text: Bytes, wide: Wide, at: int, end: int, tokens: Words, cuts: Longs, pairs: Longs, key: Wide) -> int:
+    """Encode one piece: join the two neighbours of best rank, the first of equals, until no two make a token.
+
+    Leaves the parts in ``cuts`` and returns how many there are.
     """
-    number, at, count = state
-    found = apart = 0
-    room = words.arena.shape[0] - LONGEST_WORD - len(_SEPARATOR)
-    while number < len(offsets) - 1:
-        end = offsets[number + 1]
-        while at < end:
-            if found == len(pieces) or apart == len(loose) or count == len(words.bounds) - 1 or words.bounds[count] > room:
-                state[:] = number, at, count
-                return found, apart
-            stop = _piece_end(text, wide, at, end)
-            if stop - at > LONGEST_WORD:
-                loose[apart, 0], loose[apart, 1] = at, stop
-                apart += 1
-                pieces[found] = -apart
-            else:
-                word = _number(text, wide, at, stop, words, count)
-                count += word == count
-                pieces[found] = word
-            found += 1
-            at = stop
-        ends[number] = found
-        number += 1
-    state[:] = number, at, count
-    return found, apart
+    if _rank(text, wide, at, end, tokens, key) != NO_RANK:
+        cuts[0], cuts[1] = at, end
+        return 1
+    parts = end - at
+    for i in range(parts + 1):
+        cuts[i] = at + i
+    for i in range(parts - 1):
+        pairs[i] = _rank(text, wide, cuts[i], cuts[i + 2], tokens, key)
+    while parts > 1:
+        best = np.argmin(pairs[: parts - 1])
+        if pairs[best] == NO_RANK:
+            break
+        parts -= 1
+        for i in range(best + 1, parts + 1):
+            cuts[i] = cuts[i + 1]
+        for i in range(best, parts - 1):
+            pairs[i] = pairs[i + 1]
+        for i in range(max(best - 1, 0), min(best + 1, parts - 1)):
+            pairs[i] = _rank(text, wide, cuts[i], cuts[i + 2], tokens, key)
+    return parts
 
 
-@njit(cache=True, nogil=True)
-def emit(pieces, ends, first, last, known, loose, ids, written, offsets):  # type: ignore[no-untyped-def]  # as above
-    """Write the ids of ``pieces`` from ``ids[written]`` on, and the end of each text in [first, last).
+@compiled
+def learn(
+    words: Words, first: int, last: int, tokens: Words, token_ids: Ids, known: Spans, written: int, foreign: Longs
+) -> tuple[int, int]:
+    """Encode the words in [first, last) that are ASCII into ``known`` from ``written`` on.
 
-    ``known`` and ``loose`` are (ids, start of each word, end of each word).
+    The numbers of the others go to ``foreign``. Returns where ``known`` ends now and how many are foreign.
     """
+    ids, starts, stops = known
+    text, wide = words.arena, words.arena.view(np.uint64)
+    cuts, pairs, key = np.empty(LONGEST_WORD + 1, np.int64), np.empty(LONGEST_WORD, np.int64), np.empty(2, np.uint64)
+    others = 0
+    for word in range(first, last):
+        at, end = words.bounds[word], words.bounds[word + 1] - len(_SEPARATOR)
+        if not _is_ascii(text, at, end):
+            foreign[others] = word
+            others += 1
+            continue
+        starts[word] = written
+        for part in range(_join(text, wide, at, end, tokens, cuts, pairs, key)):
+            ids[written] = ids_of[_rank(text, wide, cuts[part], cuts[part + 1], tokens, key)]
+            written += 1
+        stops[word] = written
+    return written, others
+
+
+@inlined
+def _is_ascii(text: Bytes, at: int, end: int) -> bool:
+    for i in range(at, end):
+        if text[i] >= 0x80:
+            return False
+    return True
+
+
+@compiled
+def emit(
+    pieces: Longs,
+    ends: Longs,
+    first: int,
+    last: int,
+    known: Spans,
+    loose: Spans,
+    ids: Ids,
+    written: int,
+    offsets: Longs,
+) -> int:
+    """Write the ids of ``pieces`` from ``ids[written]`` on, and the end of each text in [first, last)."""
     text = first
     for i in range(len(pieces)):
         while text < last and ends[text] == i:

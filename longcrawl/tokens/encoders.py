@@ -28,6 +28,7 @@ from longcrawl.tokens.byte_level import (
     read_rank_file,
     tokenizer_document,
 )
+from longcrawl.tokens.word_cache import WordCache
 
 __all__ = ["EncodedTexts", "Encoder", "load_encoder", "local_file"]
 
@@ -144,7 +145,10 @@ class Encoder:
             TokenizerError: a text has a lone surrogate, so it is not Unicode.
 
         """
-        parts = [self._engine.encode(text) if text else _NO_IDS for text in _as_arrow(texts).to_pylist()]
+        array = _as_arrow(texts)
+        if self._word_cache is not None:
+            return EncodedTexts(*self._word_cache.encode(array))
+        parts = [self._engine.encode(text) if text else _NO_IDS for text in array.to_pylist()]
         offsets = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=offsets[1:])
         ids = np.empty(offsets[-1], self.dtype)
@@ -223,6 +227,12 @@ class Encoder:
                 return self._tokenizers
             raise TokenizerError(f"tiktoken cannot do what it does, use engine='auto': {reason}") from reason
         return made
+
+    @cached_property
+    def _word_cache(self) -> WordCache | None:
+        if isinstance(self._engine, Tiktoken) and self._engine.pattern == GPT2_PATTERN:
+            return WordCache(self._engine, self.dtype)
+        return None
 
     @cached_property
     def _document(self) -> dict[str, Any]:

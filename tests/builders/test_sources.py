@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import pytest
 import zstandard
+
 from longcrawl.builders import files
 from longcrawl.builders.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
 from longcrawl.errors import SourceError
@@ -88,7 +89,9 @@ def test_blocks_end_at_the_same_lines_however_the_file_is_packed(tmp_path, kind)
 @pytest.mark.parametrize("kind", [".gz", ".zst"])
 def test_members_and_frames_follow_each_other(tmp_path, kind):
     path = tmp_path / f"a{kind}"
-    path.write_bytes(packed(kind, b"one\n") + packed(kind, b"") + packed(kind, b"two") + (b"\0" * 99 if kind == ".gz" else b""))
+    path.write_bytes(
+        packed(kind, b"one\n") + packed(kind, b"") + packed(kind, b"two") + (b"\0" * 99 if kind == ".gz" else b"")
+    )
     assert list(files.read_blocks(str(path))) == [b"one\ntwo"]
 
 

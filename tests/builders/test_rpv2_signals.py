@@ -1,0 +1,101 @@
+"""The signals kernel against Python's ``json``, which reads the same lines by another way."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longcrawl.builders import rpv2_signals
+from longcrawl.builders.json_lines import find_fields, parse_object
+from longcrawl.builders.rpv2_signals import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE
+from longcrawl.builders.sources import BadFiles, LostRecords
+
+numbers = st.none() | st.integers(0, 10**9) | st.floats(-1e9, 1e9).map(lambda value: round(value, 8))
+spans = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), numbers), max_size=4) | st.none()
+signals = st.dictionaries(st.sampled_from([*DOCUMENT_SIGNALS, *LINE_SIGNALS, "other"]), spans, max_size=12)
+records = st.fixed_dictionaries(
+    {"id": st.text(max_size=9).filter(str.isprintable), "quality_signals": signals},
+    optional={
+        "metadata": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+        "id_int": st.integers(0, 2**64 - 1),
+    },
+)
+
+
+def by_kernel(block, line_signals=LINE_SIGNALS):
+    lost = LostRecords(BadFiles("skip"), "a file")
+    return rpv2_signals._table(find_fields(block, ["id", "quality_signals"], unchecked=1), line_signals, 0, lost)
+
+
+def by_json(line, line_signals=LINE_SIGNALS):
+    return rpv2_signals._row(parse_object(line), line_signals)
+
+
+@given(st.lists(records, max_size=4))
+@settings(deadline=None)  # the first call compiles the kernels
+def test_kernel_and_json_give_equal_rows(rows):
+    lines = [json.dumps(row).encode() for row in rows]
+    expected = [by_json(line) for line in lines]
+    found = by_kernel(b"\n".join(lines)).to_pylist()
+    assert sorted(found, key=repr) == sorted(
+        (
+            {**row, "line_signals": {name: as_lists(value) for name, value in row["line_signals"].items()}}
+            for row in expected
+        ),
+        key=repr,
+    )
+
+
+def as_lists(value):
+    return None if value is None else [list(span) for span in value]
+
+
+@given(records, st.data())
+@settings(max_examples=300, deadline=None)
+def test_the_kernel_accepts_no_line_that_json_refuses(record, data):
+    line = bytearray(json.dumps(record).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(line) - 1))
+        change = data.draw(st.sampled_from(list(b'{}[]",:\\u0eE+-.19tfn \x00\x7f\xc3')))
+        if data.draw(st.booleans()):
+            line[place] = change
+        else:
+            line.insert(place, change)
+    found = find_fields(bytes(line), ["id", "quality_signals"], unchecked=1)
+    lost = LostRecords(BadFiles("skip"), "a file")
+    table = rpv2_signals._table(found, (), 0, lost)
+    if not found.status.any():
+        assert table.select(["signals"]).to_pylist() == [{"signals": by_json(bytes(line), ())["signals"]}]
+
+
+def test_every_document_signal_and_every_sum_is_a_field():
+    assert [field.name for field in SIGNALS_TYPE] == [*DOCUMENT_SIGNALS, *(f"{name}.sum" for name in LINE_SIGNALS)]
+    assert len(DOCUMENT_SIGNALS) == 39
+    assert len(LINE_SIGNALS) == 6
+
+
+@pytest.mark.parametrize(
+    ("spelled", "value", "total"),
+    [
+        ("null", None, None),
+        ("[]", None, 0.0),
+        ("[[0, 0, null]]", None, 0.0),
+        ("[[0, 4, 1.5], [4, 5, null], [5, 9, 2]]", 1.5, 3.5),
+        ("[ [ 0 ,4, 1e2 ]\t]", 100.0, 100.0),
+        ("[[0, 4, 0.30000000000000004]]", 0.30000000000000004, 0.30000000000000004),
+    ],
+)
+def test_what_a_value_and_a_sum_are(spelled, value, total):
+    line = f'{{"id": "x", "quality_signals": {{"ccnet_length": {spelled}, "rps_lines_num_words": {spelled}}}}}'.encode()
+    (row,) = by_kernel(line).to_pylist()
+    assert row["signals"]["ccnet_length"] == value
+    assert row["signals"]["rps_lines_num_words.sum"] == total
+    assert row["signals"]["ccnet_nlines"] is None
+    assert row["line_signals"]["rps_lines_javascript_counts"] is None
+
+
+def test_a_file_without_lines_has_no_rows():
+    assert by_kernel(b"\n \n").num_rows == 0
+    assert np.array_equal(by_kernel(b"").column_names, ["id", "signals", "line_signals"])

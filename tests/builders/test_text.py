@@ -1,0 +1,289 @@
+"""Text sets: every kind of file, ids, splits, fields, damage, URLs."""
+
+import gzip
+import json
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from datasets import load_dataset
+
+import longcrawl
+from longcrawl.builders.sources import BadFiles
+from longcrawl.builders.text import ROWS, Text
+from longcrawl.errors import SourceError
+
+RECORDS = [
+    {"text": "one", "url": "https://a", "date": "2024-01-01", "language": "en", "key": "k1", "extra": {"deep": [1]}},
+    {"text": "two\nlines", "key": "k2"},
+    {"text": "drei 😀", "language": "de", "key": 3},
+]
+JSONL = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
+
+
+def read(source, policy="error"):
+    bad_files = BadFiles(policy)
+    tables = [table for parts in source.splits().values() for part in parts for table in source.read(part, bad_files)]
+    assert all(table.schema == source.schema() for table in tables)
+    return [row for table in tables for row in table.to_pylist()], bad_files.found
+
+
+def write(path, data=JSONL):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    elif path.suffix == ".zst":
+        data = zstandard.compress(data)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz", "a.json.gz", "a.jsonl.zst", "a.json.zst"])
+def test_json_lines(tmp_path, name):
+    write(tmp_path / "deep" / name)
+    rows, bad = read(Text(data_dir=str(tmp_path)))
+    assert bad == []
+    assert rows[0] == {
+        "id": f"deep/{name}:0",
+        "text": "one",
+        "url": "https://a",
+        "date": "2024-01-01",
+        "source": f"deep/{name}",
+        "language": "en",
+    }
+    assert [row["text"] for row in rows] == ["one", "two\nlines", "drei 😀"]
+    assert [row["id"] for row in rows] == [f"deep/{name}:{line}" for line in range(3)]
+
+
+def test_parquet_in_row_groups(tmp_path):
+    table = pa.table(
+        {"body": [f"text {row}" for row in range(5_000)], "key": list(range(5_000)), "other": [None] * 5_000}
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=700)
+    rows, _ = read(Text(data_dir=str(tmp_path), text_field="body"))
+    assert [row["text"] for row in rows] == table["body"].to_pylist()
+    assert [row["id"] for row in rows] == [f"a.parquet:{row}" for row in range(5_000)]
+    rows, _ = read(Text(data_dir=str(tmp_path), text_field="body", id_field="key", language="en"))
+    assert [row["id"] for row in rows] == [str(row) for row in range(5_000)]
+    assert {row["language"] for row in rows} == {"en"}
+    source = Text(data_dir=str(tmp_path), text_field="body")
+    (part,) = source.splits()["train"]
+    assert max(one.num_rows for one in source.read(part, BadFiles())) <= ROWS
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst"])
+def test_text_files_are_one_document_or_one_per_line(tmp_path, name):
+    write(tmp_path / name, "\ufefferste Zeile\r\n\n  \nvierte ".encode())
+    rows, _ = read(Text(data_dir=str(tmp_path), language="de"))
+    assert rows == [
+        {
+            "id": name,
+            "text": "erste Zeile\r\n\n  \nvierte ",
+            "url": None,
+            "date": None,
+            "source": name,
+            "language": "de",
+        }
+    ]
+    rows, _ = read(Text(data_dir=str(tmp_path), unit="line"))
+    assert [(row["id"], row["text"]) for row in rows] == [(f"{name}:0", "erste Zeile"), (f"{name}:3", "vierte ")]
+
+
+def test_a_byte_order_mark_before_json_is_no_damage(tmp_path):
+    write(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + JSONL)
+    assert len(read(Text(data_dir=str(tmp_path)))[0]) == 3
+
+
+def test_fields_are_configurable(tmp_path):
+    line = {"body": "text", "key": 7, "link": "u", "when": 2024, "lang": None}
+    write(tmp_path / "a.jsonl", json.dumps(line).encode())
+    settings = {
+        "text_field": "body",
+        "id_field": "key",
+        "url_field": "link",
+        "date_field": "when",
+        "language_field": "lang",
+    }
+    rows, _ = read(Text(data_dir=str(tmp_path), language="en", **settings))
+    assert rows == [{"id": "7", "text": "text", "url": "u", "date": "2024", "source": "a.jsonl", "language": "en"}]
+    assert read(Text(data_dir=str(tmp_path), text_field="body", url_field="body"))[0][0]["url"] == "text"
+
+
+def test_a_missing_text_field_says_what_to_type(tmp_path):
+    write(tmp_path / "a.jsonl", b'{"body": "x", "key": 1}\n')
+    with pytest.raises(
+        SourceError, match=r"a.jsonl: line 0 has no field 'text'; its fields: body, key; set text_field= to"
+    ):
+        read(Text(data_dir=str(tmp_path)))
+    write(tmp_path / "a.jsonl")
+    with pytest.raises(
+        SourceError, match=r"line 0 has no field 'name'; its fields: text, .*; set id_field= to one of them"
+    ):
+        read(Text(data_dir=str(tmp_path), id_field="name"))
+    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "b.parquet")
+    with pytest.raises(SourceError, match=r"b.parquet: it has no field 'text'; its fields: body; set text_field="):
+        read(Text(data_files=str(tmp_path / "b.parquet")))
+
+
+def test_names_are_the_same_however_files_are_named(tmp_path, monkeypatch):
+    for name in ("a/x.jsonl", "a/b/y.jsonl", "z.txt"):
+        write(tmp_path / "data" / name)
+    by_folder = {row["id"] for row in read(Text(data_dir=str(tmp_path / "data")))[0]}
+    assert {"a/x.jsonl:0", "a/b/y.jsonl:2", "z.txt"} <= by_folder
+    by_glob = read(Text(data_files=str(tmp_path / "data/**/*.jsonl")))[0]
+    assert {row["id"] for row in by_glob} == {
+        f"{name}:{line}" for name in ("x.jsonl", "b/y.jsonl") for line in range(3)
+    }
+    monkeypatch.chdir(tmp_path)
+    assert read(Text(data_files="data/**/*.jsonl"))[0] == by_glob
+    assert read(Text(data_files=("data/a/x.jsonl", "data/a/b/y.jsonl")))[0] == by_glob
+    assert load_dataset("longcrawl", "text", data_files="data/**/*.jsonl", split="train").to_list() == by_glob
+    below = read(Text(data_dir="data", data_files="a/*.jsonl"))[0]
+    assert {row["source"] for row in below} == {"a/x.jsonl"}
+    assert load_dataset("longcrawl", "text", data_dir="data", data_files="a/*.jsonl", split="train").to_list() == below
+
+
+def test_splits(tmp_path):
+    for name in ("train-0.jsonl", "train-1.jsonl", "test.jsonl"):
+        write(tmp_path / name)
+    files = {"train": str(tmp_path / "train-*.jsonl"), "test": [str(tmp_path / "test.jsonl")]}
+    splits = Text(data_files=files).splits()
+    assert {name: [part.name for part in parts] for name, parts in splits.items()} == {
+        "train": ["train-0.jsonl", "train-1.jsonl"],
+        "test": ["test.jsonl"],
+    }
+    loaded = load_dataset("longcrawl", "text", data_files=files)
+    assert loaded.num_rows == {"train": 6, "test": 3}
+    assert loaded["test"][0]["id"] == "test.jsonl:0"
+
+
+def test_nothing_to_read_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="told nothing to read; set data_dir="):
+        Text().splits()
+    with pytest.raises(SourceError, match="is no folder"):
+        Text(data_dir=str(tmp_path / "missing")).splits()
+    with pytest.raises(SourceError, match=r"holds no file that can be read; known endings: \.jsonl, "):
+        Text(data_dir=str(tmp_path)).splits()
+    with pytest.raises(SourceError, match="no file matches"):
+        Text(data_files=str(tmp_path / "*.jsonl")).splits()
+    write(tmp_path / "a.csv")
+    with pytest.raises(SourceError, match=r"a.csv has an ending that cannot be read; known: \.jsonl"):
+        Text(data_files=str(tmp_path / "a.csv")).splits()
+
+
+def test_other_files_in_a_folder_are_passed_over(tmp_path):
+    for name in ("README.md", "a.jsonl", ".cache/b.jsonl"):
+        write(tmp_path / name)
+    assert [part.name for part in Text(data_dir=str(tmp_path)).splits()["train"]] == ["a.jsonl"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
+    write(tmp_path / "a[1].jsonl")
+    assert len(read(Text(data_files=str(tmp_path / "a[1].jsonl")))[0]) == 3
+
+
+BROKEN = {
+    "line.jsonl": (JSONL + b"{broken\n" + JSONL, 6, 1),
+    "blank.jsonl": (JSONL + b"\n\n" + JSONL, 6, 0),
+    "utf8.jsonl": (JSONL + b'{"text": "\xff"}\n', 3, 1),
+    "null.jsonl": (JSONL + b'{"text": null}\n', 3, 1),
+    "list.json": (b"[" + JSONL.replace(b"}\n", b"},", 2) + b"]", 0, 2),
+    "utf8.txt": (b"a\n\xff\n", 0, None),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_records_follow_the_policy(tmp_path, name):
+    data, left, lost = BROKEN[name]
+    path = write(tmp_path / name, data)
+    source = Text(data_files=str(path))
+    rows, bad = read(source, "skip")
+    assert len(rows) == left
+    assert [found.records_lost for found in bad] == ([] if lost == 0 else [lost])
+    if lost != 0:
+        with pytest.raises(SourceError, match=name):
+            read(source)
+        with pytest.warns(UserWarning, match=name):
+            read(source, "warn")
+
+
+def test_a_line_of_text_that_is_not_utf8_is_lost_alone(tmp_path):
+    path = write(tmp_path / "a.txt", b"a\n\xff\nc\n")
+    rows, bad = read(Text(data_files=str(path), unit="line"), "skip")
+    assert [row["id"] for row in rows] == ["a.txt:0", "a.txt:2"]
+    assert [found.records_lost for found in bad] == [1]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.txt.gz", "a.parquet"])
+@pytest.mark.parametrize("how", ["cut", "missing", "garbage"])
+def test_damaged_files_follow_the_policy(tmp_path, name, how):
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": ["a"] * 100}), path)
+    else:
+        write(path)
+    source = Text(data_files=str(path))
+    data = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-9] if how == "cut" else b"garbage" * 9)
+    rows, bad = read(source, "skip")
+    assert len(rows) <= 3
+    assert [found.file for found in bad] == [str(path)]
+    assert how not in ("missing", "cut") or how in bad[0].reason or name == "a.parquet"
+    with pytest.raises(SourceError, match="on_bad_files"):
+        read(source)
+
+
+def test_null_texts_and_ids_in_parquet_are_lost(tmp_path):
+    pq.write_table(pa.table({"text": ["a", None, "c", "d"], "key": ["1", "2", None, "4"]}), tmp_path / "a.parquet")
+    rows, bad = read(Text(data_dir=str(tmp_path)), "skip")
+    assert [row["id"] for row in rows] == ["a.parquet:0", "a.parquet:2", "a.parquet:3"]
+    assert [(found.reason, found.records_lost) for found in bad] == [("row 1 has null in its field 'text'", 1)]
+    rows, bad = read(Text(data_dir=str(tmp_path), id_field="key"), "skip")
+    assert [row["id"] for row in rows] == ["1", "4"]
+    assert [found.records_lost for found in bad] == [2]
+
+
+def test_load_dataset_streaming_and_processes_agree(tmp_path):
+    for number in range(4):
+        write(tmp_path / "data" / f"{number}.jsonl.gz")
+    settings = {"data_dir": str(tmp_path / "data"), "split": "train"}
+    expected, _ = read(Text(data_dir=str(tmp_path / "data")))
+    assert load_dataset("longcrawl", "text", **settings).to_list() == expected
+    assert list(load_dataset("longcrawl", "text", streaming=True, **settings)) == expected
+    parallel = load_dataset("longcrawl", "text", num_proc=2, cache_dir=str(tmp_path / "cache"), **settings)
+    assert parallel.to_list() == expected
+    assert longcrawl.load("text", data_dir=str(tmp_path / "data")).to_list() == expected
+
+
+def test_web_servers_and_other_file_systems(tmp_path, web_server):
+    write(tmp_path / "a/x.jsonl.gz")
+    pq.write_table(pa.table({"text": ["p"]}), tmp_path / "a/y.parquet")
+    expected, _ = read(Text(data_dir=str(tmp_path / "a")))
+    url = web_server(tmp_path)
+    assert read(Text(data_dir=f"{url}/a"))[0] == expected
+    assert read(Text(data_files=(f"{url}/a/x.jsonl.gz", f"{url}/a/y.parquet")))[0] == expected
+    files = [f"{url}/a/x.jsonl.gz", f"{url}/a/y.parquet"]
+    assert load_dataset("longcrawl", "text", data_files=files, split="train").to_list() == expected
+    fsspec.filesystem("memory").put(str(tmp_path / "a"), "/texts", recursive=True)
+    assert read(Text(data_dir="memory://texts"))[0] == expected
+    assert read(Text(data_files="memory://texts/*"))[0] == expected
+    assert read(Text(data_dir="memory://texts", data_files="*.parquet"))[0] == expected[3:]
+    streamed = load_dataset("longcrawl", "text", data_dir="memory://texts", streaming=True, split="train")
+    assert list(streamed) == expected
+    assert read(Text(data_dir=f"file://{tmp_path}/a"))[0] == expected
+
+
+def test_real_long_documents(real_data):
+    rows, bad = read(Text(data_files=str(real_data / "long.jsonl.zst"), id_field="id", language_field="lang"))
+    assert bad == []
+    with zstandard.open(real_data / "long.jsonl.zst", "rt", encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+    assert [(row["id"], row["text"], row["url"]) for row in rows] == [
+        (record["id"], record["text"], record["url"]) for record in records
+    ]
+    assert len(rows) == 307

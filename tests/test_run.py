@@ -1,0 +1,759 @@
+"""A run: killed at any point and finished later with the same bytes, and one sentence for everything that goes wrong."""
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+import zarr
+
+import longcrawl as lc
+from longcrawl.builders import files
+from longcrawl.errors import FormatError, LongCrawlError, RecipeError, RunError, SourceError, StageError, TokenizerError
+
+PARTS, DOCUMENTS, LENGTH = 6, 30, 128
+STAGES = [
+    {"min_chars": {"n": 200}},
+    "exact_documents",
+    {"tokenize": {"tokenizer": "trained", "vocabulary_size": 400}},
+    {"min_tokens": {"n": LENGTH}},
+    {"truncate": {"n": LENGTH}},
+    "shuffle",
+    "roll",
+]
+
+
+def write_documents(folder: Path, parts: int = PARTS, documents: int = DOCUMENTS, words: tuple[int, int] = (20, 150)) -> Path:
+    chance = random.Random(2)
+    folder.mkdir(parents=True)
+    for part in range(parts):
+        with (folder / f"{part:02d}.jsonl").open("w") as lines:
+            for number in range(documents):
+                said = ("".join(chance.choices("abcdefghij", k=chance.randint(2, 7))) for _ in range(chance.randint(*words)))
+                text = "the same text in every part, " * 30 if number % 10 == 9 else " ".join(said)
+                document = {"id": f"{part}-{number}", "text": text, "url": f"https://example.org/{part}/{number}"}
+                lines.write(json.dumps(document) + "\n")
+    return folder
+
+
+def write_recipe(path: Path, source: dict, stages: list | None = None, **rectangle) -> Path:
+    spec = {
+        "longcrawl": 1,
+        "name": path.stem,
+        "about": "Made in a test.",
+        "source": {"builder": "text", "id_field": "id", **source},
+        "stages": STAGES if stages is None else stages,
+        "outputs": {"rectangle": {"heldout": 0.1, **rectangle}},
+    }
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    return path
+
+
+def directory_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        if path.is_file():
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def longcrawl(*words: object, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def start(*words: object) -> subprocess.Popen:
+    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def children(pid: int) -> list[int]:
+    task = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in task.read_text().split()] if task.exists() else []
+
+
+def running(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.001)
+
+
+def sentence(result: subprocess.CompletedProcess[str]) -> str:
+    """Give what a failed command said on its last line of stderr; it must have been said without a traceback."""
+    assert result.returncode == 1, result
+    assert "Traceback" not in result.stderr
+    return result.stderr.rstrip().splitlines()[-1].rpartition("\r")[2]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    return write_documents(tmp_path_factory.mktemp("source") / "documents")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory, source) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe") / "tiny.yaml", {"data_dir": str(source)})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, recipe) -> Path:
+    """Give the folder of an uninterrupted run."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    lc.run(recipe, out)
+    return out
+
+
+# -------------------- what a run leaves
+
+
+def test_a_finished_run_holds_card_recipe_ledger_output_and_manifest_and_nothing_else(whole):
+    assert sorted(path.name for path in whole.iterdir()) == ["README.md", "ledger", "manifest.json", "rectangle", "recipe.yaml"]
+    manifest = json.loads((whole / "manifest.json").read_text())
+    found = {path.relative_to(whole).as_posix() for path in whole.rglob("*") if path.is_file()}
+    assert set(manifest["files"]) == found - {"manifest.json"}
+    for name, entry in manifest["files"].items():
+        content = (whole / name).read_bytes()
+        assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert manifest["recipe"] == yaml.safe_load((whole / "recipe.yaml").read_text())
+    assert [Path(*files).name for files in manifest["inputs"].values()] == [f"{part:02d}.jsonl" for part in range(PARTS)]
+
+
+def test_the_manifest_tells_no_time_process_or_worker_count(whole, source):
+    text = (whole / "manifest.json").read_text().replace(str(source), "SOURCE")
+    assert str(os.getpid()) not in text
+    assert "num_proc" not in text
+    assert str(whole) not in text
+
+
+def test_the_recipe_that_a_run_writes_makes_it_again(whole, tmp_path):
+    lc.run(whole / "recipe.yaml", tmp_path / "out")
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+
+
+def test_removed_and_kept_are_what_was_read(whole):
+    ledger = pq.read_table(whole / "ledger")["id"].to_pylist()
+    rows = [name for split in ("train", "heldout") for name in pq.read_table(whole / f"rectangle/rows/{split}.parquet")["id"].to_pylist()]
+    assert sorted(ledger + rows) == sorted(f"{part}-{number}" for part in range(PARTS) for number in range(DOCUMENTS))
+    funnel = lc.funnel(whole)
+    assert (funnel.documents, funnel.kept) == (PARTS * DOCUMENTS, len(rows))
+    assert {row.stage for row in funnel if row.removed} == {"min_chars", "exact_documents", "min_tokens"}
+
+
+@pytest.mark.parametrize("num_proc", [2, 5])
+def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_path, num_proc):
+    lc.run(recipe, tmp_path / "out", num_proc)
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+
+
+# -------------------- kill -9
+
+POINTS = {
+    "in the first segment": ("work/segment-0/00002.json", 1, 2),
+    "in the first segment, with workers": ("work/segment-0/00001.json", 2, 1),
+    "after the first segment": ("work/removed-0.parquet", 2, 3),
+    "while spilling": ("work/spill/00003.json", 1, 2),
+    "while writing": ("rectangle/zarr.json", 2, 1),
+}
+
+
+@pytest.mark.parametrize("victim", ["group", "parent"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_is_finished_by_the_same_command(recipe, whole, tmp_path, point, victim):
+    sign, first_num_proc, then_num_proc = POINTS[point]
+    if victim == "parent" and first_num_proc == 1:
+        pytest.skip("there is no other process")
+    out = tmp_path / "out"
+    process = start("run", recipe, "--out", out, "--num-proc", first_num_proc)
+    wait_until((out / sign).exists)
+    workers = children(process.pid)
+    if victim == "group":
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not any(running(worker) for worker in workers), 20)
+    assert not (out / "manifest.json").exists()
+    with pytest.raises(RunError, match="is not finished: type the same `longcrawl run` again"):
+        lc.funnel(out)
+    result = longcrawl("run", recipe, "--out", out, "--num-proc", then_num_proc)
+    assert result.returncode == 0, result.stderr
+    assert directory_digest(out) == directory_digest(whole)
+
+
+KILL_BEFORE_EVERY_RENAME = """
+import json, os, shutil, signal, sys
+from pathlib import Path
+import datasets
+import longcrawl as lc
+
+datasets.disable_progress_bars()
+recipe, folder, first, step, digest_of = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+os.fsync = lambda opened: None  # kill -9 loses no page that the system has; without this the disk is all that is measured
+exec(digest_of)
+rename = os.replace
+
+def in_a_child(work):
+    child = os.fork()
+    if not child:
+        work()
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+def run_until(last):
+    renames = 0
+    def replace(*paths):
+        nonlocal renames
+        renames += 1
+        if renames == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(*paths)
+    os.replace = replace
+    lc.run(recipe, folder)
+
+told, point = {}, first
+while True:
+    killed = in_a_child(lambda: run_until(point)) == signal.SIGKILL
+    unfinished = not (folder / "manifest.json").exists()
+    status = in_a_child(lambda: lc.run(recipe, folder)) if killed else 0
+    told[point] = [killed, unfinished, status, directory_digest(folder)]
+    shutil.rmtree(folder)
+    if not killed:
+        break
+    point += step
+print(json.dumps(told))
+"""
+
+
+def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path):
+    """The first files, those in the middle and, as the last of them all, the manifest: every seventh from the second on."""
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(write_documents(tmp_path / "documents", 2, 12))})
+    script = tmp_path / "kill.py"
+    script.write_text(KILL_BEFORE_EVERY_RENAME)
+    import inspect
+
+    told = subprocess.run(
+        [sys.executable, script, recipe, tmp_path / "out", "2", "7", "import hashlib\n" + inspect.getsource(directory_digest)],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    points = list(json.loads(told.stdout).values())
+    assert len(points) > 5
+    *killed, (was_killed, _, _, whole_digest) = points
+    assert not was_killed
+    assert killed == [[True, True, 0, whole_digest]] * len(killed)
+
+
+def test_killed_just_before_the_manifest_a_run_ends_the_same(recipe, whole, tmp_path):
+    """All is written but the manifest: as a kill there leaves it, with what was left half-written beside it."""
+    out = tmp_path / "out"
+    code = (
+        "import os, signal, sys, longcrawl as lc; rename = os.replace\n"
+        "def replace(a, b):\n    os.kill(os.getpid(), signal.SIGKILL) if str(b).endswith('manifest.json') else rename(a, b)\n"
+        "os.replace = replace; lc.run(sys.argv[1], sys.argv[2])"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, recipe, out], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert [path.name.partition("-")[0] for path in out.glob("*.partial*")] == ["manifest.json.partial"]
+    assert (out / "README.md").exists()
+    lc.run(recipe, out, 2)
+    assert directory_digest(out) == directory_digest(whole)
+
+
+@pytest.fixture
+def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
+    """Give recipe, folder and process of a run whose two workers wait for input that never comes: named pipes."""
+    folder = write_documents(tmp_path / "documents", 2)
+    for name in ("10.jsonl", "11.jsonl"):
+        os.mkfifo(folder / name)
+    names = [str(folder / name) for name in ("00.jsonl", "01.jsonl", "10.jsonl", "11.jsonl")]
+    recipe = write_recipe(tmp_path / "stuck.yaml", {"data_files": names})
+    process = start("run", recipe, "--out", tmp_path / "out", "--num-proc", 2)
+    markers = tmp_path / "out" / "work" / "segment-0"
+    wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 2)
+    yield recipe, tmp_path / "out", process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_workers_end_when_their_run_is_killed(stuck):
+    _, _, process = stuck
+    workers = children(process.pid)
+    assert all(running(worker) for worker in workers)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not any(running(worker) for worker in workers), 20)
+
+
+def test_a_second_run_in_the_same_folder_is_refused(stuck):
+    recipe, out, process = stuck
+    said = sentence(longcrawl("run", recipe, "--out", out))
+    assert said == f"RunError: another run is working in {out}: wait for it, or choose another --out"
+    assert process.poll() is None
+
+
+def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(recipe, whole, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "longcrawl.cli", "run", recipe, "--out", out, "--num-proc", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_until((out / "work" / "segment-0" / "00000.json").exists)
+    worker = children(process.pid)[0]
+    os.kill(worker, signal.SIGKILL)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.splitlines()[-1].rpartition("\r")[2] == (
+        "RunError: a worker process was killed, perhaps for lack of memory: run the same command again with a lower "
+        "--num-proc; what is finished is kept"
+    )
+    assert (out / "work" / "segment-0" / "00000.json").exists()
+    lc.run(recipe, out)
+    assert directory_digest(out) == directory_digest(whole)
+
+
+# -------------------- a disk that is full
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("limit", [200, 1_500, 9_000, 30_000], ids="{} bytes".format)
+def test_a_full_disk_is_one_sentence_and_the_run_is_finished_when_there_is_room(recipe, whole, tmp_path, limit, num_proc):
+    """No file may be larger than the limit, which the system reports as it does a full disk."""
+    out = tmp_path / "out"
+    result = longcrawl(
+        "run", recipe, "--out", out, "--num-proc", num_proc,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    said = sentence(result)
+    assert said.startswith("RunError: no space left for ")
+    assert said.endswith(": make room and type the same command again; what is finished is kept")
+    assert not (out / "manifest.json").exists()
+    lc.run(recipe, out)
+    assert directory_digest(out) == directory_digest(whole)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_one_sentence(recipe, tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    assert "Permission denied" in sentence(longcrawl("run", recipe, "--out", tmp_path / "closed" / "out"))
+
+
+def test_a_folder_below_a_file_is_one_sentence(recipe, tmp_path):
+    (tmp_path / "file").write_text("")
+    said = sentence(longcrawl("run", recipe, "--out", tmp_path / "file" / "out"))
+    assert str(tmp_path / "file") in said
+    assert said.startswith("RunError: ")
+
+
+# -------------------- folders that are refused
+
+
+def test_the_folder_of_another_recipe_is_refused_and_the_difference_named(recipe, whole):
+    before = directory_digest(whole)
+    result = longcrawl("run", recipe, "--out", whole, "--set", "stages.min_chars.n=300")
+    assert sentence(result) == (
+        f"RunError: {whole} holds the run of another recipe (there 'n: 200', here 'n: 300'): "
+        "choose another --out, or remove it"
+    )
+    assert directory_digest(whole) == before
+
+
+def test_another_recipe_is_refused_while_a_run_is_unfinished(recipe, whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
+    with pytest.raises(RunError, match=r"holds the run of another recipe \(there 'seed: 0', here 'seed: 1'\)"):
+        lc.run(recipe, tmp_path / "out", overrides=["stages.shuffle.seed=1"])
+
+
+def test_a_folder_with_other_files_is_refused(recipe, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="is not empty and holds no run: choose another --out"):
+        lc.run(recipe, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt"]
+
+
+def test_a_file_is_refused(recipe, tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(RunError, match="is a file: choose another --out"):
+        lc.run(recipe, tmp_path / "out")
+
+
+def test_an_empty_folder_is_taken(recipe, whole, tmp_path):
+    lc.run(recipe, tmp_path)
+    assert directory_digest(tmp_path) == directory_digest(whole)
+
+
+def killed_after_the_first_segment(recipe: Path, out: Path) -> None:
+    process = start("run", recipe, "--out", out)
+    wait_until((out / "work" / "segment-0" / "00000.json").exists)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("change", ["longer", "of the same length", "one more file", "one file less"])
+def test_input_that_changed_since_the_run_began_is_refused(tmp_path, change):
+    documents = write_documents(tmp_path / "documents")
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(documents)})
+    killed_after_the_first_segment(recipe, tmp_path / "out")
+    file = documents / "03.jsonl"
+    if change == "longer":
+        file.write_text(file.read_text() + '{"id": "new", "text": "new"}\n')
+    elif change == "of the same length":
+        file.write_text(file.read_text().replace("a", "b"))
+    elif change == "one more file":
+        shutil.copy(file, documents / "99.jsonl")
+    else:
+        file.unlink()
+    said = sentence(longcrawl("run", recipe, "--out", tmp_path / "out"))
+    assert said == (
+        f"RunError: the input of {tmp_path / 'out'} has changed since the run began: "
+        "choose another --out, or remove that folder"
+    )
+
+
+def test_a_tokenizer_that_changed_since_the_run_began_is_refused(source, whole, tmp_path):
+    tokenizer = tmp_path / "tokenizer.json"
+    shutil.copy(whole / "rectangle" / "tokenizer.json", tokenizer)
+    stages = [each if "tokenize" not in each else {"tokenize": {"tokenizer": str(tokenizer)}} for each in STAGES]
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, stages)
+    killed_after_the_first_segment(recipe, tmp_path / "out")
+    document = json.loads(tokenizer.read_text())
+    document["model"]["merges"] = document["model"]["merges"][:50]
+    tokenizer.write_text(json.dumps(document))
+    with pytest.raises(RunError, match="has changed since the run began"):
+        lc.run(recipe, tmp_path / "out")
+
+
+# -------------------- a run that is done
+
+
+def test_a_finished_run_is_left_alone(recipe, whole):
+    def state():
+        return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in whole.rglob("*")}
+
+    before, digest = state(), directory_digest(whole)
+    summary = lc.run(recipe, whole, 2)
+    assert state() == before
+    assert directory_digest(whole) == digest
+    assert summary.funnel == lc.funnel(whole)
+    assert "tiny is done" in str(summary)
+
+
+def test_a_finished_run_needs_its_input_no_more(tmp_path):
+    documents = write_documents(tmp_path / "documents", 1)
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(documents)})
+    first = lc.run(recipe, tmp_path / "out")
+    shutil.rmtree(documents)
+    again = lc.run(recipe, tmp_path / "out")
+    assert (again.funnel, again.written) == (first.funnel, first.written)
+
+
+def test_what_a_kill_after_the_manifest_leaves_is_cleared_away(recipe, whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "out")
+    (tmp_path / "out" / "work" / "segment-0").mkdir(parents=True)
+    (tmp_path / "out" / "work" / "segment-0" / "00000.json").write_text("{}")
+    lc.run(recipe, tmp_path / "out")
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+
+
+# -------------------- nothing does not depend on how it is cut
+
+
+def test_the_same_documents_in_other_files_make_the_same_rectangle(source, whole, tmp_path):
+    lines = [line for file in sorted(source.iterdir()) for line in file.read_text().splitlines()]
+    random.Random(5).shuffle(lines)
+    (tmp_path / "documents").mkdir()
+    for number, (first, last) in enumerate([(0, 7), (7, 100), (100, 101), (101, len(lines))]):
+        text = "\n".join(lines[first:last]) + "\n"
+        with gzip.open(tmp_path / "documents" / f"{number}.jsonl.gz", "wt") as file:
+            file.write(text)
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(tmp_path / "documents")})
+    lc.run(recipe, tmp_path / "out", 2)
+    assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
+    ledgers = [pq.read_table(out / "ledger").sort_by("id").to_pylist() for out in (tmp_path / "out", whole)]
+    assert ledgers[0] == ledgers[1]
+
+
+def test_the_size_of_the_tables_that_are_read_does_not_matter(recipe, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(files.read_blocks, "__defaults__", (1500,))
+    lc.run(recipe, tmp_path / "out")
+    assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
+
+
+def test_a_crawl_with_the_same_stages_writes_the_same_rectangle(source, whole, tmp_path):
+    crawl = lc.open("text", data_dir=str(source), id_field="id")
+    for _, stage in lc.load_recipe(whole / "recipe.yaml").stages:
+        crawl = crawl | stage
+    crawl.to_rectangle(tmp_path / "rectangle", heldout=0.1)
+    assert directory_digest(tmp_path / "rectangle") == directory_digest(whole / "rectangle")
+    assert [(row.stage, row.removed, row.rules) for row in crawl.funnel] == [
+        (row.stage, row.removed, row.rules) for row in lc.funnel(whole)
+    ]
+    ledger = pq.read_table(whole / "ledger").sort_by("id")
+    assert crawl.ledger.sort_by("id").to_pylist() == ledger.to_pylist()
+
+
+def test_without_shuffle_rows_are_in_the_order_of_the_parts(source, tmp_path):
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, [each for each in STAGES if each != "shuffle"], heldout=2)
+    lc.run(recipe, tmp_path / "out", 2)
+    names = [
+        tuple(map(int, name.split("-")))
+        for split in ("heldout", "train")
+        for name in pq.read_table(tmp_path / f"out/rectangle/rows/{split}.parquet")["id"].to_pylist()
+    ]
+    assert names == sorted(names)
+
+
+def test_stages_before_and_after_two_surveys(source, tmp_path):
+    """A second survey, and a judge between: every document is counted once and leaves once."""
+    stages = [
+        {"exact_documents": {"keep": "random"}},
+        {"min_chars": {"n": 300}},
+        "exact_documents",
+        {"min_chars": {"n": 400}},
+        *STAGES[2:],
+    ]
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, stages)
+    lc.run(recipe, tmp_path / "one", 1)
+    lc.run(recipe, tmp_path / "two", 2)
+    assert directory_digest(tmp_path / "one") == directory_digest(tmp_path / "two")
+    labels = ["exact_documents", "min_chars", "exact_documents_2", "min_chars_2"]
+    assert [row.stage for row in lc.funnel(tmp_path / "one")][:4] == labels
+    gone = pq.read_table(tmp_path / "one" / "ledger")
+    rows = sum(zarr.open_array(str(tmp_path / "one" / "rectangle" / split)).shape[0] for split in ("train", "heldout"))
+    assert len(set(gone["id"].to_pylist())) == gone.num_rows == PARTS * DOCUMENTS - rows
+
+
+# -------------------- nothing is left, nothing was there
+
+
+def test_when_no_document_is_left_the_stage_that_removed_the_last_ones_is_named(recipe, tmp_path):
+    result = longcrawl("run", recipe, "--out", tmp_path / "out", "--set", "stages.min_tokens.n=100000", "--num-proc", 2)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "RunError: no document is left: stage 'min_tokens' removed the last" in result.stderr
+    assert "Set its fields lower with --set stages.min_tokens.FIELD=VALUE and another --out" in result.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_when_the_first_stage_removes_all_no_later_one_is_blamed(recipe, tmp_path):
+    for _ in range(2):  # and the same again when the same command is typed again
+        with pytest.raises(RunError, match=f"stage 'min_chars' removed the last {PARTS * DOCUMENTS}"):
+            lc.run(recipe, tmp_path / "out", overrides=["stages.min_chars.n=1000000"])
+
+
+def test_a_source_without_documents_is_said_so(tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "empty.jsonl").write_text("")
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(tmp_path / "documents")})
+    with pytest.raises(RunError, match="source 'text' gave no documents at all: look at its settings in"):
+        lc.run(recipe, tmp_path / "out")
+
+
+def test_a_part_without_documents_is_no_obstacle(source, whole, tmp_path):
+    shutil.copytree(source, tmp_path / "documents")
+    (tmp_path / "documents" / "03a.jsonl").write_text("\n")
+    (tmp_path / "documents" / "99.jsonl").write_text("")
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(tmp_path / "documents")})
+    lc.run(recipe, tmp_path / "out", 2)
+    assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
+
+
+def test_nothing_held_out_makes_no_second_split(source, tmp_path):
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, heldout=0)
+    summary = lc.run(recipe, tmp_path / "out")
+    assert list(summary.written["shapes"]) == ["train"]
+    assert sorted(path.name for path in (tmp_path / "out" / "rectangle").iterdir()) == [
+        "rectangle.json", "rows", "tokenizer.json", "train", "zarr.json",
+    ]  # fmt: skip
+
+
+def test_more_rows_held_out_than_there_are_is_one_sentence(recipe, tmp_path):
+    result = longcrawl("run", recipe, "--out", tmp_path / "out", "--set", "outputs.rectangle.heldout=5000")
+    assert "heldout 5000 takes 5,000 of" in sentence(result)
+
+
+# -------------------- broken input
+
+
+@pytest.fixture
+def broken(tmp_path) -> Path:
+    """Give a source in which one file is cut in the middle of its compressed data."""
+    folder = write_documents(tmp_path / "documents", 3)
+    text = (folder / "01.jsonl").read_bytes()
+    (folder / "01.jsonl").unlink()
+    packed = gzip.compress(text, mtime=0)
+    (folder / "01.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    return folder
+
+
+def test_a_broken_file_stops_a_run_unless_it_may_be_left_out(broken, tmp_path):
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(broken)})
+    said = sentence(longcrawl("run", recipe, "--out", tmp_path / "out", "--num-proc", 2))
+    assert said == (
+        f"SourceError: {broken}/01.jsonl.gz: is cut: it ends before its compressed data does; "
+        "to go on without it, set on_bad_files to 'warn' or 'skip'"
+    )
+
+
+@pytest.mark.parametrize("policy", ["warn", "skip"])
+def test_a_broken_file_that_is_left_out_is_in_the_manifest_and_on_the_card(broken, tmp_path, policy):
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(broken), "on_bad_files": policy})
+    result = longcrawl("run", recipe, "--out", tmp_path / "out", "--num-proc", 2)
+    assert result.returncode == 0
+    assert "1 broken input file(s) were left out; manifest.json and README.md list them" in result.stdout
+    (bad,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["bad_files"]
+    assert bad == {
+        "part": "01.jsonl.gz",
+        "file": f"{broken}/01.jsonl.gz",
+        "reason": "is cut: it ends before its compressed data does",
+        "records_lost": None,
+    }
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"- `{broken}/01.jsonl.gz`: is cut: it ends before its compressed data does (lost: the rest of the file)" in card
+    assert 2 * DOCUMENTS <= lc.funnel(tmp_path / "out").documents < 3 * DOCUMENTS
+    assert ("01.jsonl.gz: is cut" in result.stderr) is (policy == "warn")
+
+
+# -------------------- settings that do not exist
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "said"),
+    [
+        (["stages.signal_rules.preset=gopher"], RecipeError, "unknown preset 'gopher'; known: rpv2-card"),
+        (["stages.min_hash.bands=3"], RecipeError, "the recipe has no stage 'min_hash'; it has: signal_rules, "),
+        (["stages.min_words.many=3"], RecipeError, "stage 3 'min_words' has no field 'many'; known: n"),
+        (["source.languages=[xx]"], SourceError, "has no language 'xx'; known: en"),
+        (["source.snapshots=['1999-01']"], SourceError, "has no snapshot '1999-01'; known: 2023-06"),
+        (["source.data_dir=/nowhere"], SourceError, "/nowhere is no RedPajama-V2 release"),
+        (["source.folder=x"], RecipeError, "has no field 'folder'; known: data_dir, "),
+        (["outputs.rectangle.colour=red"], RecipeError, "has no field 'colour'; known: codec, "),
+        (["outputs.parquet.rows=1"], RecipeError, "the recipe has no 'parquet'; it has: rectangle"),
+        (["stages.tokenize.tokenizer=/nowhere/tokenizer.json"], TokenizerError, "no tokenizer at '/nowhere/tokenizer.json'"),
+    ],
+)
+def test_settings_that_do_not_exist_are_one_sentence(make_release, tmp_path, overrides, error, said):
+    release = make_release(tmp_path / "release", {"2023-06/0000/en_head": ["one two three four five " * 30]})
+    settings = [f"source.data_dir={release}", "stages.min_words.n=5", "stages.min_bytes.n=5", *overrides]
+    with pytest.raises(LongCrawlError) as raised:
+        lc.run("longcrawl64", tmp_path / "out", overrides=settings)
+    assert type(raised.value) is error
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.fixture(scope="module")
+def big_vocabulary(tmp_path_factory) -> Path:
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+    names = {"<unk>": 0} | {f"w{number}": number for number in range(1, 70_000)}
+    tokenizer = Tokenizer(models.WordLevel(names, unk_token="<unk>"))  # noqa: S106  # a token of text
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True)])
+    path = tmp_path_factory.mktemp("big") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def words_recipe(tmp_path: Path, tokenizer: Path, dtype: str) -> Path:
+    (tmp_path / "documents").mkdir()
+    texts = [" ".join(f"w{60_000 + 50 * row + word}" for word in range(40)) for row in range(60)]
+    lines = [json.dumps({"id": str(row), "text": text}) for row, text in enumerate(texts)]
+    (tmp_path / "documents" / "a.jsonl").write_text("\n".join(lines))
+    stages = [{"tokenize": {"tokenizer": str(tokenizer), "dtype": dtype}}, {"truncate": {"n": 40}}]
+    return write_recipe(tmp_path / "words.yaml", {"data_dir": str(tmp_path / "documents")}, stages)
+
+
+def test_a_tokenizer_that_does_not_fit_uint16_is_refused(tmp_path, big_vocabulary):
+    recipe = words_recipe(tmp_path, big_vocabulary, "uint16")
+    said = sentence(longcrawl("run", recipe, "--out", tmp_path / "out"))
+    assert "tokenize.dtype is uint16, but" in said
+    assert "has 70,001 ids: take 'auto'" in said
+
+
+def test_a_big_vocabulary_makes_a_rectangle_of_uint32(tmp_path, big_vocabulary):
+    lc.run(words_recipe(tmp_path, big_vocabulary, "auto"), tmp_path / "out")
+    train = zarr.open_array(str(tmp_path / "out" / "rectangle" / "train"), mode="r")
+    assert train.dtype == np.uint32
+    assert int(train[:].max()) >= 1 << 16
+    assert train.fill_value == 70_000
+
+
+def test_two_documents_of_one_id_are_refused(tmp_path):
+    folder = write_documents(tmp_path / "documents", 2)
+    lines = (folder / "00.jsonl").read_text().replace('"0-', '"1-')
+    (folder / "00.jsonl").write_text(lines)
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(folder)}, [STAGES[0], *STAGES[2:]])
+    with pytest.raises(FormatError, match=r"two rows are called '1-\d+'; ids must be unique: drop one of the documents"):
+        lc.run(recipe, tmp_path / "out", 2)
+
+
+def test_a_split_other_than_train_is_not_enough(source, tmp_path):
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_files": {"test": [str(source / "00.jsonl")]}})
+    with pytest.raises(RunError, match="source 'text' has no split 'train', it has: test"):
+        lc.run(recipe, tmp_path / "out")
+
+
+def test_documents_without_what_a_stage_needs_are_one_sentence(source, tmp_path):
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, ["signal_rules", *STAGES])
+    with pytest.raises(StageError, match="signal_rules needs a column 'signals'; the documents have: id, text, url"):
+        lc.run(recipe, tmp_path / "out", 2)
+
+
+@pytest.mark.parametrize("without", ["tokenize", "truncate"])
+def test_stages_that_cannot_feed_the_rectangle_are_refused_before_anything_is_read(source, tmp_path, without):
+    stages = [each for each in STAGES if without not in each]
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, stages)
+    with pytest.raises(StageError, match=f"add .*{without}"):
+        lc.run(recipe, tmp_path / "out")
+    assert not list(tmp_path.glob("out/work/segment-*"))
+
+
+def test_an_unfinished_folder_and_no_folder_are_told_apart(tmp_path):
+    with pytest.raises(RunError, match="holds no run"):
+        lc.funnel(tmp_path)
+    (tmp_path / "work").mkdir()
+    with pytest.raises(RunError, match="is not finished"):
+        lc.funnel(tmp_path)
+
+
+def test_the_interrupt_key_ends_a_run_that_goes_on_later(recipe, whole, tmp_path):
+    out = tmp_path / "out"
+    process = start("run", recipe, "--out", out, "--num-proc", 2)
+    wait_until((out / "work" / "segment-0" / "00001.json").exists)
+    workers = children(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    wait_until(lambda: not any(running(worker) for worker in workers), 20)
+    lc.run(recipe, out)
+    assert directory_digest(out) == directory_digest(whole)
+
+
+def test_ledger_of_a_run_is_one_table(whole):
+    ledger = pq.read_table(whole / "ledger")
+    assert ledger.schema.names == ["id", "stage", "rule", "value", "threshold", "kept_id"]
+    twins = ledger.filter(pa.compute.equal(ledger["stage"], "exact_documents"))
+    assert set(twins["kept_id"].to_pylist()) == {"0-19"}
