@@ -1,8 +1,8 @@
 """Building a rectangle: MB/s of raw tokens, and peak memory against the number of rows.
 
-Each size is built in a process of its own, through both passes (spill, order, bands), by the writer that runs use. Beside
-it, the same rows in memory are written by plain zarr with the same shards and codec: what the second pass could cost at best
-where memory is no object. Memory is the process's peak resident set above that of an empty build.
+Each size is built in a process of its own, through both passes (spill, order, bands), by the writer that runs use.
+Beside it, the same rows in memory are written by plain zarr with the same shards and codec: what the second pass could
+cost at best where memory is no object. Memory is the process's peak resident set above that of an empty build.
 
     python benchmarks/rectangle_write.py            # 2,048 to 8,192 rows of 65,536, about 2.5 minutes
     python benchmarks/rectangle_write.py --quick    # 2,048 and 4,096 rows of 8,192
@@ -34,7 +34,8 @@ def token_rows(first: int, count: int, length: int) -> np.ndarray:
         random = np.random.default_rng(first + row)
         stream = (random.zipf(1.3, length) % 50_256).astype(np.uint16)
         for _ in range(length // 400):
-            source, target, size = random.integers(0, length - 40, 2).tolist() + [int(random.integers(8, 40))]
+            source, target = random.integers(0, length - 40, 2).tolist()
+            size = int(random.integers(8, 40))
             stream[target : target + size] = stream[source : source + size]
         rows[row] = stream
     return rows
@@ -68,13 +69,20 @@ def build(kind: str, rows: int, length: int, folder: Path) -> dict[str, float]:
         from zarr.codecs import BloscCodec
 
         whole = np.concatenate(
-            [table["tokens"].combine_chunks().flatten().to_numpy().reshape(BATCH, length) for table in tables(rows, length)]
+            [
+                table["tokens"].combine_chunks().flatten().to_numpy().reshape(BATCH, length)
+                for table in tables(rows, length)
+            ]
         )
         started = time.perf_counter()
         array = zarr.create_array(
-            str(folder / "plain"), shape=whole.shape, chunks=(64, min(2048, length)), shards=(2048, length), dtype="uint16",
+            str(folder / "plain"),
+            shape=whole.shape,
+            chunks=(64, min(2048, length)),
+            shards=(2048, length),
+            dtype="uint16",
             compressors=BloscCodec(cname="zstd", clevel=3, shuffle="noshuffle"),
-        )  # fmt: skip
+        )
         array[:] = whole
     else:
         writer = RectangleOutput(context_length=length, end_of_text=50_256).writer([])

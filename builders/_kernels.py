@@ -22,6 +22,7 @@ __all__ = [
     "CLOSE_OBJECT",
     "COMMA",
     "ESCAPED",
+    "ESCAPES",
     "LITERAL",
     "NESTED",
     "NUMBER",
@@ -33,11 +34,11 @@ __all__ = [
     "end_of_word",
     "find_fields",
     "find_name",
+    "hex4",
     "parse_numbers",
     "read_key",
     "read_number",
     "skip_space",
-    "unescape",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,9 +66,9 @@ for _digit, _byte in enumerate(b"0123456789abcdef"):
 for _digit, _byte in enumerate(b"ABCDEF"):
     _HEX[_byte] = 10 + _digit
 
-_ESCAPES = np.zeros(256, dtype=np.uint8)
+ESCAPES = np.zeros(256, dtype=np.uint8)
 for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
-    _ESCAPES[_byte] = _meaning
+    ESCAPES[_byte] = _meaning
 
 _POWERS = np.array([10.0**_exponent for _exponent in range(23)])
 
@@ -80,7 +81,7 @@ def skip_space(data: Any, at: int, end: int) -> int:
 
 
 @compiled
-def _hex4(data: Any, at: int, end: int) -> int:
+def hex4(data: Any, at: int, end: int) -> int:
     """Give the value of four hexadecimal digits, or -1."""
     if at + 4 > end:
         return -1
@@ -108,10 +109,10 @@ def _end_of_string(data: Any, at: int, end: int) -> tuple[int, bool]:
         if at + 1 >= end:
             return -1, escaped
         if data[at + 1] == 117:
-            if _hex4(data, at + 2, end) < 0:
+            if hex4(data, at + 2, end) < 0:
                 return -1, escaped
             at += 6
-        elif _ESCAPES[data[at + 1]]:
+        elif ESCAPES[data[at + 1]]:
             at += 2
         else:
             return -1, escaped
@@ -355,69 +356,6 @@ def find_fields(
             at += more
         if at >= 0 and skip_space(data, at + 1, end) >= end:
             status[line] = 0
-
-
-@compiled
-def _put(out: Any, to: int, code: int) -> int:
-    """Write one code point as UTF-8, a lone surrogate as U+FFFD, and give where the next one goes."""
-    if 0xD800 <= code <= 0xDFFF:
-        code = 0xFFFD
-    if code < 0x80:
-        out[to] = code
-        return to + 1
-    if code < 0x800:
-        out[to], out[to + 1] = 0xC0 | code >> 6, 0x80 | code & 63
-        return to + 2
-    if code < 0x10000:
-        out[to], out[to + 1], out[to + 2] = 0xE0 | code >> 12, 0x80 | code >> 6 & 63, 0x80 | code & 63
-        return to + 3
-    out[to], out[to + 1] = 0xF0 | code >> 18, 0x80 | code >> 12 & 63
-    out[to + 2], out[to + 3] = 0x80 | code >> 6 & 63, 0x80 | code & 63
-    return to + 4
-
-
-@compiled
-def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
-    r"""Write the texts of one field one after the other, ``\n`` and its like resolved.
-
-    Args:
-        data: uint8 [bytes], the text of all lines.
-        spans: int64 [lines, 2] of the field, quotes left out.
-        kinds: uint8 [lines]; a number, true or false is written as it is spelled, what is absent has no bytes.
-        out: uint8, written; the summed length of the spans is enough.
-        offsets: int64 [lines + 1], written: where each text starts in ``out``.
-
-    """
-    to = 0
-    for line in range(len(spans)):
-        offsets[line] = to
-        if kinds[line] == ABSENT:
-            continue
-        at, end = spans[line, 0], spans[line, 1]
-        if kinds[line] != ESCAPED:
-            out[to : to + end - at] = data[at:end]
-            to += end - at
-            continue
-        while at < end:
-            byte = data[at]
-            if byte != BACKSLASH:
-                out[to] = byte
-                to += 1
-                at += 1
-            elif data[at + 1] != 117:
-                out[to] = _ESCAPES[data[at + 1]]
-                to += 1
-                at += 2
-            else:
-                code = _hex4(data, at + 2, end)
-                at += 6
-                if 0xD800 <= code < 0xDC00 and at + 6 <= end and data[at] == BACKSLASH and data[at + 1] == 117:
-                    low = _hex4(data, at + 2, end)
-                    if 0xDC00 <= low < 0xE000:
-                        code = 0x10000 + ((code - 0xD800) << 10 | (low - 0xDC00))
-                        at += 6
-                to = _put(out, to, code)
-    offsets[len(spans)] = to
 
 
 @compiled

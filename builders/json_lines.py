@@ -111,13 +111,14 @@ def find_fields(block: bytes, names: Sequence[str], unchecked: int = -1) -> Foun
 def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
     """Give the texts of one field for some lines, null where absent."""
     from longcrawl.builders import _kernels as kernels
+    from longcrawl.builders._unescape_kernels import unescape
 
     spans = np.ascontiguousarray(found.spans[rows, index])
     kinds = np.ascontiguousarray(found.kinds[rows, index])
     absent = kinds == kernels.ABSENT
     out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()), dtype=np.uint8)
     offsets = np.empty(len(rows) + 1, dtype=np.int64)
-    kernels.unescape(found.data, spans, kinds, out, offsets)
+    unescape(found.data, spans, kinds, out, offsets)
     bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
     text = pa.py_buffer(out[: offsets[-1]])
     return pa.LargeStringArray.from_buffers(len(rows), pa.py_buffer(offsets), text, bitmap)

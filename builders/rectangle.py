@@ -1,5 +1,6 @@
 """A rectangle as a dataset: its rows, or windows of any context length; ours and the original LongCrawl64 layout."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,9 +9,11 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from longcrawl.builders.files import absolute, join, local_copy
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
+from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.rectangle_chunks import SplitArray, open_split
 
 __all__ = ["Rectangle"]
@@ -23,9 +26,9 @@ PART_ROWS = 2048
 class Rectangle(Source):
     """Rows of a rectangle, or windows of ``context_length`` tokens, row after row, windows from left to right.
 
-    Columns: ``row`` and ``start`` (the window's first column), int64; ``id``, where a rows table lies beside the arrays;
-    ``tokens``, a list of exactly ``context_length`` uint16 or uint32. With the "arrow" format tokens are not copied;
-    "numpy" and "torch" turn them into int64.
+    Columns: ``row`` and ``start`` (the window's first column), int64; ``id``, where a rows table lies beside the
+    arrays; ``tokens``, a list of exactly ``context_length`` uint16 or uint32. With the "arrow" format tokens are not
+    copied; "numpy" and "torch" turn them into int64.
 
     Args:
         data_dir: folder or URL that holds ``train`` and ``heldout`` (or ``train.zarr`` and ``heldout.zarr``).
@@ -60,8 +63,13 @@ class Rectangle(Source):
         return found
 
     def fingerprint(self) -> str:
-        """Give a text that changes with the settings and with what the arrays say of themselves."""
-        return super().fingerprint() + repr([open_split(self._root(), split).layout for split in self.splits()])
+        """Give a text that changes with the settings and with what the rectangle says of itself."""
+        layouts = [open_split(self._root(), split).layout for split in self.splits()]
+        described = join(absolute(self._root()), DESCRIPTION)
+        filesystem, path = fsspec.core.url_to_fs(described)
+        # The description holds a checksum of every chunk; an original-layout store has nothing that says as much.
+        contents = filesystem.cat_file(path) if filesystem.exists(path) else b""
+        return f"{super().fingerprint()} {layouts} {hashlib.sha256(contents).hexdigest()}"
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read 2,048 rows, a table for each row of chunks."""

@@ -32,7 +32,7 @@ from longcrawl._version import __version__
 from longcrawl.builders.sources import Part
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
-from longcrawl.files import file_entries, remove_partial, whole_file, write_text
+from longcrawl.files import PARTIAL, file_entries, remove_partial, whole_file, write_text
 from longcrawl.formats.rectangle import read_description
 from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
 from longcrawl.loading.rectangle import Rectangle
@@ -103,8 +103,9 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
     manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     funnel = Funnel.from_dict(manifest["funnel"])
+    batch = _read_back(folder / chosen.output.name)
     seconds = time.monotonic() - started
-    return RunSummary(chosen.name, str(folder), funnel, manifest["output"], len(manifest["bad_files"]), seconds)
+    return RunSummary(chosen.name, str(folder), funnel, manifest["output"], batch, len(manifest["bad_files"]), seconds)
 
 
 def _work_on(recipe: Recipe, folder: Path, num_proc: int) -> dict[str, Any]:
@@ -354,7 +355,7 @@ def _refuse_strangers(folder: Path, recipe: Recipe) -> None:
                 f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
                 "choose another --out, or remove it"
             )
-    elif any(entry.name != WORK for entry in folder.iterdir()):
+    elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
         raise RunError(f"{folder} is not empty and holds no run: choose another --out")
 
 

@@ -38,11 +38,7 @@ class Tiktoken:
         import tiktoken
 
         self.pattern = bpe.pattern
-        self.tokens = sorted(bpe.ranks, key=bpe.ranks.__getitem__)
-        """The bytes of each rank."""
-        self.ids = np.arange(len(bpe.ranks), dtype=np.uint32) if bpe.ids is None else bpe.ids
-        """The id of each rank."""
-        self._permuted = None if bpe.ids is None else np.append(bpe.ids, np.uint32(0))
+        self._ids = None if bpe.ids is None else np.append(bpe.ids, np.uint32(0))
         self._otherwise = otherwise
         self._separator = len(bpe.ranks)
         self._encoding = tiktoken.Encoding(
@@ -58,12 +54,12 @@ class Tiktoken:
             ranks: npt.NDArray[np.uint32] = self._encoding.encode_to_numpy(text, disallowed_special=())
         except ValueError:  # a million whitespace characters in a row exhaust its stack for backtracking
             return self._otherwise().encode(text)
-        return ranks if self._permuted is None else self._permuted[ranks]
+        return ranks if self._ids is None else self._ids[ranks]
 
     def encode_words(self, words: str) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Give the ids of short words with ``SEPARATOR`` after each, and the places of the separators among them."""
         ranks = self._encoding.encode_to_numpy(words, allowed_special={SEPARATOR}, disallowed_special=())
-        return ranks if self._permuted is None else self._permuted[ranks], np.flatnonzero(ranks == self._separator)
+        return ranks if self._ids is None else self._ids[ranks], np.flatnonzero(ranks == self._separator)
 
 
 class Tokenizers:

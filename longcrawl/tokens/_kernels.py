@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from longcrawl.tokens._engines import SEPARATOR
 
-__all__ = ["LONGEST_WORD", "Words", "emit", "learn", "look_up", "split", "write_keys"]
+__all__ = ["LONGEST_WORD", "Words", "emit", "look_up", "split"]
 
 Bytes = npt.NDArray[np.uint8]
 Wide = npt.NDArray[np.uint64]
@@ -51,7 +51,6 @@ _AFTER_Z = _U(0x7F - ord("z")) * _ONES
 _BYTE_NUMBER = _U(0x0001020304050607)
 _MIX = _U(0x9E3779B97F4A7C15)
 _MIX_HIGH = _U(0xD6E8FEB86659FD93)
-NO_RANK = 1 << 40
 _FROM_16_BYTES = _U(16 << 56)
 
 
@@ -70,13 +69,7 @@ def compiled(function: F) -> F:
     return kernel
 
 
-def inlined(function: F) -> F:
-    """Compile a kernel into those that call it: a call would count references to every array."""
-    kernel: F = numba.njit(inline="always")(function)
-    return kernel
-
-
-@inlined
+@compiled
 def _eight_bytes(wide: Wide, at: int) -> np.uint64:
     """Load the eight bytes from ``at`` on as one little-endian number."""
     shift = _U(8 * (at & 7))
@@ -84,7 +77,7 @@ def _eight_bytes(wide: Wide, at: int) -> np.uint64:
     return low | ((wide[(at >> 3) + 1] << _U(1)) << (_U(63) - shift))
 
 
-@inlined
+@compiled
 def _letters_end(wide: Wide, at: int) -> int:
     """Find the first byte from ``at`` on that is no ASCII letter, eight bytes at a time."""
     while True:
@@ -129,7 +122,7 @@ def _stretch_end(text: Bytes, at: int, end: int) -> int:
     return end
 
 
-@inlined
+@compiled
 def _contraction(text: Bytes, at: int, end: int) -> int:
     """Give the length of 's 'd 'm 't 'll 've 're at ``at``, or 0."""
     if text[at] != ord("'") or at + 1 >= end:
@@ -145,7 +138,7 @@ def _contraction(text: Bytes, at: int, end: int) -> int:
     return 0
 
 
-@inlined
+@compiled
 def _piece_end(text: Bytes, wide: Wide, at: int, end: int) -> int:
     """Find where the piece, or the stretch beyond ASCII, that starts at ``at`` ends."""
     start = at
@@ -173,7 +166,7 @@ def _piece_end(text: Bytes, wide: Wide, at: int, end: int) -> int:
     return _stretch_end(text, at, end) if beyond else stop
 
 
-@inlined
+@compiled
 def _write_key(wide: Wide, at: int, end: int, key: Wide) -> None:
     """Give the word itself and its length for up to 15 bytes, a hash up to LONGEST_WORD, zeros beyond."""
     length = end - at
@@ -221,37 +214,16 @@ def split(text: Bytes, wide: Wide, offsets: Longs, state: Longs, starts: Longs, 
 
 
 @compiled
-def write_keys(wide: Wide, starts: Longs, keys: Wide) -> None:
-    """Write the key of each ``text[starts[i]:starts[i + 1]]``."""
-    for i in range(len(keys)):
-        _write_key(wide, starts[i], starts[i + 1], keys[i])
-
-
-@inlined
-def _place(text: Bytes, at: int, end: int, low: np.uint64, high: np.uint64, words: Words) -> np.uint64:
-    """Find the row of a word in the table, or the empty row where it belongs."""
-    table, bounds, arena = words
-    mask = _U(table.shape[0] - 1)
-    mixed = (low ^ (high * _MIX_HIGH)) * _MIX
-    place = ((mixed ^ (mixed >> _U(32))) * _MIX >> _U(32)) & mask
-    while table[place, 1] != _U(0):
-        same_key = table[place, 0] == low and table[place, 1] == high
-        if same_key and (high < _FROM_16_BYTES or _same(text, at, end, arena, bounds[np.int64(table[place, 2])])):
-            break
-        place = (place + _U(1)) & mask
-    return place
-
-
-@compiled
 def look_up(
     text: Bytes, starts: Longs, keys: Wide, words: Words, count: int, numbers: Longs, loose: Longs
 ) -> tuple[int, int]:
     """Give each piece its word's number; new words get ``count`` and on, and their bytes are kept.
 
     Pieces too long for a word get -1 - i, and row i of ``loose`` their start and end. Returns how many words there
-    are now and how many are loose. Apart from :func:`split` because the misses of the processor's cache then overlap.
+    are now and how many are loose. Apart from :func:`split` because the misses of the cache then overlap.
     """
     table, bounds, arena = words
+    mask = _U(table.shape[0] - 1)
     apart = 0
     for i in range(len(keys)):
         low, high = keys[i, 0], keys[i, 1]
@@ -260,12 +232,20 @@ def look_up(
             apart += 1
             numbers[i] = -apart
             continue
-        place = _place(text, starts[i], starts[i + 1], low, high, words)
-        if table[place, 1] == _U(0):
-            table[place, 0], table[place, 1], table[place, 2] = low, high, _U(count)
+        mixed = (low ^ (high * _MIX_HIGH)) * _MIX
+        place = ((mixed ^ (mixed >> _U(32))) * _MIX >> _U(32)) & mask
+        while table[place, 1] != _U(0):
+            if table[place, 0] == low and table[place, 1] == high:
+                number = np.int64(table[place, 2])
+                if high < _FROM_16_BYTES or _same(text, starts[i], starts[i + 1], arena, bounds[number]):
+                    break
+            place = (place + _U(1)) & mask
+        else:
+            number = count
+            table[place, 0], table[place, 1], table[place, 2] = low, high, _U(number)
             bounds[count + 1] = _keep(text, starts[i], starts[i + 1], arena, bounds[count])
             count += 1
-        numbers[i] = np.int64(table[place, 2])
+        numbers[i] = number
     return count, apart
 
 
@@ -285,78 +265,6 @@ def _keep(text: Bytes, at: int, end: int, arena: Bytes, start: int) -> int:
     for i in range(len(_SEPARATOR)):
         arena[start + length + i] = _SEPARATOR[i]
     return start + length + len(_SEPARATOR)
-
-
-@inlined
-def _rank(text: Bytes, wide: Wide, at: int, end: int, tokens: Words, key: Wide) -> int:
-    """Give the rank of a token, or NO_RANK."""
-    if end - at > LONGEST_WORD:
-        return NO_RANK
-    _write_key(wide, at, end, key)
-    place = _place(text, at, end, key[0], key[1], tokens)
-    return np.int64(tokens.table[place, 2]) if tokens.table[place, 1] != _U(0) else NO_RANK
-
-
-@inlined
-def _join(text: Bytes, wide: Wide, at: int, end: int, tokens: Words, cuts: Longs, pairs: Longs, key: Wide) -> int:
-    """Encode one piece: join the two neighbours of best rank, the first of equals, until no two make a token.
-
-    Leaves the parts in ``cuts`` and returns how many there are.
-    """
-    if _rank(text, wide, at, end, tokens, key) != NO_RANK:
-        cuts[0], cuts[1] = at, end
-        return 1
-    parts = end - at
-    for i in range(parts + 1):
-        cuts[i] = at + i
-    for i in range(parts - 1):
-        pairs[i] = _rank(text, wide, cuts[i], cuts[i + 2], tokens, key)
-    while parts > 1:
-        best = np.argmin(pairs[: parts - 1])
-        if pairs[best] == NO_RANK:
-            break
-        parts -= 1
-        for i in range(best + 1, parts + 1):
-            cuts[i] = cuts[i + 1]
-        for i in range(best, parts - 1):
-            pairs[i] = pairs[i + 1]
-        for i in range(max(best - 1, 0), min(best + 1, parts - 1)):
-            pairs[i] = _rank(text, wide, cuts[i], cuts[i + 2], tokens, key)
-    return parts
-
-
-@compiled
-def learn(
-    words: Words, first: int, last: int, tokens: Words, token_ids: Ids, known: Spans, written: int, foreign: Longs
-) -> tuple[int, int]:
-    """Encode the words in [first, last) that are ASCII into ``known`` from ``written`` on.
-
-    The numbers of the others go to ``foreign``. Returns where ``known`` ends now and how many are foreign.
-    """
-    ids, starts, stops = known
-    text, wide = words.arena, words.arena.view(np.uint64)
-    cuts, pairs, key = np.empty(LONGEST_WORD + 1, np.int64), np.empty(LONGEST_WORD, np.int64), np.empty(2, np.uint64)
-    others = 0
-    for word in range(first, last):
-        at, end = words.bounds[word], words.bounds[word + 1] - len(_SEPARATOR)
-        if not _is_ascii(text, at, end):
-            foreign[others] = word
-            others += 1
-            continue
-        starts[word] = written
-        for part in range(_join(text, wide, at, end, tokens, cuts, pairs, key)):
-            ids[written] = ids_of[_rank(text, wide, cuts[part], cuts[part + 1], tokens, key)]
-            written += 1
-        stops[word] = written
-    return written, others
-
-
-@inlined
-def _is_ascii(text: Bytes, at: int, end: int) -> bool:
-    for i in range(at, end):
-        if text[i] >= 0x80:
-            return False
-    return True
 
 
 @compiled

@@ -1,20 +1,24 @@
 """Encoders: two engines, the same ids; files of ranks and of merges, the same tokenizer."""
 
 import base64
+import itertools
 import json
 import pickle
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, read_rank_file, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.word_cache import WordCache
 
 SENTENCE = (
     "the crawl of a web page is a long walk; don't stop, we'll see 2024 café straße Москва 東京 \U0001f600 e\u0301"
@@ -37,7 +41,7 @@ def write_trained(folder: Path, vocabulary_size: int = 600, **trainer_settings) 
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size, initial_alphabet=alphabet, show_progress=False, **settings
     )
-    chance = random.Random(0)  # noqa: S311  # a test's choice
+    chance = random.Random(0)  # a test's choice
     texts = [" ".join(chance.choices(WORDS, k=50)) + "\n\n  aaaa aa aaa 11 111" for _ in range(100)]
     tokenizer.train_from_iterator(texts, trainer)
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +62,7 @@ def permute_ids(document) -> None:
     """Give every token another id, special ones too."""
     vocabulary = document["model"]["vocab"]
     names = sorted(vocabulary)
-    random.Random(1).shuffle(names)  # noqa: S311  # as above
+    random.Random(1).shuffle(names)  # as above
     document["model"]["vocab"] = {name: number for number, name in enumerate(names)}
     for added in document["added_tokens"]:
         added["id"] = document["model"]["vocab"][added["content"]]
@@ -101,6 +105,7 @@ def rank_file(tmp_path_factory, trained) -> Path:
     return path
 
 
+@settings(deadline=None)  # the first call compiles
 @given(texts=st.lists(ANY_TEXT, max_size=4))
 def test_engines_give_equal_ids(both, texts):
     fast, exact = both
@@ -110,6 +115,49 @@ def test_engines_give_equal_ids(both, texts):
     assert ours.ids.tolist() == theirs.ids.tolist()
 
 
+@settings(deadline=None)  # as above
+@given(texts=st.lists(ANY_TEXT, min_size=1), words=st.sampled_from([48, 1 << 12]))
+def test_word_cache_gives_the_ids_of_its_engine(both, texts, words):
+    """The smallest cache forgets its words again and again, and a text goes over many blocks."""
+    engine = both[0]._engine
+    encode = WordCache(engine, np.uint32, words=words, block=16).encode
+    wanted = [engine.encode(text).tolist() for text in texts]
+    for _ in range(2):
+        ids, offsets = encode(pa.array(texts, pa.string()))
+        if engine.pattern == GPT2_PATTERN:
+            assert [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)] == wanted
+
+
+@pytest.mark.parametrize(
+    "beyond", ["\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u202f", "\u205f", "\u3000", "é", "”", "東"]
+)
+def test_characters_beyond_ascii_between_any_neighbours(trained, beyond):
+    """Every character of Unicode's whitespace beside every class of ASCII character, where pieces may be cut."""
+    fast, exact = load_encoder(str(trained)), load_encoder(str(trained), engine="tokenizers")
+    around = ["", "a", "7", "!", " ", "  ", "\n", "\n ", " a", "a ", "'s", " !", "a\n\n"]
+    texts = [left + beyond + middle + right for left in around for middle in ("", beyond) for right in around]
+    texts = [*texts, "x".join(texts), " ".join(texts)]
+    assert fast.encode(texts).ids.tolist() == exact.encode(texts).ids.tolist()
+
+
+def test_every_code_point_of_whitespace_is_one_for_the_kernel():
+    from longcrawl.tokens._kernels import _may_be_space
+
+    for point in range(0x80, 0x110000):
+        if chr(point).isspace():
+            assert _may_be_space(np.frombuffer(chr(point).encode() + b"..", np.uint8), 0), hex(point)
+
+
+def test_threads_share_an_encoder(trained):
+    encoder = load_encoder(str(trained))
+    chance = random.Random(2)  # a test's choice
+    batches = [[" ".join(chance.choices(PIECES, k=200)) + str(i) for i in range(20)] for _ in range(8)]
+    wanted = [encoder.encode(batch).ids.tolist() for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        assert [given.ids.tolist() for given in pool.map(encoder.encode, batches * 4)] == wanted * 4
+
+
+@settings(deadline=None)  # as above
 @given(text=ANY_TEXT)
 def test_ids_decode_to_their_text(both, text):
     for encoder in both:
@@ -305,7 +353,7 @@ def test_decode_of_an_unknown_id(both):
 
 def test_encoder_pickles_as_its_file(both):
     for encoder in both:
-        again = pickle.loads(pickle.dumps(encoder))  # noqa: S301  # our own bytes
+        again = pickle.loads(pickle.dumps(encoder))  # our own bytes
         assert (again.engine, again.fingerprint) == (encoder.engine, encoder.fingerprint)
 
 

@@ -10,6 +10,7 @@ import datasets
 import pyarrow as pa
 import pytest
 from datasets.fingerprint import Hasher
+
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.tokens.encoders import load_encoder
 from longcrawl.tokens.tokenize import Tokenize, json_escape
@@ -170,8 +171,8 @@ def test_streaming(documents, fitted):
 
 
 def test_pickle_is_the_settings_and_the_content_of_the_file(fitted, tmp_path):
-    assert pickle.loads(pickle.dumps(fitted)) == fitted  # noqa: S301  # our own bytes
-    assert pickle.loads(pickle.dumps(Tokenize("trained"))) == Tokenize("trained")  # noqa: S301  # as above
+    assert pickle.loads(pickle.dumps(fitted)) == fitted  # our own bytes
+    assert pickle.loads(pickle.dumps(Tokenize("trained"))) == Tokenize("trained")  # as above
     path = tmp_path / "tokenizer.json"
     path.write_bytes(Path(fitted.tokenizer).read_bytes())
     stage = Tokenize(str(path))
@@ -180,7 +181,7 @@ def test_pickle_is_the_settings_and_the_content_of_the_file(fitted, tmp_path):
     path.write_text(path.read_text() + "\n")
     assert Hasher.hash(stage) != before
     with pytest.raises(TokenizerError, match="changed since the stage was saved"):
-        pickle.loads(pickled)  # noqa: S301  # as above
+        pickle.loads(pickled)  # as above
 
 
 def test_map_does_not_reuse_the_cache_of_another_tokenizer(documents, tmp_path):

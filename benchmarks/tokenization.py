@@ -1,0 +1,157 @@
+"""Bytes per second of our encoder against tiktoken, tokenizers and transformers, with equal ids.
+
+    python benchmarks/tokenization.py --tokenizer gpt2.tiktoken --text short.jsonl.zst
+
+One core, and the processor time of the process, which other work on the machine disturbs less than the clock. "new
+words" is our encoder with an empty memory of words, "known words" the same documents once more; what a long job sees
+lies between the two. Rates are medians over the repeats, the spread is the largest over the smallest. Without
+``--text`` the documents are made up, without ``--tokenizer`` one is trained on them. The file is not called
+``tokenize.py`` because scripts in this folder would then import it in place of Python's own module.
+"""
+
+import argparse
+import io
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from longcrawl.tokens import Tokenize
+from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe
+from longcrawl.tokens.encoders import Encoder, load_encoder
+
+BATCH = 1000
+LONG = 400_000
+
+
+def made_up(characters: int) -> list[str]:
+    """Give short documents of words of syllables, the n-th of 50,000 words 1/n as frequent as the first."""
+    draw = np.random.default_rng(0)
+    syllables = [first + vowel for first in "bcdfghklmnprstvw" for vowel in ("a", "e", "i", "o", "u", "er", "an", "st")]
+    words = ["".join(draw.choice(syllables, draw.integers(1, 5))) for _ in range(50_000)]
+    documents = []
+    while characters > 0:
+        picked = np.minimum(draw.zipf(1.2, draw.integers(50, 2000)), len(words)) - 1
+        documents.append(" ".join([words[i] for i in picked]))
+        characters -= len(documents[-1])
+    return documents
+
+
+def read(text: Path, characters: int) -> list[str]:
+    import zstandard
+
+    documents = []
+    with text.open("rb") as packed:
+        for line in io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), "utf-8"):
+            documents.append(json.loads(line)["text"])
+    np.random.default_rng(0).shuffle(documents)
+    ends = np.cumsum([len(document) for document in documents])
+    return documents[: int(np.searchsorted(ends, characters)) + 1]
+
+
+def long_documents(documents: list[str]) -> list[str]:
+    whole = "\n".join(documents)
+    return [whole[start : start + LONG] for start in range(0, len(whole), LONG)]
+
+
+def batches(encode: Callable, documents: list[str]) -> list[list[int]]:
+    return [ids for start in range(0, len(documents), BATCH) for ids in encode(documents[start : start + BATCH])]
+
+
+def ours(encoder: Encoder, documents: list[str]) -> list[np.ndarray]:
+    encoded = [encoder.encode(documents[start : start + BATCH]) for start in range(0, len(documents), BATCH)]
+    return [ids[a:b] for ids, offsets in encoded for a, b in zip(offsets, offsets[1:], strict=False)]
+
+
+def peers(folder: Path) -> dict[str, Callable]:
+    import tiktoken
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    file = str(folder / "tokenizer.json")
+    bpe = byte_level_bpe(json.loads(Path(file).read_text()))
+    if bpe.ids is None:
+        ids = np.arange(len(bpe.ranks))
+    else:
+        ids = bpe.ids
+    encoding = tiktoken.Encoding("peer", pat_str=GPT2_PATTERN, mergeable_ranks=dict(bpe.ranks), special_tokens={})
+    plain = Tokenizer.from_file(file)
+    plain.encode_special_tokens = True
+    fast = PreTrainedTokenizerFast(tokenizer_file=file, split_special_tokens=True)
+    return {
+        "tiktoken encode_ordinary_batch": lambda texts: encoding.encode_ordinary_batch(texts, num_threads=1),
+        "tokenizers encode_batch_fast": lambda texts: [e.ids for e in plain.encode_batch_fast(texts)],
+        "tokenizers encode_batch": lambda texts: [e.ids for e in plain.encode_batch(texts)],
+        "transformers __call__": lambda texts: fast(texts, return_attention_mask=False)["input_ids"],
+        "ids": ids,
+    }
+
+
+def timed(function: Callable, *arguments) -> tuple[float, list]:
+    start = time.process_time()
+    found = function(*arguments)
+    return time.process_time() - start, found
+
+
+def measure(path: str, documents: list[str], repeats: int) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        load_encoder(path).save(folder)
+        others = peers(Path(folder))
+        ids = others.pop("ids")
+        load_encoder(path).encode(["compile the kernels"])
+        for _ in range(repeats):
+            encoder = Encoder(Path(path))
+            for name in ("longcrawl, new words", "longcrawl, known words"):
+                spent, mine = timed(ours, encoder, documents)
+                seconds.setdefault(name, []).append(spent)
+            for name, encode in others.items():
+                spent, theirs = timed(batches, encode, documents)
+                seconds.setdefault(name, []).append(spent)
+                wanted = [ids[found] for found in theirs] if name.startswith("tiktoken") else theirs
+                same = all(np.array_equal(a, b) for a, b in zip(mine, wanted, strict=True))
+                if not same:
+                    raise SystemExit(f"{name}: other ids than ours")
+    return seconds
+
+
+def print_table(title: str, seconds: dict[str, list[float]], size: float) -> float:
+    peer = statistics.median(seconds["tiktoken encode_ordinary_batch"])
+    print(f"{title}: {size:.1f} MB, equal ids\n{'':34}{'MB/s':>8}{'spread':>8}{'ratio':>8}")
+    for name, spent in seconds.items():
+        middle = statistics.median(spent)
+        print(f"{name:34}{size / middle:8.2f}{max(spent) / min(spent):8.2f}{peer / middle:8.2f}")
+    return peer / statistics.median(seconds["longcrawl, new words"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", help="a tokenizer.json or *.tiktoken file with GPT-2's pattern")
+    parser.add_argument("--text", type=Path, help="a .jsonl.zst file with a field 'text'")
+    parser.add_argument("--megabytes", type=float, default=4.0, help="millions of characters to encode")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--core", type=int, default=0)
+    settings = parser.parse_args()
+    os.sched_setaffinity(0, {settings.core})
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    characters = int(settings.megabytes * 1e6)
+    short = read(settings.text, characters) if settings.text else made_up(characters)
+    with tempfile.TemporaryDirectory() as folder:
+        tables = [pa.table({"text": short})]
+        path = settings.tokenizer or Tokenize("trained").fit(tables, folder).tokenizer
+        ratios = []
+        for title, documents in (("short documents", short), ("documents of 400 KB", long_documents(short))):
+            size = sum(len(document.encode()) for document in documents) / 1e6
+            ratios.append(print_table(title, measure(path, documents, settings.repeats), size))
+            print()
+    print(f"tokenize ratio={ratios[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
