@@ -44,7 +44,7 @@ class Layout:
     dtype: str
     end_of_text: int
     zarr_format: Literal[2, 3]
-    codec: Literal["zstd", "lz4"]
+    codec: Literal["zstd", "lz4hc", "lz4"]
 
     def create(self, store: Path, rows: int, *, write_empty_chunks: bool = False) -> Any:
         """Create an empty array of so many rows at ``store``."""
@@ -59,7 +59,7 @@ class Layout:
             "zarr_format": self.zarr_format,
             "config": {"write_empty_chunks": write_empty_chunks},
         }
-        level = {"zstd": 3, "lz4": 5}[self.codec]
+        level = {"zstd": 3, "lz4hc": 5, "lz4": 5}[self.codec]
         if self.zarr_format == 2:
             from numcodecs import Blosc
 

@@ -142,13 +142,21 @@ class Encoder:
         """Give the ids of all texts; null has none.
 
         Raises:
-            TokenizerError: a text has a lone surrogate, so it is not Unicode.
+            TokenizerError: a text has a lone surrogate, or is not valid UTF-8 in its Arrow array.
 
         """
         array = _as_arrow(texts)
+        try:
+            return self._encode(array)
+        except UnicodeDecodeError as wrong:
+            raise TokenizerError(
+                f"a text is not valid UTF-8 ({wrong.reason}): decode it with errors='replace' before it becomes Arrow"
+            ) from wrong
+
+    def _encode(self, texts: "pa.Array | pa.ChunkedArray") -> EncodedTexts:
         if self._word_cache is not None:
-            return EncodedTexts(*self._word_cache.encode(array))
-        parts = [self._engine.encode(text) if text else _NO_IDS for text in array.to_pylist()]
+            return EncodedTexts(*self._word_cache.encode(texts))
+        parts = [self._engine.encode(text) if text else _NO_IDS for text in texts.to_pylist()]
         offsets = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=offsets[1:])
         ids = np.empty(offsets[-1], self.dtype)

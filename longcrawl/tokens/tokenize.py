@@ -87,14 +87,14 @@ class Tokenize(Rewrite):
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Tokenize":
         """Train the tokenizer "trained" on all documents and give the stage that uses it.
 
-        The file ``tokenizer.json`` in ``directory`` depends on which documents there are, not on their order. It is
-        trained on one core. Few texts give fewer than ``vocabulary_size`` tokens.
+        The file ``tokenizer.json``, in a folder of ``directory`` that is named after its content, depends on which
+        documents there are, not on their order. It is trained on one core. Few texts give fewer than ``vocabulary_size`` tokens.
         """
         if not self.needs_fit:
             return self
         texts = (text for table in tables for text in self._texts(table) if text)
-        path = Path(directory) / "tokenizer.json"
         trained = _train(texts, self.vocabulary_size, self.end_of_text)
+        path = Path(directory) / hashlib.sha256(trained).hexdigest()[:16] / "tokenizer.json"
         with whole_file(path) as beside:
             beside.write_bytes(trained)
         return dataclasses.replace(self, tokenizer=str(path))

@@ -19,6 +19,7 @@ class WordCache:
     """Encodes as ``engine`` does, which has GPT-2's pattern; the engine sees each distinct word once.
 
     At most ``words`` words are kept, in about 120 bytes each. When they are full, all are forgotten.
+    Texts are split in blocks of ``block`` pieces, which must be fewer than ``words``.
     """
 
     def __init__(self, engine: Tiktoken, dtype: npt.DTypeLike, words: int = 1 << 19, block: int = 1 << 14) -> None:
@@ -43,7 +44,11 @@ class WordCache:
     def encode(self, texts: "pa.Array | pa.ChunkedArray") -> tuple[Ids, npt.NDArray[np.int64]]:
         """Give the ids of all texts and their offsets, see :class:`longcrawl.tokens.encoders.EncodedTexts`."""
         with self._lock:
-            return self._encode(*_padded(texts))
+            try:
+                return self._encode(*_padded(texts))
+            except BaseException:  # words that the engine has not encoded must not stay in the table
+                self._forget()
+                raise
 
     def _encode(self, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
         from longcrawl.tokens._kernels import emit, look_up, split
@@ -69,8 +74,11 @@ class WordCache:
         """Forget all words if a block of new ones may not fit."""
         words = self._words
         if self._count + len(self._keys) >= len(words.bounds) or words.bounds[self._count] > self._full:
-            words.table[:] = 0
-            self._count = 0
+            self._forget()
+
+    def _forget(self) -> None:
+        self._words.table[:] = 0
+        self._count = 0
 
     def _learn(self, count: int) -> None:
         """Encode the words that came since the last time."""
