@@ -130,7 +130,7 @@ class Crawl:
         return f"<pre>{self!r}</pre>" if self._funnel is None else self._funnel._repr_html_()
 
     def to_rectangle(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write a rectangle; ``settings`` are the fields of ``lc.formats.RectangleOutput``, such as ``heldout=0.008``."""
+        """Write a rectangle; ``settings`` are the fields of ``lc.formats.RectangleOutput``: ``heldout=0.008``."""
         return self.write("rectangle", path, **settings)
 
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:

@@ -265,7 +265,7 @@ class _Job:
             "longcrawl_run": VERSION,
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
-            "versions": {"python": platform.python_version(), "longcrawl": __version__} | {name: metadata.version(name) for name in RECORDED},
+            "versions": _versions(),
             "inputs": {part.name: list(part.files) for part in self.parts},
             "bad_files": self.bad_files,
             "funnel": self.funnel.as_dict(),
@@ -326,6 +326,11 @@ def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Pat
     written = writer.write(spill, target, task)
     write_text(marker, json.dumps(written))
     return written
+
+
+def _versions() -> dict[str, str]:
+    here = {"python": platform.python_version(), "longcrawl": __version__}
+    return here | {name: metadata.version(name) for name in RECORDED}
 
 
 def _parts(recipe: Recipe) -> list[Part]:

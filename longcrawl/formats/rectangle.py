@@ -12,7 +12,7 @@ for its 6.6 million rows where v3 has 3,228), with the same codec.
 Beside the arrays lie
 
 * ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
-truncation);
+  truncation);
 * ``tokenizer.json``, when the tokens were made here: what decodes a row;
 * ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file. It is written last: without it the
   rectangle is not finished.

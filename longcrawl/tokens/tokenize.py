@@ -88,7 +88,8 @@ class Tokenize(Rewrite):
         """Train the tokenizer "trained" on all documents and give the stage that uses it.
 
         The file ``tokenizer.json``, in a folder of ``directory`` that is named after its content, depends on which
-        documents there are, not on their order. It is trained on one core. Few texts give fewer than ``vocabulary_size`` tokens.
+        documents there are, not on their order. It is trained on one core. Few texts give fewer than
+        ``vocabulary_size`` tokens.
         """
         if not self.needs_fit:
             return self
