@@ -6,10 +6,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.errors import LedgerError
+from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.rectangle_verify import (
     Inspection,
     Verification,
     inspect_rectangle,
+    is_sealed,
     verify_files,
     verify_rectangle,
 )
@@ -56,11 +58,22 @@ def verify(path: str | Path) -> Verification:
     folder = Path(path)
     if not (folder / MANIFEST).exists():
         return verify_rectangle(folder)
-    files = read_manifest(folder)["files"]
-    outside = {name: entry for name, entry in files.items() if not name.startswith("rectangle/")}
-    inner = verify_rectangle(folder / "rectangle")
-    problems = (*verify_files(folder, outside), *(f"rectangle: {problem}" for problem in inner.problems))
-    return Verification(str(folder), f"{len(files)} files compared with their SHA-256", problems)
+    manifest = read_manifest(folder)
+    if not is_sealed(folder / MANIFEST, manifest):
+        return Verification(
+            str(folder),
+            "the manifest by itself",
+            (f"{MANIFEST} has been changed: the SHA-256 that it gives of itself differs",),
+        )
+    files = manifest["files"]
+    # The files of the rectangle are described there once more, all but the description itself.
+    outside = {
+        name: entry for name, entry in files.items() if not name.startswith("rectangle/") or name.endswith(DESCRIPTION)
+    }
+    problems = list(verify_files(folder, outside))
+    if (folder / "rectangle").is_dir():
+        problems += [f"rectangle: {problem}" for problem in verify_rectangle(folder / "rectangle").problems]
+    return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:

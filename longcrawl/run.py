@@ -5,7 +5,8 @@ A run's folder holds, when it is done,
 * ``README.md``, the dataset card; ``recipe.yaml``, every field spelled out;
 * ``ledger/*.parquet``, a row per document that left;
 * one folder named after the output, such as ``rectangle/``;
-* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, SHA-256 of every file.
+* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, SHA-256 of every file and,
+  last, its own.
 
 Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere, so the same
 recipe over the same input gives the same bytes.
@@ -33,7 +34,7 @@ from longcrawl.builders.sources import Part
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
 from longcrawl.files import PARTIAL, file_entries, remove_partial, whole_file, write_text
-from longcrawl.formats.rectangle import read_description
+from longcrawl.formats.rectangle import read_description, seal
 from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.outputs import Writer, WriteTask
@@ -138,7 +139,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
         state = "is not finished: type the same `longcrawl run` again" if (folder / WORK).exists() else "holds no run"
         raise RunError(f"{folder} {state}")
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except ValueError as broken:
+        raise RunError(
+            f"{folder / MANIFEST} is not JSON: {broken}; remove {folder} and run the recipe again"
+        ) from broken
     return manifest
 
 
@@ -162,6 +168,8 @@ class _Job:
             shutil.rmtree(left)
         self._pin_inputs()
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
+        for _, stage in self.recipe.stages:
+            stage.prepare()
         write_text(self.folder / "recipe.yaml", self.recipe.as_yaml())
         writer = self._run_stages()
         written = self._write_output(writer)
@@ -275,7 +283,7 @@ class _Job:
         files = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
         names = [path.as_posix() for path in files if path.parts[0] != WORK]
         manifest["files"] = file_entries(self.folder, names)
-        write_text(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        write_text(self.folder / MANIFEST, seal(manifest))
         return manifest
 
     def _pin_inputs(self) -> None:
@@ -284,7 +292,7 @@ class _Job:
         stages = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
         found = json.dumps({"parts": parts, "stages": stages}, indent=1)
         pinned = self.work / "inputs.json"
-        if pinned.exists() and pinned.read_text("utf-8") != found:
+        if _any_done(self.folder) and pinned.exists() and pinned.read_text("utf-8") != found:
             raise RunError(
                 f"the input of {self.folder} has changed since the run began: "
                 "choose another --out, or remove that folder"
@@ -348,20 +356,25 @@ def _next_segment(number: int, stages: Sequence[tuple[str, Stage]]) -> Segment:
 
 
 def _refuse_strangers(folder: Path, recipe: Recipe) -> None:
-    """Refuse a folder that holds something else than this recipe's run."""
+    """Refuse a folder that holds something else than this recipe's run; one in which nothing is done yet is taken."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise RunError(f"{folder} is a file: choose another --out")
     written = folder / "recipe.yaml"
     if written.exists():
-        if written.read_text("utf-8") != recipe.as_yaml():
+        if _any_done(folder) and written.read_text("utf-8") != recipe.as_yaml():
             raise RunError(
                 f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
                 "choose another --out, or remove it"
             )
     elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
         raise RunError(f"{folder} is not empty and holds no run: choose another --out")
+
+
+def _any_done(folder: Path) -> bool:
+    written = any(entry.name not in ("recipe.yaml", WORK) for entry in folder.iterdir())
+    return written or any((folder / WORK).glob("segment-*/*.json"))
 
 
 def _difference(written: Path, recipe: Recipe) -> str:

@@ -76,6 +76,10 @@ class Stage(ABC):
         """Give the fields as YAML-ready values."""
         return plain_settings(self)
 
+    def prepare(self) -> None:
+        """Load what the stage works with, so that what is missing is said before any document is read."""
+        return
+
     def __post_init__(self) -> None:
         check_fields(self, StageError)
 

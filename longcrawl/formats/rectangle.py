@@ -14,18 +14,21 @@ Beside the arrays lie
 * ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
   truncation);
 * ``tokenizer.json``, when the tokens were made here: what decodes a row;
-* ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file. It is written last: without it the
-  rectangle is not finished.
+* ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file and, last, its own. It is written last:
+  without it the rectangle is not finished.
 
 The group's attributes hold ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped`` and ``rolled``.
 """
 
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -36,10 +39,11 @@ from longcrawl.outputs import Output, Writer, WriteTask, output
 from longcrawl.stages import Stage
 from longcrawl.tokens.tokenize import Tokenize
 
-__all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description"]
+__all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description", "seal"]
 
 DESCRIPTION = "rectangle.json"
 TOKENIZER = "tokenizer.json"
+SEAL = "sha256"
 VERSION = 1
 
 
@@ -66,10 +70,14 @@ class RectangleOutput(Output):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.heldout < 0 or (self.heldout >= 1 and self.heldout != int(self.heldout)):
+        if not 0 <= self.heldout < math.inf or (self.heldout >= 1 and self.heldout != int(self.heldout)):
             raise StageError(
                 f"rectangle.heldout takes a fraction below 1 or a whole number of rows, got {self.heldout!r}"
             )
+        for name, least in (("context_length", 1), ("end_of_text", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise StageError(f"rectangle.{name} takes a whole number of {least} or more, got {value}")
 
     def writer(self, stages: Sequence[Stage]) -> "RectangleWriter":
         """Take length, end of text and tokenizer from ``truncate`` and ``tokenize``."""
@@ -121,6 +129,11 @@ class RectangleWriter(Writer):
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all rows, cut off the held-out ones, lay out empty arrays and list the bands."""
         rows, dtype = order_rows(spill, parts)
+        if self._end_of_text() > np.iinfo(dtype).max:
+            raise FormatError(
+                f"end of text is {self._end_of_text():,}, which the tokens, {dtype}, cannot hold: "
+                "set rectangle.end_of_text lower, or tokenize.dtype to uint32"
+            )
         heldout = self.settings.heldout_rows(rows)
         layout = self._layout(dtype)
         splits = {"heldout": (0, heldout), "train": (heldout, rows)} if heldout else {"train": (0, rows)}
@@ -175,7 +188,7 @@ class RectangleWriter(Writer):
             **self._attributes(),
             "files": dict(sorted(files.items())),
         }
-        write_text(target / DESCRIPTION, json.dumps(described, indent=1) + "\n")
+        write_text(target / DESCRIPTION, seal(described))
         return described
 
     def _layout(self, dtype: str) -> Layout:
@@ -199,6 +212,17 @@ class RectangleWriter(Writer):
         }
 
 
+def seal(content: Mapping[str, Any]) -> str:
+    """Give JSON whose last entry is the SHA-256 of the JSON without it: the file that names all checksums has its own.
+
+    >>> seal(json.loads(seal({"rows": 1}))) == seal({"rows": 1})
+    True
+    """
+    told = {name: value for name, value in content.items() if name != SEAL}
+    digest = hashlib.sha256(json.dumps(told, indent=1, ensure_ascii=False).encode()).hexdigest()
+    return json.dumps({**told, SEAL: digest}, indent=1, ensure_ascii=False) + "\n"
+
+
 def read_description(path: Path) -> dict[str, Any]:
     """Read ``rectangle.json``.
 
@@ -212,11 +236,16 @@ def read_description(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path} has no {DESCRIPTION}: it is not a finished rectangle of longcrawl") from missing
     except ValueError as broken:
         raise FormatError(f"{path / DESCRIPTION} is not JSON: {broken}; build the rectangle again") from broken
+    if not isinstance(described, dict):
+        raise FormatError(f"{path / DESCRIPTION} holds no JSON object; build the rectangle again")
     if described.get("longcrawl_rectangle") != VERSION:
         version = described.get("longcrawl_rectangle")
         raise FormatError(
             f"{path} is a rectangle of version {version!r}, this longcrawl reads version {VERSION}: upgrade longcrawl"
         )
+    for name in ("shapes", "files", "json_escaped"):
+        if name not in described:
+            raise FormatError(f"{path / DESCRIPTION} lacks {name!r}; build the rectangle again")
     return described
 
 

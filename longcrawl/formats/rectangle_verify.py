@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.errors import FormatError
+from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum
-from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description
+from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description, seal
+from longcrawl.formats.rectangle_chunks import SplitArray, open_split
 
-__all__ = ["Inspection", "Verification", "inspect_rectangle", "verify_files", "verify_rectangle"]
+__all__ = ["Inspection", "Verification", "inspect_rectangle", "is_sealed", "verify_files", "verify_rectangle"]
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,22 @@ def verify_rectangle(path: Path) -> Verification:
     """
     if (path / DESCRIPTION).exists():
         described = read_description(path)
-        problems = [*verify_files(path, described["files"]), *_wrong_shapes(path, described)]
+        if not is_sealed(path / DESCRIPTION, described):
+            problems = [f"{DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
+        else:
+            problems = [*verify_files(path, described["files"]), *_wrong_shapes(path, described)]
         return Verification(str(path), f"{len(described['files'])} files compared with their SHA-256", tuple(problems))
-    arrays = sorted(entry for entry in path.glob("*") if (entry / ".zarray").exists() or (entry / "zarr.json").exists())
+    arrays = _arrays(path)
     if not arrays:
         raise FormatError(f"{path} holds no rectangle: expected {DESCRIPTION}, or arrays such as train.zarr")
-    problems = [problem for array in arrays for problem in _bad_chunks(array)]
-    names = ", ".join(array.name for array in arrays)
+    problems = [problem for array in arrays for problem in _bad_chunks(path, array)]
+    names = ", ".join(arrays)
     return Verification(str(path), f"no checksums here: every chunk of {names} looked for and decoded", tuple(problems))
+
+
+def is_sealed(file: Path, content: dict[str, Any]) -> bool:
+    """Say whether a JSON file that gives its own SHA-256 is, to the byte, as it was written."""
+    return file.read_bytes() == seal(content).encode()
 
 
 def verify_files(folder: Path, files: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -121,15 +131,15 @@ def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters
     """
     import zarr
 
-    folder = next((path / name for name in (split, f"{split}.zarr") if (path / name).is_dir()), None)
-    if folder is None:
-        there = sorted(entry.name for entry in path.glob("*") if entry.is_dir()) if path.is_dir() else []
-        raise FormatError(f"{path} has no split {split!r}; there is: {', '.join(there) or 'nothing'}")
-    array = zarr.open_array(str(folder), mode="r")
-    if not 0 <= row < array.shape[0]:
-        raise FormatError(f"{path} split {split!r} has rows 0 to {array.shape[0] - 1:,}, not {row}")
+    name = next((name for name in (split, f"{split}.zarr") if name in _arrays(path)), None)
+    if name is None:
+        raise FormatError(f"{path} has no split {split!r}; there is: {', '.join(_arrays(path)) or 'nothing'}")
+    opened = open_split(path, split)
+    if not 0 <= row < opened.shape[0]:
+        raise FormatError(f"{path} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
     origin = _origin(path, split, row)
-    tokens = np.roll(np.asarray(array[row]), -(origin.get("roll") or 0))
+    tokens = np.roll(_row(opened, row), -(origin.get("roll") or 0))
+    folder, array = path / name, zarr.open_array(str(path / name), mode="r")
     shard = f" in shards {array.shards}" if array.shards else ""
     return Inspection(
         path=str(path),
@@ -155,40 +165,63 @@ def unescape(text: str) -> str:
     'café\n'
     """
     whole = re.sub(r"(?<!\\)((?:\\\\)*)\\(u[0-9a-fA-F]{0,3})?$", r"\1", text)
-    return str(json.loads(f'"{whole}"', strict=False))
+    unescaped = str(json.loads(f'"{whole}"', strict=False))
+    # A pair of surrogates that is cut in the middle leaves its first half, which is no character.
+    return re.sub("[\ud800-\udfff]", "\ufffd", re.sub("[\ud800-\udbff]$", "", unescaped))
+
+
+def _arrays(path: Path) -> list[str]:
+    """Name the folders that hold an array."""
+    return sorted(
+        entry.name for entry in path.glob("*") if (entry / ".zarray").exists() or (entry / "zarr.json").exists()
+    )
+
+
+def _row(array: SplitArray, row: int) -> Any:
+    rows = array.layout.chunks[0]
+    columns = range(array.layout.chunk_grid[1])
+    return np.concatenate([array.read_chunk(row // rows, column)[row % rows] for column in columns])
 
 
 def _wrong_shapes(path: Path, described: dict[str, Any]) -> Iterator[str]:
-    import zarr
-
     for split, shape in described["shapes"].items():
         if not (path / split).is_dir():
             yield f"split {split} is missing"
             continue
-        array = zarr.open_array(str(path / split), mode="r")
-        if list(array.shape) != shape:
-            yield f"{split} has shape {tuple(array.shape)}, expected {tuple(shape)}"
         extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / split)} - described["files"].keys()
         yield from (f"{name} is not part of this rectangle" for name in sorted(extra))
-
-
-def _bad_chunks(folder: Path) -> Iterator[str]:
-    import zarr
-
-    array = zarr.open_array(str(folder), mode="r")
-    grid = [range(-(-size // chunk)) for size, chunk in zip(array.shape, array.shards or array.chunks, strict=True)]
-    expected = {array.metadata.encode_chunk_key(place): place for place in product(*grid)}
-    present = {file.relative_to(folder).as_posix() for file in _chunk_files(folder)}
-    for name in sorted(present - expected.keys()):
-        yield f"{folder.name}/{name} lies outside the shape {tuple(array.shape)}: the shape is wrong"
-    for name, place in expected.items():
-        if name not in present:
-            yield f"{folder.name}/{name} is missing and would be read as {array.fill_value}"
-            continue
         try:
-            array.blocks[place] if array.shards is None else array[_slices(array, place)]
-        except (RuntimeError, ValueError) as broken:
-            yield f"{folder.name}/{name} does not decode: {broken}"
+            array = open_split(path, split)
+        except FormatError as broken:
+            yield f"{split} cannot be opened: {broken}"
+            continue
+        if list(array.shape) != shape:
+            yield f"{split} has shape {tuple(array.shape)}, expected {tuple(shape)}"
+
+
+def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
+    try:
+        array = open_split(path, folder.removesuffix(".zarr"))
+    except FormatError as broken:
+        yield f"{folder} cannot be opened: {broken}"
+        return
+    layout = array.layout
+    (down, across), grid = layout.chunks_per_file, layout.chunk_grid
+    corners = product(range(0, grid[0], down), range(0, grid[1], across))
+    expected = {layout.file_name(*corner): corner for corner in corners}
+    present = {file.relative_to(path / folder).as_posix() for file in _chunk_files(path / folder)}
+    for name in sorted(present - expected.keys()):
+        yield f"{folder}/{name} lies outside the shape {array.shape}: the shape is wrong"
+    for name, (top, left) in expected.items():
+        if name not in present:
+            yield f"{folder}/{name} is missing and would be read as {layout.fill_value}"
+            continue
+        chunks = product(range(top, min(top + down, grid[0])), range(left, min(left + across, grid[1])))
+        try:
+            for chunk in chunks:
+                array.read_chunk(*chunk)
+        except CorruptionError as broken:
+            yield f"{folder}/{name} does not decode: {broken}"
 
 
 def _codec(codec: Any) -> str:
@@ -198,10 +231,6 @@ def _codec(codec: Any) -> str:
     spelled: dict[Any, str] = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle"}
     shuffle = spelled.get(words.get("shuffle"), words.get("shuffle"))
     return f"{type(codec).__name__} {words.get('cname', '')} level {words.get('clevel', words.get('level'))} {shuffle}"
-
-
-def _slices(array: Any, place: tuple[int, ...]) -> tuple[slice, ...]:
-    return tuple(slice(i * size, (i + 1) * size) for i, size in zip(place, array.shards, strict=True))
 
 
 def _chunk_files(folder: Path) -> Iterator[Path]:
@@ -214,7 +243,10 @@ def _origin(path: Path, split: str, row: int) -> dict[str, Any]:
     rows = path / "rows" / f"{split}.parquet"
     if not rows.exists():
         return {}
-    found = pq.read_table(rows, filters=pc.field("row") == row).to_pylist()
+    try:
+        found = pq.read_table(rows, filters=pc.field("row") == row).to_pylist()
+    except (OSError, pa.ArrowException) as broken:
+        raise CorruptionError(f"{rows} cannot be read: {broken}; build the rectangle again") from broken
     return dict(found[0]) if found else {}
 
 
@@ -226,5 +258,11 @@ def _decode(path: Path, tokens: Any, characters: int) -> str | None:
     # A token is at least a character in nearly all text, so this many tokens are enough.
     text = load_encoder(str(path / TOKENIZER)).decode(tokens[:characters])
     if (path / DESCRIPTION).exists() and read_description(path)["json_escaped"]:
-        text = unescape(text)
+        try:
+            text = unescape(text)
+        except ValueError as broken:
+            raise CorruptionError(
+                f"a row of {path} is not JSON-escaped from its start, so its rows table is not its own: {broken}; "
+                f"type longcrawl verify {path}"
+            ) from broken
     return text[:characters]

@@ -100,6 +100,11 @@ class Tokenize(Rewrite):
             beside.write_bytes(trained)
         return dataclasses.replace(self, tokenizer=str(path))
 
+    def prepare(self) -> None:
+        """Load the tokenizer, unless it is yet to be trained."""
+        if not self.needs_fit:
+            self._value_type(self.encoder())
+
     def encoder(self) -> Encoder:
         """Load the tokenizer."""
         if self.needs_fit:
