@@ -51,7 +51,12 @@ class Crawl:
 
     def __init__(self, data: "datasets.Dataset | datasets.IterableDataset", source: str = "documents") -> None:
         if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
-            raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data))!r}]")
+            raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data), 'train')!r}]")
+        if not isinstance(data, datasets.Dataset | datasets.IterableDataset):
+            raise LongCrawlError(
+                f"a crawl is made of a datasets.Dataset or IterableDataset, got {type(data).__name__}; "
+                "make one with datasets.Dataset.from_dict or .from_list"
+            )
         self.data = data
         self.steps: tuple[Stage, ...] = ()
         self.ledger: pa.Table = LEDGER_SCHEMA.empty_table()
@@ -229,8 +234,8 @@ def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.Iterabl
         raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
     arrow = data.with_format("arrow")
     if isinstance(stage, Judge):
-        return arrow.filter(stage, batched=True, batch_size=BATCH)
-    return arrow.map(stage, batched=True, batch_size=BATCH)
+        return arrow.filter(stage, batched=True, batch_size=BATCH).with_format(None)
+    return arrow.map(stage, batched=True, batch_size=BATCH).with_format(None)
 
 
 def _fit_folder() -> Path:

@@ -52,11 +52,12 @@ def verify(path: str | Path) -> Verification:
     """Check every file of a run, a rectangle, or a rectangle in the original LongCrawl64 layout.
 
     Raises:
-        FormatError: there is neither at ``path``.
+        FormatError: there is none of these at ``path``.
+        RunError: the run is not finished.
 
     """
     folder = Path(path)
-    if not (folder / MANIFEST).exists():
+    if not _is_run(folder):
         return verify_rectangle(folder)
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
@@ -79,4 +80,12 @@ def verify(path: str | Path) -> Verification:
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
     """Give shape, codec and ratio of a rectangle (or a run's), and one row as text, rolled back."""
     folder = Path(path)
-    return inspect_rectangle(folder / "rectangle" if (folder / MANIFEST).exists() else folder, split, row)
+    if not _is_run(folder):
+        return inspect_rectangle(folder, split, row)
+    read_manifest(folder)
+    return inspect_rectangle(folder / "rectangle", split, row)
+
+
+def _is_run(folder: Path) -> bool:
+    """Say whether a folder holds a run, finished or not, and not a rectangle by itself."""
+    return (folder / MANIFEST).exists() or (folder / "recipe.yaml").exists()

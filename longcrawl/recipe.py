@@ -67,10 +67,15 @@ class Recipe:
 def recipes() -> dict[str, str]:
     """Give the shipped recipes: name and what each is about."""
     found = {}
-    for file in resources.files("longcrawl.recipes").iterdir():
+    for file in _folder().iterdir():
         if file.name.endswith(".yaml"):
             found[file.name.removesuffix(".yaml")] = str(yaml.safe_load(file.read_text("utf-8"))["about"])
     return dict(sorted(found.items()))
+
+
+def _folder() -> Any:
+    # Importing the package longcrawl.recipes would put it in the place of the function longcrawl.recipes.
+    return resources.files("longcrawl").joinpath("recipes")
 
 
 def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -113,7 +118,7 @@ def parse_recipe(spec: Mapping[str, Any]) -> Recipe:
         source=_source(spec["source"], where),
         stages=_stages(spec["stages"], where),
         output=_output(spec["outputs"], where),
-        card=build(CardFacts, spec.get("card") or {}, f"{where}: card", RecipeError),
+        card=build(CardFacts, _fields(spec.get("card"), f"{where}: card"), f"{where}: card", RecipeError),
     )
 
 
@@ -125,11 +130,11 @@ def _recipe_text(name: str) -> str:
             raise RecipeError(f"recipe file {name} cannot be read: {wrong}") from wrong
     if name not in recipes():
         raise RecipeError(f"unknown recipe {name!r}; known: {', '.join(recipes())}, or the path of a .yaml file")
-    return resources.files("longcrawl.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
+    return _folder().joinpath(f"{name}.yaml").read_text("utf-8")
 
 
 def _source(spec: Any, where: str) -> Source:
-    if not isinstance(spec, dict) or "builder" not in spec:
+    if not isinstance(spec, dict) or not isinstance(spec.get("builder"), str):
         raise RecipeError(
             f"{where}: source takes a mapping with the key 'builder', such as {{builder: text, data_dir: docs}}"
         )
@@ -157,7 +162,14 @@ def _output(spec: Any, where: str) -> Output:
     ((name, settings),) = spec.items()
     if name not in OUTPUTS:
         raise RecipeError(f"{where}: output {name!r} is unknown; known: {', '.join(sorted(OUTPUTS))}")
-    return build(OUTPUTS[name], settings or {}, f"{where}: output {name!r}", RecipeError)
+    named = f"{where}: output {name!r}"
+    return build(OUTPUTS[name], _fields(settings, named), named, RecipeError)
+
+
+def _fields(settings: Any, where: str) -> dict[str, Any]:
+    if settings is not None and not isinstance(settings, dict):
+        raise RecipeError(f"{where} takes a mapping of its fields, got {settings!r}")
+    return settings or {}
 
 
 def _named(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
@@ -187,7 +199,8 @@ def _override(spec: dict[str, Any], override: str) -> None:
     elif section == "outputs" and len(rest) == 2:  # a format and a field
         _override_named(_mapping(spec, "outputs"), rest, value, f"--set {path}")
     elif section == "stages" and len(rest) >= 2:  # a stage and a field
-        _override_stage(spec.get("stages") or [], rest, value, f"--set {path}")
+        stages = spec.get("stages")
+        _override_stage(stages if isinstance(stages, list) else [], rest, value, f"--set {path}")
     else:
         raise RecipeError(f"--set {path}: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or card.FIELD")
 
@@ -207,9 +220,12 @@ def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) 
 def _override_named(section: dict[str, Any], keys: list[str], value: Any, where: str) -> None:
     if keys[0] not in section:
         raise RecipeError(f"{where}: the recipe has no {keys[0]!r}; it has: {', '.join(section)}")
-    fields = section[keys[0]] = dict(section[keys[0]] or {})
+    fields = section[keys[0]] = dict(_fields(section[keys[0]], f"{where}: {keys[0]}"))
     for key in keys[1:-1]:
-        fields[key] = dict(fields.get(key) or {})
+        below = fields.get(key)
+        if below is not None and not isinstance(below, dict):
+            raise RecipeError(f"{where}: {key!r} is {below!r} and has no fields of its own")
+        fields[key] = dict(below or {})
         fields = fields[key]
     fields[keys[-1]] = value
 

@@ -98,6 +98,8 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
 
     """
     started = time.monotonic()
+    if isinstance(recipe, Recipe) and (given := list(overrides)):
+        raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {given} to load_recipe")
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     folder = Path(out)
     _refuse_strangers(folder, chosen)

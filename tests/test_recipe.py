@@ -15,7 +15,12 @@ SPEC = {
     "name": "tiny",
     "about": "Made in a test.",
     "source": {"builder": "text", "data_dir": "documents"},
-    "stages": [{"min_chars": {"n": 10}}, "exact_documents", {"tokenize": {"tokenizer": "trained"}}, {"truncate": {"n": 64}}],
+    "stages": [
+        {"min_chars": {"n": 10}},
+        "exact_documents",
+        {"tokenize": {"tokenizer": "trained"}},
+        {"truncate": {"n": 64}},
+    ],
     "outputs": {"rectangle": {"heldout": 0.1}},
     "card": {"license": "mit"},
 }
@@ -64,6 +69,13 @@ def test_the_shipped_recipes_are_recipes(name):
     assert recipe.about.endswith(".")
 
 
+def test_recipes_can_be_listed_again_and_again():
+    """The folder of the recipes is a package of the same name, which an import would put in the function's place."""
+    assert lc.recipes() == lc.recipes()
+    lc.load_recipe("quickstart")
+    assert list(lc.recipes()) == sorted(lc.recipes())
+
+
 def test_a_recipe_is_read_by_name_and_by_path(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(SPEC))
@@ -73,7 +85,10 @@ def test_a_recipe_is_read_by_name_and_by_path(tmp_path):
 # -------------------- what is wrong is said in one sentence
 
 WRONG = [
-    (changed(stage=[]), "recipe 'tiny' has an unknown key 'stage'; known: longcrawl, name, about, source, stages, outputs, card"),
+    (
+        changed(stage=[]),
+        "recipe 'tiny' has an unknown key 'stage'; known: longcrawl, name, about, source, stages, outputs, card",
+    ),
     ({key: value for key, value in SPEC.items() if key != "outputs"}, "recipe 'tiny' lacks the key 'outputs'"),
     ({key: value for key, value in SPEC.items() if key != "name"}, "recipe 'without a name' lacks the key 'name'"),
     (changed(longcrawl=2), "recipe 'tiny' has schema version 2, this longcrawl reads 1"),
@@ -84,24 +99,33 @@ WRONG = [
     (changed(source={"data_dir": "x"}), "recipe 'tiny': source takes a mapping with the key 'builder', such as "),
     (changed(source={"builder": "warcs"}), "recipe 'tiny': unknown source 'warcs'; known: installed, "),
     (changed(source={"builder": ["text"]}), "recipe 'tiny': source takes a mapping with the key 'builder', such as "),
-    (changed(source={"builder": "text", "dir": "x"}), "recipe 'tiny': source 'text' has no field 'dir'; known: data_dir, "),
+    (
+        changed(source={"builder": "text", "dir": "x"}),
+        "recipe 'tiny': source 'text' has no field 'dir'; known: data_dir, ",
+    ),
     (
         changed(source={"builder": "text", "unit": "page"}),
         "recipe 'tiny': source 'text': Text.unit takes one of 'file', 'line', got 'page'",
     ),
     (changed(stages={"min_chars": {}}), "recipe 'tiny': stages takes a list, such as [min_chars: {n: 200}]"),
     (changed(stages=["min_char"]), "recipe 'tiny': stage 1 'min_char' is unknown; known: exact_documents, "),
-    (changed(stages=["min_chars", {"min_words": {"m": 1}}]), "recipe 'tiny': stage 2 'min_words' has no field 'm'; known: n"),
+    (
+        changed(stages=["min_chars", {"min_words": {"m": 1}}]),
+        "recipe 'tiny': stage 2 'min_words' has no field 'm'; known: n",
+    ),
     (
         changed(stages=[{"min_words": {"n": "many"}}]),
         "recipe 'tiny': stage 1 'min_words': MinWords.n takes a whole number, got 'many'",
     ),
     (
         changed(stages=[{"min_words": 5}]),
-        "recipe 'tiny': stage 1 takes a name, or one name with its fields, such as min_chars: {n: 200}; got {'min_words': 5}",
+        "recipe 'tiny': stage 1 takes a name, or one name with its fields, such as min_chars: {n: 200}; got {'min",
     ),
     (changed(stages=[["min_words"]]), "recipe 'tiny': stage 1 takes a name, or one name with its fields, "),
-    (changed(stages=[{"min_words": {}, "min_chars": {}}]), "recipe 'tiny': stage 1 takes a name, or one name with its fields, "),
+    (
+        changed(stages=[{"min_words": {}, "min_chars": {}}]),
+        "recipe 'tiny': stage 1 takes a name, or one name with its fields, ",
+    ),
     (
         changed(stages=[{"signal_rules": {"preset": "none"}}]),
         "recipe 'tiny': stage 1 'signal_rules': unknown preset 'none'; known: rpv2-card",
@@ -110,7 +134,10 @@ WRONG = [
     (changed(outputs="rectangle"), "recipe 'tiny': outputs takes a mapping with one format; known: rectangle"),
     (changed(outputs={}), "recipe 'tiny': outputs takes a mapping with one format; known: rectangle"),
     (changed(outputs={"rectangle": 5}), "recipe 'tiny': output 'rectangle' takes a mapping of its fields, got 5"),
-    (changed(outputs={"rectangle": {"zarr": 3}}), "recipe 'tiny': output 'rectangle' has no field 'zarr'; known: codec, "),
+    (
+        changed(outputs={"rectangle": {"zarr": 3}}),
+        "recipe 'tiny': output 'rectangle' has no field 'zarr'; known: codec, ",
+    ),
     (changed(card={"licence": "mit"}), "recipe 'tiny': card has no field 'licence'; known: languages, license, "),
     (changed(card="mit"), "recipe 'tiny': card takes a mapping of its fields, got 'mit'"),
     (changed(card={"languages": "en"}), "recipe 'tiny': card: CardFacts.languages takes "),
@@ -147,7 +174,9 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, text, said):
 
 
 def test_a_recipe_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(RecipeError, match=r"unknown recipe 'longcrawl'; known: longcrawl64, longcrawl64-clean, .*, or the path"):
+    with pytest.raises(
+        RecipeError, match=r"unknown recipe 'longcrawl'; known: longcrawl64, longcrawl64-clean, .*, or the path"
+    ):
         load_recipe("longcrawl")
     with pytest.raises(RecipeError, match=r"recipe file .*nothing\.yaml cannot be read"):
         load_recipe(tmp_path / "nothing.yaml")
@@ -175,14 +204,9 @@ def with_overrides(tmp_path: Path, *overrides: str):
         ("outputs.rectangle.heldout=7", ("outputs", "rectangle", "heldout"), 7),
         ("outputs.rectangle.zarr_format=2", ("outputs", "rectangle", "zarr_format"), 2),
         ("card.languages=[de, en]", ("card", "languages"), ["de", "en"]),
-        ("card.pretty_name=Ein Name: so", ("card", "pretty_name"), None),
     ],
 )
 def test_overrides_take_yaml_values(tmp_path, override, keys, value):
-    if value is None and "pretty_name" in override:
-        with pytest.raises(RecipeError, match="--set card.pretty_name: 'Ein Name: so' is not YAML|takes"):
-            with_overrides(tmp_path, override)
-        return
     told = with_overrides(tmp_path, override).as_dict()
     for key in keys:
         told = told[key]
@@ -224,16 +248,32 @@ def test_later_overrides_win(tmp_path):
         ("source", "--set takes PATH=VALUE, such as stages.min_words.n=20000, got 'source'"),
         ("source=text", "--set takes PATH=VALUE, such as stages.min_words.n=20000, got 'source=text'"),
         ("source.data_dir", "--set takes PATH=VALUE, such as stages.min_words.n=20000, got 'source.data_dir'"),
-        ("sources.data_dir=x", "--set sources.data_dir: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or "),
-        ("stages.min_chars=5", "--set stages.min_chars: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or "),
+        (
+            "sources.data_dir=x",
+            "--set sources.data_dir: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or ",
+        ),
+        (
+            "stages.min_chars=5",
+            "--set stages.min_chars: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or ",
+        ),
         ("name.x=y", "--set name.x: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or card.FIELD"),
         ("source.data_dir=[", "--set source.data_dir: '[' is not YAML"),
-        ("stages.min_words.n=5", "--set stages.min_words.n: the recipe has no stage 'min_words'; it has: min_chars, exact_"),
+        (
+            "stages.min_words.n=5",
+            "--set stages.min_words.n: the recipe has no stage 'min_words'; it has: min_chars, exact_",
+        ),
         ("outputs.parquet.x=5", "--set outputs.parquet.x: the recipe has no 'parquet'; it has: rectangle"),
+        (
+            "card.pretty_name=One: two",
+            "recipe 'tiny': card: CardFacts.pretty_name takes str | None, got {'One': 'two'}",
+        ),
         ("stages.min_chars.m=5", "recipe 'tiny': stage 1 'min_chars' has no field 'm'; known: n"),
         ("stages.min_chars.n=few", "recipe 'tiny': stage 1 'min_chars': MinChars.n takes a whole number, got 'few'"),
         ("stages.min_chars.n.x=5", "--set stages.min_chars.n.x: 'n' is 10 and has no fields of its own"),
-        ("stages.tokenize.tokenizer.x.y=5", "--set stages.tokenize.tokenizer.x.y: 'tokenizer' is 'trained' and has no fields"),
+        (
+            "stages.tokenize.tokenizer.x.y=5",
+            "--set stages.tokenize.tokenizer.x.y: 'tokenizer' is 'trained' and has no fields",
+        ),
     ],
 )
 def test_a_wrong_override_is_refused_with_one_sentence(tmp_path, override, said):

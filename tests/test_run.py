@@ -83,9 +83,25 @@ def longcrawl(*words: object, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
-def start(*words: object) -> subprocess.Popen:
+def start(*words: object, stderr: int = subprocess.DEVNULL) -> subprocess.Popen:
     command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, text=True, start_new_session=True)
+
+
+def kill_a_run(recipe: Path, out: Path, seen: Callable[[], object], num_proc: int = 1, victim: str = "group") -> None:
+    """Start a run and kill it as soon as something is seen; begin again where it was done before the kill came."""
+    for _ in range(10):
+        process = start("run", recipe, "--out", out, "--num-proc", num_proc)
+        wait_until(lambda: seen() or process.poll() is not None)  # noqa: B023  # called before the next turn
+        workers = children(process.pid)
+        if process.poll() is None:
+            (os.killpg if victim == "group" else os.kill)(process.pid, signal.SIGKILL)
+        process.wait()
+        wait_until(lambda: not any(running(worker) for worker in workers), 20)  # noqa: B023  # as above
+        if not (out / "manifest.json").exists():
+            return
+        shutil.rmtree(out)
+    pytest.fail("every run was done before it could be killed")
 
 
 def children(pid: int) -> list[int]:
@@ -99,6 +115,15 @@ def running(pid: int) -> bool:
         return status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def waits_for_a_writer(pid: int) -> bool:
+    """Say whether a process is opening a named pipe; where the system does not tell, give it the time to get there."""
+    told = Path(f"/proc/{pid}/wchan").read_text()
+    if told in ("", "0"):
+        time.sleep(1)
+        return True
+    return told in ("wait_for_partner", "fifo_open")
 
 
 def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
@@ -202,18 +227,10 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_p
 )
 def test_a_killed_run_is_finished_by_the_same_command(recipe, whole, tmp_path, sign, victim, num_proc, then_num_proc):
     out = tmp_path / "out"
-    process = start("run", recipe, "--out", out, "--num-proc", num_proc)
-    wait_until((out / sign).exists)
-    workers = children(process.pid)
-    if victim == "group":
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    wait_until(lambda: not any(running(worker) for worker in workers), 20)
-    assert not (out / "manifest.json").exists()
-    with pytest.raises(RunError, match="is not finished: type the same `longcrawl run` again"):
-        lc.funnel(out)
+    kill_a_run(recipe, out, (out / sign).exists, num_proc, victim)
+    for ask in (lc.funnel, lc.verify, lc.inspect):
+        with pytest.raises(RunError, match="is not finished: type the same `longcrawl run` again"):
+            ask(out)
     lc.run(recipe, out, then_num_proc)
     assert directory_digest(out) == directory_digest(whole)
 
@@ -313,9 +330,10 @@ def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
         os.mkfifo(folder / name)
     names = [str(folder / name) for name in ("00.jsonl", "01.jsonl", "10.jsonl", "11.jsonl")]
     recipe = write_recipe(tmp_path / "stuck.yaml", {"data_files": names})
-    process = start("run", recipe, "--out", tmp_path / "out", "--num-proc", 2)
+    process = start("run", recipe, "--out", tmp_path / "out", "--num-proc", 2, stderr=subprocess.PIPE)
     markers = tmp_path / "out" / "work" / "segment-0"
     wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 2)
+    wait_until(lambda: all(waits_for_a_writer(worker) for worker in children(process.pid)))
     yield recipe, tmp_path / "out", process
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -338,22 +356,27 @@ def test_a_second_run_in_the_same_folder_is_refused(stuck):
     assert process.poll() is None
 
 
-def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(recipe, whole, tmp_path):
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "longcrawl.cli", "run", recipe, "--out", out, "--num-proc", "2"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_until((out / "work" / "segment-0" / "00000.json").exists)
-    worker = children(process.pid)[0]
-    os.kill(worker, signal.SIGKILL)
+def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(stuck):
+    _, out, process = stuck
+    os.kill(children(process.pid)[0], signal.SIGKILL)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said.splitlines()[-1].rpartition("\r")[2] == (
         "RunError: a worker process was killed, perhaps for lack of memory: run the same command again with a lower "
         "--num-proc; what is finished is kept"
     )
-    assert (out / "work" / "segment-0" / "00000.json").exists()
-    lc.run(recipe, out)
-    assert directory_digest(out) == directory_digest(whole)
+    assert len(list(out.glob("work/segment-0/*.json"))) == 2
+
+
+def test_the_interrupt_key_ends_a_run_and_its_workers_in_one_line(stuck):
+    _, _, process = stuck
+    workers = children(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.rstrip().splitlines()[-1].rpartition("\r")[2] == "stopped; the same command goes on from here"
+    assert "Traceback" not in said
+    wait_until(lambda: not any(running(worker) for worker in workers), 20)
 
 
 # -------------------- a disk that is full
@@ -384,10 +407,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_is_finished_when_there_is_room(
 
 def test_a_disk_that_is_full_in_the_second_pass_is_no_different(recipe, whole, tmp_path):
     out = tmp_path / "out"
-    process = start("run", recipe, "--out", out)
-    wait_until(lambda: len(list(out.glob("work/segment-2/*.json"))) == PARTS)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_a_run(recipe, out, lambda: len(list(out.glob("work/segment-2/*.json"))) == PARTS)
     words = ("run", recipe, "--out", out, "--num-proc", 2)
     assert_no_space_left(longcrawl(*words, **with_no_file_larger_than(3_000)), out)
     lc.run(recipe, out)
@@ -445,17 +465,26 @@ def test_an_empty_folder_is_taken(recipe, whole, tmp_path):
     assert directory_digest(tmp_path) == directory_digest(whole)
 
 
-def killed_after_the_first_segment(recipe: Path, out: Path) -> None:
-    process = start("run", recipe, "--out", out)
-    wait_until((out / "work" / "segment-0" / "00000.json").exists)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def test_any_name_of_a_folder_will_do(recipe, whole, tmp_path):
+    out = tmp_path / "lr=3" / "spaces, é # and 100 %"
+    lc.run(recipe, out, 2)
+    assert directory_digest(out) == directory_digest(whole)
+    assert lc.why(out, "0-0").stage in (None, "min_chars", "min_tokens")
+    assert lc.verify(out).problems == ()
+
+
+def test_a_folder_in_which_nothing_is_done_yet_is_taken(recipe, whole, tmp_path):
+    for wrong in ("stages.tokenize.tokenizer=/nowhere/tokenizer.json", "source.data_dir=/nowhere"):
+        with pytest.raises(LongCrawlError, match="/nowhere"):
+            lc.run(recipe, tmp_path / "out", overrides=[wrong])
+    lc.run(recipe, tmp_path / "out")
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
 def test_input_that_changed_since_the_run_began_is_refused(tmp_path):
     documents = write_documents(tmp_path / "documents")
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(documents)})
-    killed_after_the_first_segment(recipe, tmp_path / "out")
+    kill_a_run(recipe, tmp_path / "out", (tmp_path / "out/work/segment-0/00000.json").exists)
     shutil.copytree(documents, tmp_path / "before")
     file = documents / "03.jsonl"
     changes: dict[str, Callable[[], object]] = {
@@ -481,7 +510,7 @@ def test_a_tokenizer_that_changed_since_the_run_began_is_refused(source, whole, 
     shutil.copy(whole / "rectangle" / "tokenizer.json", tokenizer)
     stages = [each if "tokenize" not in each else {"tokenize": {"tokenizer": str(tokenizer)}} for each in STAGES]
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, stages)
-    killed_after_the_first_segment(recipe, tmp_path / "out")
+    kill_a_run(recipe, tmp_path / "out", (tmp_path / "out/work/segment-0/00000.json").exists)
     document = json.loads(tokenizer.read_text())
     document["model"]["merges"] = document["model"]["merges"][:50]
     tokenizer.write_text(json.dumps(document))
@@ -796,16 +825,30 @@ def test_an_unfinished_folder_and_no_folder_are_told_apart(tmp_path):
         lc.funnel(tmp_path)
 
 
-def test_the_interrupt_key_ends_a_run_that_goes_on_later(recipe, whole, tmp_path):
-    out = tmp_path / "out"
-    process = start("run", recipe, "--out", out, "--num-proc", 2)
-    wait_until((out / "work" / "segment-0" / "00001.json").exists)
-    workers = children(process.pid)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) != 0
-    wait_until(lambda: not any(running(worker) for worker in workers), 20)
-    lc.run(recipe, out)
-    assert directory_digest(out) == directory_digest(whole)
+def is_whole(folder: Path) -> bool:
+    try:
+        return not lc.verify(folder).problems
+    except LongCrawlError:
+        return False
+
+
+def test_one_flipped_bit_in_any_file_of_a_run_is_found(whole, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole, copy)
+    assert lc.verify(copy).problems == ()
+    for file in sorted(path for path in copy.rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        for place in {0, len(content) // 3, len(content) // 2, len(content) - 1}:
+            file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            assert not is_whole(copy), f"byte {place} of {file}"
+        file.write_bytes(content)
+    (copy / "ledger" / "00-00000.parquet").unlink()
+    assert "ledger/00-00000.parquet is missing" in lc.verify(copy).problems
+
+
+def test_overrides_of_a_recipe_that_is_made_are_refused(recipe, tmp_path):
+    with pytest.raises(RunError, match="overrides change a recipe's name or file, not a Recipe"):
+        lc.run(lc.load_recipe(recipe), tmp_path / "out", overrides=["stages.min_chars.n=3"])
 
 
 def test_ledger_of_a_run_is_one_table(whole):

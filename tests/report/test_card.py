@@ -1,0 +1,226 @@
+"""The dataset card: what the Hub and plain `datasets` make of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from huggingface_hub import DatasetCard, DatasetCardData
+
+import longcrawl as lc
+from longcrawl.errors import RecipeError
+from longcrawl.report.card import CardFacts, front_matter, write_card
+
+FACTS = {
+    "pretty_name": "Tiny: a “test”, #1",
+    "license": "other",
+    "license_name": "my-terms",
+    "license_link": "https://example.org/terms",
+    "languages": ["en", "de"],
+    "tags": ["made-up"],
+}
+
+
+def make_run(folder: Path, *, heldout: float = 2, few: int = 2, **card) -> Path:
+    (folder / "documents").mkdir(parents=True)
+    lines = [
+        json.dumps(
+            {"id": f"d{row}", "text": "word $PATH ${x} " * (few if row % 4 == 0 else 40), "url": f"https://x.org/{row}"}
+        )
+        for row in range(20)
+    ]
+    (folder / "documents" / "a.jsonl").write_text("\n".join(lines))
+    spec = {
+        "longcrawl": 1,
+        "name": "tiny",
+        "about": "Costs $5 & takes <b>no</b> time | at all.",
+        "source": {"builder": "text", "data_dir": str(folder / "documents"), "id_field": "id"},
+        "stages": [
+            {"min_chars": {"n": 100}},
+            {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300, "json_escaped": True}},
+            {"truncate": {"n": 16}},
+            "roll",
+        ],
+        "outputs": {"rectangle": {"heldout": heldout}},
+        "card": card,
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(spec))
+    lc.run(folder / "tiny.yaml", folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory) -> Path:
+    return make_run(tmp_path_factory.mktemp("card"), **FACTS)
+
+
+@pytest.fixture(scope="module")
+def bare_folder(tmp_path_factory) -> Path:
+    """Give a run that removed nothing, held nothing out and knows nothing of itself."""
+    return make_run(tmp_path_factory.mktemp("bare"), heldout=0, few=20)
+
+
+def manifest_of(folder: Path) -> dict:
+    return json.loads((folder / "manifest.json").read_text())
+
+
+# -------------------- front matter
+
+
+def test_the_hub_reads_the_front_matter(run_folder):
+    card = DatasetCard.load(run_folder / "README.md")
+    assert isinstance(card.data, DatasetCardData)
+    told = card.data.to_dict()
+    assert told["pretty_name"] == FACTS["pretty_name"]
+    assert (told["license"], told["license_name"], told["license_link"]) == (
+        "other",
+        "my-terms",
+        "https://example.org/terms",
+    )
+    assert told["language"] == ["en", "de"]
+    assert told["size_categories"] == ["n<1K"]
+    assert told["task_categories"] == ["text-generation"]
+    assert told["tags"] == ["longcrawl", "pretokenized", "long-context", "made-up"]
+
+
+def test_the_front_matter_reads_itself_back(run_folder):
+    card = DatasetCard.load(run_folder / "README.md")
+    again = DatasetCardData(**yaml.safe_load(card.data.to_yaml()))
+    assert again.to_dict() == card.data.to_dict()
+    assert front_matter(run_folder, manifest_of(run_folder)) == f"---\n{card.data.to_yaml()}\n---\n"
+
+
+def test_a_run_that_knows_nothing_of_itself_has_a_card_too(bare_folder):
+    told = DatasetCard.load(bare_folder / "README.md").data.to_dict()
+    assert told["pretty_name"] == "tiny"
+    assert told["license"] == "other"
+    assert not {"language", "license_name", "license_link"} & set(told)
+    (config,) = told["configs"]
+    assert config["config_name"] == "rows"
+    assert [each["split"] for each in config["data_files"]] == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"),
+    [
+        (999, "n<1K"),
+        (1_000, "1K<n<10K"),
+        (99_999, "10K<n<100K"),
+        (999_999, "100K<n<1M"),
+        (6_661_465, "1M<n<10M"),
+        (10_000_000, "10M<n<100M"),
+        (999_999_999, "100M<n<1B"),
+        (1_000_000_000, "1B<n<10B"),
+    ],
+)
+def test_the_size_category_is_one_that_the_hub_knows(run_folder, rows, size):
+    manifest = manifest_of(run_folder)
+    manifest["output"]["shapes"] = {"train": [rows - 1, 16], "heldout": [1, 16]}
+    told = yaml.safe_load(front_matter(run_folder, manifest).strip("-\n"))
+    assert told["size_categories"] == [size]
+
+
+# -------------------- what a reader of the folder gets
+
+READ = """
+import json, sys
+from datasets import get_dataset_config_names, load_dataset
+
+folder = sys.argv[1]
+told = {}
+for name in get_dataset_config_names(folder):
+    for split, data in load_dataset(folder, name, cache_dir=sys.argv[2]).items():
+        told[f"{name}/{split}"] = data.to_list()
+told["default"] = load_dataset(folder, split="train", cache_dir=sys.argv[2]).to_list()
+assert not [name for name in sys.modules if name.startswith("longcrawl")]
+print(json.dumps(told))
+"""
+
+
+def read_without_longcrawl(folder: Path, cache: Path) -> dict[str, list[dict]]:
+    answer = subprocess.run(
+        [sys.executable, "-c", READ, folder, cache], capture_output=True, text=True, check=False, cwd=cache
+    )
+    assert answer.returncode == 0, answer.stderr
+    told: dict[str, list[dict]] = json.loads(answer.stdout.splitlines()[-1])
+    return told
+
+
+def test_plain_datasets_loads_the_rows_and_the_ledger_from_the_folder(run_folder, tmp_path):
+    told = read_without_longcrawl(run_folder, tmp_path)
+    assert set(told) == {"rows/train", "rows/heldout", "ledger/removed", "default"}
+    assert told["rows/train"] == pq.read_table(run_folder / "rectangle/rows/train.parquet").to_pylist()
+    assert told["rows/heldout"] == pq.read_table(run_folder / "rectangle/rows/heldout.parquet").to_pylist()
+    assert told["default"] == told["rows/train"]
+    assert [each["id"] for each in told["ledger/removed"]] == ["d0", "d4", "d8", "d12", "d16"]
+    assert {each["stage"] for each in told["ledger/removed"]} == {"min_chars"}
+
+
+def test_a_run_that_removed_nothing_loads_too(bare_folder, tmp_path):
+    told = read_without_longcrawl(bare_folder, tmp_path)
+    assert set(told) == {"rows/train", "default"}
+    assert len(told["default"]) == 20
+
+
+# -------------------- the text
+
+
+def test_the_card_says_what_the_run_was(run_folder):
+    text = DatasetCard.load(run_folder / "README.md").text
+    assert text.lstrip().startswith("# Tiny: a “test”, #1")
+    assert "Costs $5 & takes <b>no</b> time | at all." in text
+    assert "| train | 13 | 16 | 208 |\n| heldout | 2 | 16 | 32 |" in text
+    assert lc.funnel(run_folder).markdown() in text
+    assert f"digest `{manifest_of(run_folder)['digest']}`" in text
+    assert "rolled by an amount of its own" in text
+    assert "Tokens are those of JSON-escaped text" in text
+    assert "None: every input file was read whole." in text
+    assert "$" not in text.replace("$5", "")
+
+
+def test_the_recipe_on_the_card_is_the_recipe(run_folder):
+    text = (run_folder / "README.md").read_text()
+    (shown,) = [block.partition("```")[0] for block in text.split("```yaml\n")[1:]]
+    assert yaml.safe_load(shown) == yaml.safe_load((run_folder / "recipe.yaml").read_text())
+
+
+def test_the_python_on_the_card_runs_in_the_folder(run_folder, tmp_path):
+    text = (run_folder / "README.md").read_text()
+    blocks = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
+    assert len(blocks) == 3
+    code = "\n".join(blocks).replace("    break\n", "    print(batch['text'].shape)\n    break\n")
+    answer = subprocess.run(
+        [sys.executable, "-c", code + "\nprint(windows.num_rows, rows.num_rows)"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=run_folder,
+        env={"HF_HOME": str(tmp_path), "PATH": "", "PYTHONPATH": str(Path(lc.__file__).parent.parent)},
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines()[-2:] == ["(8, 16)", "13 13"]
+
+
+def test_broken_input_is_listed_up_to_a_number(run_folder, tmp_path):
+    manifest = manifest_of(run_folder)
+    manifest["bad_files"] = [
+        {"part": "p", "file": f"folder/{number}.gz", "reason": "is cut", "records_lost": number or None}
+        for number in range(80)
+    ]
+    write_card(tmp_path, manifest)
+    text = (tmp_path / "README.md").read_text()
+    assert "80 input file(s) could not be read whole; `manifest.json` lists all." in text
+    assert "- `folder/0.gz`: is cut (lost: the rest of the file)" in text
+    assert "- `folder/7.gz`: is cut (lost: 7 record(s))" in text
+    assert text.count("is cut") == 50
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("license", 3), ("languages", "en"), ("tags", [1]), ("pretty_name", ["a"])]
+)
+def test_facts_of_another_type_are_refused(field, value):
+    with pytest.raises(RecipeError, match=rf"CardFacts\.{field} takes "):
+        CardFacts(**{field: value})

@@ -1,0 +1,185 @@
+"""The command line, as it is typed: output, sentences and exit codes."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+import longcrawl as lc
+
+
+def longcrawl(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("recipe")
+    chance = random.Random(1)
+    for part in range(2):
+        lines = []
+        for number in range(20):
+            words = ["".join(chance.choices("abcdef", k=4)) for _ in range(10 if number % 5 == 0 else 80)]
+            lines.append(json.dumps({"id": f"{part}-{number}", "text": f"№{number} «{' '.join(words)}»"}))
+        (folder / "documents").mkdir(exist_ok=True)
+        (folder / "documents" / f"{part}.jsonl").write_text("\n".join(lines))
+    spec = {
+        "longcrawl": 1,
+        "name": "tiny",
+        "source": {"builder": "text", "data_dir": str(folder / "documents"), "id_field": "id"},
+        "stages": [
+            {"min_chars": {"n": 100}},
+            {"tokenize": {"tokenizer": "trained", "vocabulary_size": 400}},
+            {"truncate": {"n": 64}},
+            "shuffle",
+            "roll",
+        ],
+        "outputs": {"rectangle": {"heldout": 0.1}},
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(spec))
+    return folder / "tiny.yaml"
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, recipe) -> Path:
+    out = tmp_path_factory.mktemp("run") / "out"
+    lc.run(recipe, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, recipe, run_folder) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Give what every command answered; they run two at a time, since most of their time is importing."""
+    folder = tmp_path_factory.mktemp("cli")
+    damaged = Path(shutil.copytree(run_folder, folder / "damaged"))
+    shard = damaged / "rectangle" / "train" / "c" / "0" / "0"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    (damaged / "README.md").write_text("mine now")
+    commands: dict[str, tuple[object, ...]] = {
+        "run": ("run", recipe, "--out", folder / "out", "--num-proc", 2, "--set", "outputs.rectangle.heldout=3"),
+        "recipes": ("recipes",),
+        "funnel": ("funnel", run_folder),
+        "why left": ("why", run_folder, "1-5"),
+        "why kept": ("why", run_folder, "1-6"),
+        "why not": ("why", run_folder, "7-7"),
+        "verify": ("verify", run_folder),
+        "verify rectangle": ("verify", run_folder / "rectangle"),
+        "verify damaged": ("verify", damaged),
+        "verify nothing": ("verify", folder / "nowhere"),
+        "inspect": ("inspect", run_folder),
+        "inspect row": ("inspect", run_folder / "rectangle", "--split", "heldout", "--row", 1),
+        "inspect no row": ("inspect", run_folder, "--row", 99),
+        "funnel of nothing": ("funnel", folder / "nowhere"),
+        "no recipe": ("run", "longcrawl65", "--out", folder / "none"),
+        "no out": ("run", "longcrawl64"),
+        "no processes": ("run", recipe, "--out", folder / "none", "--num-proc", 0),
+        "no verb": ("walk",),
+        "nothing": (),
+        "help": ("--help",),
+    }
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(commands, pool.map(lambda words: longcrawl(*words), commands.values()), strict=True))
+
+
+def test_no_answer_is_a_traceback(told):
+    assert not [name for name, answer in told.items() if "Traceback" in answer.stderr + answer.stdout]
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        (
+            0,
+            [
+                "run",
+                "recipes",
+                "funnel",
+                "why left",
+                "why kept",
+                "verify",
+                "verify rectangle",
+                "inspect",
+                "inspect row",
+                "help",
+            ],
+        ),
+        (1, ["why not", "verify damaged", "verify nothing", "inspect no row", "funnel of nothing", "no recipe"]),
+        (2, ["no out", "no processes", "no verb", "nothing"]),
+    ],
+)
+def test_exit_codes(told, code, names):
+    assert {name: told[name].returncode for name in names} == dict.fromkeys(names, code)
+
+
+def test_run_prints_the_funnel_what_was_written_and_where(told):
+    said = told["run"].stdout
+    assert re.search(r"^min_chars +32 +8 ", said, re.MULTILINE)
+    assert re.search(r"tiny is done in [\d.]+ s: .*/out \(heldout 3 x 64, train 29 x 64\)", said)
+    assert "part" in told["run"].stderr
+
+
+def test_recipes_lists_the_shipped_ones(told):
+    assert [line.split()[0] for line in told["recipes"].stdout.splitlines()] == list(lc.recipes())
+
+
+def test_funnel_is_that_of_the_package(told, run_folder):
+    assert told["funnel"].stdout.rstrip("\n") == repr(lc.funnel(run_folder))
+
+
+def test_why(told):
+    assert re.fullmatch(r"1-5: left at min_chars, rule min_chars: \d\d against 100\n", told["why left"].stdout)
+    assert told["why kept"].stdout == "1-6: kept\n"
+    assert told["why not"].stderr.startswith("LedgerError: ")
+    assert "never had a document '7-7'" in told["why not"].stderr
+
+
+def test_verify_lists_every_problem_and_fails(told, run_folder):
+    assert told["verify"].stdout.startswith(f"{run_folder}: whole; ")
+    assert told["verify rectangle"].stdout.startswith(f"{run_folder / 'rectangle'}: whole; ")
+    lines = told["verify damaged"].stdout.splitlines()
+    assert "2 problem(s)" in lines[0]
+    assert lines[1].startswith("  README.md has 8 bytes, expected ")
+    assert lines[2] == "  rectangle: train/c/0/0 has been changed: its SHA-256 differs"
+    assert told["verify nothing"].stderr.startswith("FormatError: ")
+
+
+def test_inspect_shows_a_row_as_text(told, run_folder):
+    assert "split train: 29 rows x 64 tokens, uint16" in told["inspect"].stdout
+    assert re.search(r"№\d+ «[a-f]{4} ", told["inspect"].stdout)
+    assert told["inspect row"].stdout.rstrip("\n") == str(lc.inspect(run_folder / "rectangle", "heldout", 1))
+    assert "has rows 0 to 28, not 99" in told["inspect no row"].stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("funnel of nothing", r"RunError: .*/nowhere holds no run\n"),
+        ("no recipe", r"RecipeError: unknown recipe 'longcrawl65'; known: longcrawl64, .*\n"),
+        ("inspect no row", r"FormatError: .*\n"),
+        ("verify nothing", r"FormatError: .*\n"),
+    ],
+)
+def test_an_error_is_one_line_with_the_name_of_its_kind(told, name, said):
+    assert re.fullmatch(said, told[name].stderr)
+    assert told[name].stdout == ""
+
+
+def test_help_names_every_verb(told):
+    for verb in ("run", "recipes", "funnel", "why", "verify", "inspect"):
+        assert re.search(rf"^ *{verb} ", told["help"].stdout, re.MULTILINE)
+
+
+def test_the_installed_command_is_the_same():
+    command = shutil.which("longcrawl", path=str(Path(sys.executable).parent))
+    if command is None:
+        pytest.skip("longcrawl runs from its folder here and is not installed")
+    result = subprocess.run([command, "why", "/nowhere", "x"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "RunError: /nowhere holds no run\n")

@@ -1,0 +1,305 @@
+"""A crawl: `crawl | stage` on data in memory, on disk and streaming, with a reason for every document that left."""
+
+import random
+
+import datasets
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+
+import longcrawl as lc
+from longcrawl.errors import LedgerError, LongCrawlError, StageError
+from longcrawl.ledger import LEDGER_SCHEMA
+
+WORDS = 12
+ONLY_WORD_COUNT = {
+    "min_word_count": 15,
+    "max_word_count": None,
+    "min_mean_word_length": None,
+    "max_mean_word_length": None,
+    "max_symbol_to_word_ratio": None,
+    "max_bullet_line_fraction": None,
+    "max_top_2gram_fraction": None,
+}
+
+
+def documents(count: int = 60) -> Dataset:
+    chance = random.Random(3)
+    rows = []
+    for number in range(count):
+        text = " ".join(chance.choices(["one", "two", "three", "four"], k=chance.randint(1, 30)))
+        if number % 12 == 0:
+            text = "the same text, more than once"
+        signals = {"rps_doc_word_count": float(len(text.split()))}
+        rows.append(
+            {"id": f"d{number:03d}", "text": text, "language": ["en", "de", None][number % 3], "signals": signals}
+        )
+    return Dataset.from_list(rows)
+
+
+@pytest.fixture
+def crawl() -> lc.Crawl:
+    return lc.Crawl(documents(), source="test")
+
+
+@pytest.fixture(params=["in memory", "on disk", "indexed"])
+def any_crawl(request, tmp_path) -> lc.Crawl:
+    """Give the same documents as `datasets` holds them in its three ways."""
+    data = documents()
+    if request.param == "on disk":
+        data.to_parquet(tmp_path / "data.parquet")
+        data = Dataset.from_parquet(str(tmp_path / "data.parquet"), cache_dir=str(tmp_path))
+    elif request.param == "indexed":
+        data = data.select(range(59, -1, -1)).select(range(59, -1, -1))
+    return lc.Crawl(data, source="test")
+
+
+def texts_of(crawl: lc.Crawl) -> dict[str, str]:
+    return dict(zip(crawl.data["id"][:], crawl.data["text"][:], strict=True))
+
+
+# -------------------- judges
+
+
+def test_a_judge_removes_and_says_why(any_crawl):
+    long = any_crawl | lc.text.MinWords(WORDS)
+    before, after = texts_of(any_crawl), texts_of(long)
+    assert after == {name: text for name, text in before.items() if len(text.split()) >= WORDS}
+    for name, text in before.items():
+        reason = long.why(name)
+        if name in after:
+            assert reason.stage is None
+            assert str(reason) == f"{name}: kept"
+        else:
+            assert (reason.stage, reason.rule, reason.threshold) == ("min_words", "min_words", WORDS)
+            assert reason.value == len(text.replace(",", "").split())
+
+
+def test_the_crawl_before_stays_as_it_was(crawl):
+    before = texts_of(crawl)
+    longer = crawl | lc.text.MinWords(WORDS)
+    assert texts_of(crawl) == before
+    assert crawl.steps == ()
+    assert crawl.ledger.num_rows == 0
+    assert longer.steps == (lc.text.MinWords(WORDS),)
+
+
+def test_removed_documents_come_back_with_their_reasons(any_crawl):
+    english = any_crawl | lc.text.Language(["en"])
+    long = english | lc.text.MinWords(WORDS)
+    gone = long.removed("min_words")
+    before = texts_of(english)
+    assert gone["id"][:] == [name for name in before if name not in texts_of(long)]
+    assert gone["text"][:] == [before[name] for name in gone["id"][:]]
+    assert gone["value"][:] == [len(before[name].replace(",", "").split()) for name in gone["id"][:]]
+    assert set(gone["rule"][:]) == {"min_words"}
+    assert set(gone["threshold"][:]) == {WORDS}
+    assert {"rule", "value", "threshold", "kept_id"} <= set(gone.column_names)
+    assert set(long.removed("language")["language"][:]) == {"de", None}
+
+
+def test_nothing_removed_is_an_empty_dataset(crawl):
+    gone = (crawl | lc.text.MinWords(0)).removed("min_words")
+    assert len(gone) == 0
+    assert {"id", "rule", "kept_id"} <= set(gone.column_names)
+
+
+def test_removed_of_a_stage_that_was_not_passed_names_those_that_were(crawl):
+    with pytest.raises(LedgerError, match="has not passed 'min_words'; it has passed: nothing yet"):
+        crawl.removed("min_words")
+    with pytest.raises(LedgerError, match="has not passed 'min_chars'; it has passed: language, min_words"):
+        (crawl | lc.text.Language() | lc.text.MinWords(3)).removed("min_chars")
+
+
+def test_a_second_stage_of_a_kind_has_its_own_label(crawl):
+    twice = crawl | lc.text.MinWords(4) | lc.text.MinWords(WORDS)
+    assert [row.stage for row in twice.funnel] == ["min_words", "min_words_2"]
+    assert len(twice.removed("min_words")) + len(twice.removed("min_words_2")) == 60 - len(twice.data)
+    assert min(twice.removed("min_words_2")["value"][:]) >= 4
+
+
+def test_why_of_a_document_that_never_was(crawl):
+    with pytest.raises(LedgerError, match="no document 'x' among the 60 of test"):
+        (crawl | lc.text.MinWords(3)).why("x")
+
+
+def test_the_funnel_counts_every_stage(crawl):
+    done = crawl | lc.text.Language(["en"]) | lc.text.MinWords(WORDS) | lc.dedup.ExactDocuments()
+    funnel = done.funnel
+    assert (funnel.source, funnel.documents, funnel.kept) == ("test", 60, len(done.data))
+    assert [row.stage for row in funnel] == ["language", "min_words", "exact_documents"]
+    assert [row.documents_in for row in funnel] == [60, 20, funnel.rows[1].documents_out]
+    assert sum(row.removed for row in funnel) == done.ledger.num_rows == 60 - len(done.data)
+    assert done.ledger.schema == LEDGER_SCHEMA
+    assert repr(done) == repr(funnel)
+    assert done._repr_html_() == funnel._repr_html_()
+
+
+def test_a_crawl_goes_on_when_nothing_is_left(crawl):
+    nothing = crawl | lc.text.MinWords(1000)
+    assert len(nothing.data) == 0
+    stages = [lc.text.MinChars(1), lc.dedup.ExactDocuments(), lc.tokens.Shuffle()]
+    done = nothing
+    for stage in stages:
+        done = done | stage
+    assert done.funnel.emptied_by() == "min_words"
+    assert done.funnel.kept == 0
+    assert done.data.column_names == crawl.data.column_names
+
+
+# -------------------- rewrites and surveys
+
+
+def test_exact_duplicates_name_the_document_that_stays(any_crawl):
+    unique = any_crawl | lc.dedup.ExactDocuments()
+    texts = list(texts_of(unique).values())
+    assert len(set(texts)) == len(texts)
+    assert set(texts) == set(texts_of(any_crawl).values())
+    assert unique.why("d012").kept_id == "d000"
+    assert str(unique.why("d024")) == "d024: left at exact_documents, rule same_text: a duplicate of d000"
+
+
+def test_shuffle_is_a_permutation(any_crawl):
+    shuffled = any_crawl | lc.tokens.Shuffle(seed=4)
+    assert texts_of(shuffled) == texts_of(any_crawl)
+    assert shuffled.data["id"][:] != any_crawl.data["id"][:]
+    assert shuffled.funnel.kept == 60
+
+
+def test_rewrites_apply_in_order(crawl, tmp_path):
+    done = crawl | lc.tokens.Tokenize("trained", vocabulary_size=300) | lc.tokens.Truncate(5) | lc.tokens.Roll()
+    assert set(done.data.column_names) == {"id", "language", "signals", "tokens", "n_tokens", "roll"}
+    assert [len(tokens) for tokens in done.data["tokens"]] == [min(count, 5) for count in done.data["n_tokens"]]
+    encoder = done.steps[0].encoder()
+    first = done.data[0]
+    rolled_back = first["tokens"][first["roll"] :] + first["tokens"][: first["roll"]]
+    assert crawl.data["text"][0].startswith(encoder.decode(rolled_back))
+
+
+# -------------------- the three ways to use a stage
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        lc.text.MinWords(WORDS),
+        lc.text.MinChars(80),
+        lc.text.Language(["en", "de"]),
+        lc.text.MinBytes(80, json_escaped=True),
+        lc.text.SignalRules("rpv2-card", thresholds=ONLY_WORD_COUNT),
+    ],
+    ids=lambda stage: stage.name,
+)
+def test_a_judge_removes_the_same_in_filter_in_a_stream_and_in_a_crawl(crawl, stage):
+    crawled = (crawl | stage).data["id"][:]
+    assert 0 < len(crawled) < 60
+    assert crawl.data.filter(stage, batched=True, batch_size=7)["id"][:] == crawled
+    assert crawl.data.with_format("arrow").filter(stage, batched=True)["id"].to_pylist() == crawled
+    assert [row["id"] for row in crawl.data.to_iterable_dataset().filter(stage, batched=True)] == crawled
+    streamed = lc.Crawl(crawl.data.to_iterable_dataset(num_shards=3)) | stage
+    assert [row["id"] for row in streamed.data] == crawled
+
+
+def test_a_rewrite_gives_the_same_in_map_in_a_stream_and_in_a_crawl(crawl):
+    tokenize = (crawl | lc.tokens.Tokenize("trained", vocabulary_size=300)).steps[0]
+    chain = [tokenize, lc.tokens.Truncate(6), lc.tokens.Roll(seed=1)]
+    crawled, mapped, streamed = crawl, crawl.data, lc.Crawl(crawl.data.to_iterable_dataset())
+    for stage in chain:
+        crawled, streamed = crawled | stage, streamed | stage
+        mapped = mapped.map(stage, batched=True, batch_size=7, remove_columns=mapped.column_names)
+    expected = [(row["id"], row["tokens"], row["n_tokens"], row["roll"]) for row in crawled.data]
+    assert [(row["id"], row["tokens"], row["n_tokens"], row["roll"]) for row in mapped] == expected
+    assert [(row["id"], list(row["tokens"]), row["n_tokens"], row["roll"]) for row in streamed.data] == expected
+
+
+# -------------------- streaming
+
+
+def test_a_stream_keeps_no_ledger_and_says_so(crawl):
+    streamed = lc.Crawl(crawl.data.to_iterable_dataset()) | lc.text.MinWords(WORDS)
+    assert streamed.streaming
+    assert repr(streamed) == "<streaming Crawl after min_words>"
+    assert "streaming Crawl" in streamed._repr_html_()
+    for question in (lambda: streamed.funnel, lambda: streamed.why("d000"), lambda: streamed.removed("min_words")):
+        with pytest.raises(
+            LedgerError, match="is judged as it is read and keeps no ledger; open it with streaming=False"
+        ):
+            question()
+
+
+def test_what_needs_all_documents_is_refused_on_a_stream(crawl):
+    streamed = lc.Crawl(crawl.data.to_iterable_dataset())
+    with pytest.raises(StageError, match="exact_documents needs all documents and cannot run on a stream"):
+        streamed | lc.dedup.ExactDocuments()
+    with pytest.raises(StageError, match="shuffle needs all documents and cannot run on a stream"):
+        streamed | lc.tokens.Shuffle()
+    with pytest.raises(StageError, match="tokenize must learn from all documents first"):
+        streamed | lc.tokens.Tokenize("trained")
+
+
+def test_a_stream_can_be_written(crawl, tmp_path):
+    tokenize = (crawl | lc.tokens.Tokenize("trained", vocabulary_size=300)).steps[0]
+    stages = [tokenize, lc.tokens.MinTokens(8), lc.tokens.Truncate(8), lc.tokens.Roll()]
+    whole, streamed = crawl, lc.Crawl(crawl.data.to_iterable_dataset())
+    for stage in stages:
+        whole, streamed = whole | stage, streamed | stage
+    whole.to_rectangle(tmp_path / "whole", heldout=2)
+    streamed.to_rectangle(tmp_path / "streamed", heldout=2)
+    for file in (tmp_path / "whole").rglob("*"):
+        if file.is_file():
+            assert file.read_bytes() == (tmp_path / "streamed" / file.relative_to(tmp_path / "whole")).read_bytes()
+
+
+# -------------------- what is refused
+
+
+def test_a_dictionary_of_splits_is_refused_and_a_split_offered():
+    data = documents(6)
+    for splits in (
+        datasets.DatasetDict({"train": data, "test": data}),
+        datasets.IterableDatasetDict({"train": data.to_iterable_dataset()}),
+    ):
+        with pytest.raises(LongCrawlError) as raised:
+            lc.Crawl(splits)
+        assert str(raised.value) == "a crawl is one split; choose one: data['train']"
+
+
+@pytest.mark.parametrize("data", [[{"id": "a"}], {"id": ["a"]}, None, "documents", pa.table({"id": ["a"]})])
+def test_what_is_no_dataset_is_refused(data):
+    with pytest.raises(LongCrawlError, match=r"a crawl is made of a datasets\.Dataset or IterableDataset, got "):
+        lc.Crawl(data)
+
+
+@pytest.mark.parametrize("stage", [len, lc.text.MinWords, "min_words", None])
+def test_what_is_no_stage_is_refused(crawl, stage):
+    with pytest.raises(StageError, match=r"a crawl takes a stage such as lc\.text\.MinWords\(16_000\), got "):
+        crawl | stage
+
+
+def test_a_missing_column_names_those_there_are(crawl):
+    with pytest.raises(
+        StageError, match="roll needs a column 'tokens'; the documents have: id, text, language, signals"
+    ):
+        crawl | lc.tokens.Roll()
+    with pytest.raises(StageError, match="min_words needs a column 'id'; the documents have: text"):
+        lc.Crawl(Dataset.from_dict({"text": ["a"]})) | lc.text.MinWords(1)
+
+
+def test_an_unknown_output_names_the_known_ones(crawl, tmp_path):
+    with pytest.raises(StageError, match="unknown output 'parquet'; known: rectangle"):
+        crawl.write("parquet", tmp_path / "out")
+    with pytest.raises(AttributeError):
+        crawl.to_parquet(tmp_path / "out")
+
+
+# -------------------- open
+
+
+def test_open_is_a_crawl_of_the_builder(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two"}\n{"text": "three"}\n')
+    crawl = lc.open("text", data_dir=str(tmp_path))
+    assert crawl.data["text"][:] == ["one two", "three"]
+    assert crawl.funnel.source == "text"
+    assert (crawl | lc.text.MinWords(2)).why("a.jsonl:1").value == 1
+    streamed = lc.open("text", data_dir=str(tmp_path), streaming=True)
+    assert [row["text"] for row in (streamed | lc.text.MinWords(2)).data] == ["one two"]
