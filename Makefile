@@ -21,7 +21,6 @@ types:
 notebooks:
 	pytest tests/test_notebooks.py
 
-# Each script prints one ratio as its last line; DATA is a folder of real input, where there is one.
-DATA ?= $(LONGCRAWL_DATA)
+# Each script prints one ratio as its last line. CONTRIBUTING.md says how to run them on real input.
 bench:
 	@for script in benchmarks/*.py; do echo "== $$script"; python $$script || exit 1; done

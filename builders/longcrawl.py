@@ -5,6 +5,7 @@ A new source is a file beside this one and a line among the imports below.
 
 import dataclasses
 import inspect
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ from longcrawl.builders.sources import SOURCES, BadFiles, Part, Source, make_sou
 from longcrawl.errors import SourceError
 
 __all__ = ["LongCrawl", "LongCrawlConfig", "load"]
+
+logger = logging.getLogger("longcrawl")
+
+MOST_NAMED = 10
+"""How many broken files a warning names; it counts them all."""
 
 _OF_DATASETS = frozenset(inspect.signature(datasets.ArrowBasedBuilder.__init__).parameters) - {"data_dir", "data_files"}
 """Settings that `datasets` itself takes and that are no source's."""
@@ -92,9 +98,13 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
         yield from (part.name for part in parts)
 
     def _generate_tables(self, parts: list[Part], source: Source) -> Iterator[tuple[Any, pa.Table]]:
+        bad_files = BadFiles(source.on_bad_files)
         for shard, part in enumerate(parts):
-            for number, table in enumerate(source.read(part, BadFiles(source.on_bad_files))):
+            for number, table in enumerate(source.read(part, bad_files)):
                 yield shard_key(shard, number), table
+        if bad_files.found:
+            names = "; ".join(f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED])
+            logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
 
 
 def load(

@@ -15,7 +15,7 @@ from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, FunnelRow, Reason, count_rules, entries, find_reason, label_stages
 from longcrawl.outputs import OUTPUTS, Output
-from longcrawl.stages import Judge, Order, Rewrite, Stage, Survey, column
+from longcrawl.stages import Judge, Order, Rewrite, Stage, Survey, document_ids
 
 __all__ = ["Crawl", "open_crawl", "write_output"]
 
@@ -31,7 +31,17 @@ class _Verdicts:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         verdicts = self.judge.judge(table)
-        return verdicts.add_column(0, "id", pc.cast(column(table, "id", self.judge.name), pa.string()))
+        return verdicts.add_column(0, "id", document_ids(table, self.judge.name))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Give the documents of a batch that a judge keeps."""
+
+    judge: Judge
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        return table.filter(pc.is_null(self.judge.judge(table)["rule"]))
 
 
 class Crawl:
@@ -190,7 +200,14 @@ class Crawl:
 
 def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
     """Open a source as a crawl: ``lc.Crawl(load_dataset("longcrawl", name, split=split, …))``."""
-    return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
+    try:
+        data = datasets.load_dataset("longcrawl", name, split=split, **settings)
+    except datasets.exceptions.DatasetGenerationError as failed:
+        # `datasets` says that an error occurred; the sentence that says which one is the cause.
+        if isinstance(failed.__cause__, LongCrawlError):
+            raise failed.__cause__ from failed
+        raise
+    return Crawl(data, source=name)
 
 
 def write_output(crawl: Crawl, output: Output, target: Path) -> dict[str, Any]:
@@ -232,10 +249,9 @@ def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.Iterabl
         )
     if isinstance(stage, Rewrite) and stage.needs_fit:
         raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
-    arrow = data.with_format("arrow")
-    if isinstance(stage, Judge):
-        return arrow.filter(stage, batched=True, batch_size=BATCH).with_format(None)
-    return arrow.map(stage, batched=True, batch_size=BATCH).with_format(None)
+    # IterableDataset.filter cannot follow another one under the arrow format: a judge is a map that gives fewer rows.
+    function = _Kept(stage) if isinstance(stage, Judge) else stage
+    return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)
 
 
 def _fit_folder() -> Path:

@@ -84,4 +84,6 @@ def _spell(hint: Any) -> str:
         return {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}.get(
             hint.__name__, hint.__name__
         )
+    if typing.get_origin(hint) is tuple:
+        return f"a list such as [{'1, 2' if typing.get_args(hint)[0] is int else 'a, b'}]"
     return str(hint).replace("typing.", "").replace("collections.abc.", "")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
@@ -37,10 +38,19 @@ def why(run: str | Path, document: str) -> Reason:
     read_manifest(folder)
     if any((folder / "ledger").glob("*.parquet")):
         ledger = pads.dataset(folder / "ledger", schema=LEDGER_SCHEMA, format="parquet")
-        reason = find_reason(ledger.to_table(filter=pc.field("id") == document), document)
+        try:
+            found = ledger.to_table(filter=pc.field("id") == document)
+        except (pa.ArrowInvalid, OSError) as damaged:
+            raise LedgerError(
+                f"the ledger of {folder} cannot be read ({damaged}); longcrawl verify says what is wrong"
+            ) from damaged
+        reason = find_reason(found, document)
         if reason is not None:
             return reason
-    rows = pads.dataset(sorted(folder.glob("*/rows/*.parquet")), format="parquet")
+    tables = sorted(folder.glob("*/rows/*.parquet"))
+    if not tables:
+        raise LedgerError(f"{folder} has lost its rows tables; longcrawl verify says what is missing")
+    rows = pads.dataset(tables, format="parquet")
     if rows.count_rows(filter=pc.field("id") == document):
         return Reason(document)
     raise LedgerError(

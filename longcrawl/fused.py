@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.ledger import LEDGER_SCHEMA, entries
-from longcrawl.stages import SORT_KEY, Judge, Rewrite, Stage, Survey, column
+from longcrawl.stages import SORT_KEY, Judge, Rewrite, Stage, Survey, document_ids
 
 __all__ = ["Tally", "run_fused"]
 
@@ -66,7 +66,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
             gone = LEDGER_SCHEMA.empty_table()
             if isinstance(stage, Judge):
                 verdicts = stage.judge(flowing)
-                gone = entries(column(flowing, "id", label), verdicts, label)
+                gone = entries(document_ids(flowing, label), verdicts, label)
                 flowing = flowing.filter(pc.is_null(verdicts["rule"])) if gone.num_rows else flowing
             elif isinstance(stage, Rewrite):
                 flowing = stage.rewrite(flowing)

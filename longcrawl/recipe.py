@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def recipes() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _folder() -> Any:
+def _folder() -> Traversable:
     # Importing the package longcrawl.recipes would put it in the place of the function longcrawl.recipes.
     return resources.files("longcrawl").joinpath("recipes")
 
@@ -153,7 +154,23 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
         if name not in STAGES:
             raise RecipeError(f"{where}: stage {number} {name!r} is unknown; known: {', '.join(sorted(STAGES))}")
         made.append(build(STAGES[name], settings, f"{where}: stage {number} {name!r}", RecipeError))
+    _refuse_disagreement(made, where)
     return tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
+
+
+def _refuse_disagreement(stages: list[Stage], where: str) -> None:
+    """Refuse to count the bytes of another text than is tokenised: it would drop documents that are long enough."""
+    settings = {stage.name: stage.settings() for stage in stages}
+    if "min_bytes" not in settings or "tokenize" not in settings:
+        return
+    names = ["json_escaped", "ensure_ascii"] if settings["tokenize"]["json_escaped"] else ["json_escaped"]
+    for name in names:
+        before, after = settings["min_bytes"][name], settings["tokenize"][name]
+        if before != after:
+            raise RecipeError(
+                f"{where}: min_bytes.{name} is {before} and tokenize.{name} is {after}: set both alike, "
+                f"such as --set stages.min_bytes.{name}={str(after).lower()}"
+            )
 
 
 def _output(spec: Any, where: str) -> Output:

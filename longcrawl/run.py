@@ -239,7 +239,7 @@ class _Job:
         if emptied is not None:
             raise RunError(
                 f"no document is left: stage {emptied!r} removed the last {self._last(emptied):,}. "
-                f"Set its fields lower with --set stages.{emptied}.FIELD=VALUE and another --out\n{self.funnel!r}"
+                f"Change its fields with --set stages.{emptied}.FIELD=VALUE\n{self.funnel!r}"
             )
 
     def _last(self, label: str) -> int:
@@ -290,9 +290,8 @@ class _Job:
 
     def _pin_inputs(self) -> None:
         """Refuse to go on with a run whose input, tokenizer or code has changed since it started."""
-        parts = {part.name: [[file, *_state(file)] for file in part.files] for part in self.parts}
         stages = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
-        found = json.dumps({"parts": parts, "stages": stages}, indent=1)
+        found = json.dumps({"source": self.recipe.source.fingerprint(), "stages": stages}, indent=1)
         pinned = self.work / "inputs.json"
         if _any_done(self.folder) and pinned.exists() and pinned.read_text("utf-8") != found:
             raise RunError(
@@ -385,11 +384,3 @@ def _difference(written: Path, recipe: Recipe) -> str:
         if old != new:
             return f"there {old.strip()!r}, here {new.strip()!r}"
     return "one has more lines than the other"
-
-
-def _state(file: str) -> list[int]:
-    """Give size and time of a local file; a remote one counts by its name only."""
-    if "://" in file or not Path(file).exists():
-        return []
-    status = Path(file).stat()
-    return [status.st_size, status.st_mtime_ns]

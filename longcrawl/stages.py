@@ -39,7 +39,9 @@ __all__ = [
     "Survey",
     "as_table",
     "column",
+    "document_ids",
     "first_failure",
+    "refuse_twins",
     "stage",
 ]
 
@@ -118,9 +120,13 @@ class Rewrite(Stage):
         """Whether ``fit`` must see all documents first."""
         return False
 
-    def __call__(self, batch: Any) -> pa.Table:
-        """Rewrite a batch of ``Dataset.map(stage, batched=True)``."""
-        return self.rewrite(as_table(batch))
+    def __call__(self, batch: Any) -> Any:
+        """Rewrite a batch of ``Dataset.map(stage, batched=True)``.
+
+        A table comes back as a table, which replaces all columns. A plain mapping, the batch of an ``IterableDataset``
+        without the "arrow" format, comes back as one, and `datasets` then keeps columns that the stage has dropped.
+        """
+        return _like(batch, self.rewrite(as_table(batch)))
 
 
 @dataclass(frozen=True)
@@ -144,9 +150,9 @@ class Survey(Stage):
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order":
         """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``) or an :class:`Order`."""
 
-    def __call__(self, batch: Any) -> pa.Table:
+    def __call__(self, batch: Any) -> Any:
         """Sketch a batch of ``Dataset.map(stage, batched=True)``."""
-        return self.sketch(as_table(batch))
+        return _like(batch, self.sketch(as_table(batch)))
 
 
 @dataclass_transform(frozen_default=True)
@@ -186,7 +192,7 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
 
 
 def as_table(batch: Any) -> pa.Table:
-    """Give a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy) or a mapping of columns.
+    """Give a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy), a data frame or a mapping.
 
     Raises:
         StageError: for a single example; stages work on batches.
@@ -196,6 +202,8 @@ def as_table(batch: Any) -> pa.Table:
         return batch
     if isinstance(lazy := getattr(batch, "pa_table", None), pa.Table):
         return lazy
+    if hasattr(batch, "to_dict") and hasattr(batch, "columns"):
+        return pa.Table.from_pandas(batch, preserve_index=False)
     if isinstance(batch, Mapping) and all(
         hasattr(values, "__len__") and not isinstance(values, str) for values in batch.values()
     ):
@@ -218,12 +226,53 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
     return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
 
 
+def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
+    """Give the column ``id`` as text.
+
+    Raises:
+        StageError: there is no such column, or a document has no id.
+
+    """
+    ids = pc.cast(column(table, "id", needed_by), pa.string())
+    if ids.null_count:
+        place = pc.index(ids.is_null(), True).as_py()
+        raise StageError(f"{needed_by} needs an id for every document, that of row {place:,} is null: give it one")
+    return ids
+
+
+def refuse_twins(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
+    """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
+
+    Raises:
+        StageError: naming one such id.
+
+    """
+    counts = pc.value_counts(ids)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(twice):
+        name = twice[0]["values"].as_py()
+        raise StageError(f"{needed_by} needs unique ids, {name!r} occurs twice: drop one of the two")
+
+
 def _as_array(values: Any) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    if isinstance(values, np.ndarray) and values.ndim > 1:
-        return pa.array(list(values))
-    return pa.array(values)
+    # Tensors of torch and others say what they are by __array__.
+    plain = np.asarray(values) if hasattr(values, "__array__") else values
+    if isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype.kind in "biuf":
+        return pa.array(plain)
+    return pa.array([_plain(one) for one in plain])
+
+
+def _plain(one: Any) -> Any:
+    if not hasattr(one, "__array__"):
+        return one
+    return np.asarray(one) if np.ndim(one) else one.item()
+
+
+def _like(batch: Any, table: pa.Table) -> Any:
+    lazy = isinstance(getattr(batch, "pa_table", None), pa.Table)
+    return table.to_pydict() if isinstance(batch, Mapping) and not lazy else table
 
 
 def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...]) -> S:

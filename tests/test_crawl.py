@@ -250,6 +250,15 @@ def test_a_stream_can_be_written(crawl, tmp_path):
             assert file.read_bytes() == (tmp_path / "streamed" / file.relative_to(tmp_path / "whole")).read_bytes()
 
 
+def test_a_stream_may_be_judged_again_and_again(crawl):
+    stages = [lc.text.Language(["en", "de"]), lc.text.MinWords(4), lc.text.MinChars(30), lc.text.MinWords(WORDS)]
+    whole, streamed = crawl, lc.Crawl(crawl.data.to_iterable_dataset(num_shards=2))
+    for stage in stages:
+        whole, streamed = whole | stage, streamed | stage
+    assert [row["id"] for row in streamed.data] == whole.data["id"][:]
+    assert 0 < len(whole.data) < 40
+
+
 # -------------------- what is refused
 
 

@@ -8,7 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.stages import REMOVAL_SCHEMA, Check, Judge, Survey, column, first_failure, stage
+from longcrawl.stages import (
+    REMOVAL_SCHEMA,
+    Check,
+    Judge,
+    Survey,
+    column,
+    document_ids,
+    first_failure,
+    refuse_twins,
+    stage,
+)
 
 __all__ = ["ExactDocuments", "ListedDuplicates"]
 
@@ -47,13 +57,19 @@ class ExactDocuments(Survey):
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Give ``id`` and ``text_hash`` (16 bytes; null text hashes as empty)."""
-        ids = pc.cast(column(table, "id", self.name), pa.string())
+        ids = document_ids(table, self.name)
         texts = pc.fill_null(pc.cast(column(table, "text", self.name), pa.large_binary()), b"")
         hashes = [hashlib.blake2b(one.as_buffer(), digest_size=16).digest() for one in texts]
         return pa.table({"id": ids, "text_hash": pa.array(hashes, pa.binary(16))})
 
     def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Give one removal per document that has a kept twin; ``kept_id`` names the twin."""
+        """Give one removal per document that has a kept twin; ``kept_id`` names the twin.
+
+        Raises:
+            StageError: two documents have the same id.
+
+        """
+        refuse_twins(sketches["id"], self.name)
         rank = pc.cast(pa.array(np.zeros(sketches.num_rows)), pa.uint64())
         if self.keep == "random":
             rank = pa.array(keyed_hash(sketches["id"].to_pylist(), "exact_documents", self.seed), pa.uint64())

@@ -59,7 +59,7 @@ class RectangleOutput(Output):
     1.43 times and decodes 3.6 times as fast; "lz4" (level 5) 1.14 times and 6 times as fast (benchmarks/codecs.py).
 
     Peak memory is that of one band of 2,048 rows, some three times over, whatever the number of rows; ordering the rows
-    takes 28 bytes for each.
+    takes some 50 bytes for each.
     """
 
     heldout: float = 0
@@ -88,6 +88,11 @@ class RectangleOutput(Output):
         if length is None:
             raise StageError(
                 "a rectangle needs rows of one length: add truncate: {n: 65536}, or set rectangle.context_length"
+            )
+        cut = by_name["truncate"].settings()["n"] if "truncate" in by_name else length
+        if cut != length:
+            raise StageError(
+                f"rectangle.context_length {length:,} and truncate.n {cut:,} differ: leave context_length out"
             )
         tokenize = by_name.get("tokenize")
         if not isinstance(tokenize, Tokenize) and self.end_of_text is None:

@@ -1,8 +1,8 @@
 """The two passes that build a rectangle.
 
 Pass one appends every document's tokens as a raw row to a spill file of its part, since the number of rows is known
-only at the end. Then one sort of 28 bytes per row gives the order. Pass two gathers one band of rows by its places in
-the spill files and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
+only at the end. Then one sort of some 50 bytes per row gives the order. Pass two gathers one band of rows by its
+places in the spill files and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
 """
 
 import json
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from longcrawl.errors import FormatError, StageError
 from longcrawl.files import PARTIAL, publish, whole_file, write_text
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.stages import SORT_KEY, column
+from longcrawl.stages import SORT_KEY, column, document_ids
 
 __all__ = ["BAND", "Layout", "gather", "lay_out", "order_rows", "spill_part", "write_band"]
 
@@ -241,7 +241,7 @@ def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> No
 
 def _index(table: pa.Table) -> npt.NDArray[Any]:
     index = np.zeros(table.num_rows, INDEX)
-    index["id_hash"] = keyed_hash(column(table, "id", "a rectangle").to_pylist(), "rectangle", 0)
+    index["id_hash"] = keyed_hash(document_ids(table, "a rectangle").to_pylist(), "rectangle", 0)
     if SORT_KEY in table.column_names:
         index["sort_key"], index["ordered"] = table[SORT_KEY].to_numpy(), 1
     return index

@@ -100,7 +100,7 @@ def verify_rectangle(path: Path) -> Verification:
     arrays = _arrays(path)
     if not arrays:
         raise FormatError(f"{path} holds no rectangle: expected {DESCRIPTION}, or arrays such as train.zarr")
-    problems = [problem for array in arrays for problem in _bad_chunks(path, array)]
+    problems = [*_lost_metadata(path), *(problem for array in arrays for problem in _bad_chunks(path, array))]
     names = ", ".join(arrays)
     return Verification(str(path), f"no checksums here: every chunk of {names} looked for and decoded", tuple(problems))
 
@@ -168,6 +168,15 @@ def unescape(text: str) -> str:
     unescaped = str(json.loads(f'"{whole}"', strict=False))
     # A pair of surrogates that is cut in the middle leaves its first half, which is no character.
     return re.sub("[\ud800-\udfff]", "\ufffd", re.sub("[\ud800-\udbff]$", "", unescaped))
+
+
+def _lost_metadata(path: Path) -> Iterator[str]:
+    """Find what has chunks and no metadata, and what was written here and has lost its description."""
+    for folder in sorted(entry for entry in path.glob("*") if entry.is_dir() and entry.name not in _arrays(path)):
+        if any(_chunk_files(folder)) and folder.name != "rows":
+            yield f"{folder.name} has chunks and no .zarray or zarr.json: it cannot be opened"
+    if (path / "rows").is_dir() or (path / TOKENIZER).exists():
+        yield f"{DESCRIPTION} is missing: without it no checksum can be compared"
 
 
 def _arrays(path: Path) -> list[str]:

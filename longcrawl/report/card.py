@@ -82,7 +82,7 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
         license=facts["license"],
         license_name=facts["license_name"],
         license_link=facts["license_link"],
-        language=list(facts["languages"]) or None,
+        language=_languages(manifest["recipe"]) or None,
         pretty_name=facts["pretty_name"] or manifest["recipe"]["name"],
         size_categories=[_size(sum(rows for rows, _ in output["shapes"].values()))],
         task_categories=["text-generation"],
@@ -90,6 +90,14 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
         configs=configs,
     )
     return f"---\n{data.to_yaml()}\n---\n"
+
+
+def _languages(recipe: Mapping[str, Any]) -> list[str]:
+    """Give what the recipe's card says, else what its language filter keeps, else what its source was asked for."""
+    kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
+    source = recipe["source"]
+    asked = source.get("languages") or [one for one in [source.get("language")] if one]
+    return list(recipe["card"]["languages"] or (kept[-1] if kept else asked))
 
 
 def _size(rows: int) -> str:

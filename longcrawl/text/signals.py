@@ -45,8 +45,8 @@ class SignalRules(Judge):
     quality filter as RedPajama-V2's card words it. The word cap also removes the longest books: ``thresholds`` sets a
     bound, or switches its rule off with None.
 
-    ``on_missing`` says what a document without a signal gets: "drop" (the ledger shows the rule with an unknown value),
-    "keep" (the rule does not apply), or "error".
+    ``on_missing`` says what a document without a signal gets: "drop" (the ledger shows the rule with an unknown value,
+    or ``no_signals`` where there are none at all), "keep" (the rule does not apply), or "error".
 
     >>> SignalRules("rpv2-card", thresholds={"max_word_count": None}).rules()[1].name
     'min_mean_word_length'
@@ -84,8 +84,10 @@ class SignalRules(Judge):
     def judge(self, table: pa.Table) -> pa.Table:
         """Check every rule against the column ``signals``, a struct of float64."""
         signals = column(table, "signals", self.name)
-        checks = [rule.check(signals) for rule in self.rules()]
-        return first_failure(table.num_rows, [self._with_missing(check, table) for check in checks])
+        checks = [self._with_missing(rule.check(signals), table) for rule in self.rules()]
+        if self.on_missing == "drop":
+            checks.insert(0, Check("no_signals", pa.nulls(table.num_rows, pa.float64()), signals.is_valid()))
+        return first_failure(table.num_rows, checks)
 
     def _with_missing(self, check: Check, table: pa.Table) -> Check:
         if self.on_missing == "drop" or not check.value.null_count:

@@ -12,7 +12,19 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.stages import SORT_KEY, Check, Judge, Order, Rewrite, Survey, column, first_failure, stage
+from longcrawl.stages import (
+    SORT_KEY,
+    Check,
+    Judge,
+    Order,
+    Rewrite,
+    Survey,
+    column,
+    document_ids,
+    first_failure,
+    refuse_twins,
+    stage,
+)
 
 __all__ = ["MinTokens", "Roll", "Shuffle", "Truncate", "roll_amounts"]
 
@@ -68,7 +80,7 @@ class Shuffle(Survey):
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Give ``id`` and ``sort_key`` (uint64)."""
-        ids = column(table, "id", self.name)
+        ids = document_ids(table, self.name)
         keys = keyed_hash(ids.to_pylist(), "shuffle", self.seed)
         return pa.table({"id": ids, SORT_KEY: pa.array(keys, pa.uint64())})
 
@@ -79,12 +91,8 @@ class Shuffle(Survey):
             StageError: two documents have the same id; their order would depend on the order in which they came.
 
         """
+        refuse_twins(sketches["id"], self.name)
         ordered = pc.sort_indices(sketches, sort_keys=[(SORT_KEY, "ascending"), ("id", "ascending")])
-        ids = sketches["id"].take(ordered).combine_chunks()
-        same = pc.equal(ids[1:], ids[:-1])
-        if pc.any(same).as_py():
-            twice = ids[pc.index(same, True).as_py()].as_py()
-            raise StageError(f"shuffle needs unique ids, {twice!r} occurs twice: drop one of the two")
         return Order(ordered.to_numpy().astype(np.int64))
 
 
@@ -102,7 +110,7 @@ class Roll(Rewrite):
         """Give the rolled ``tokens`` and ``roll``."""
         tokens = column(table, "tokens", self.name)
         lengths = _lengths(tokens).to_numpy()
-        amounts = roll_amounts(column(table, "id", self.name).to_pylist(), lengths, self.seed)
+        amounts = roll_amounts(document_ids(table, self.name).to_pylist(), lengths, self.seed)
         values = tokens.flatten().to_numpy()
         rolled = np.empty_like(values)
         start = 0

@@ -525,9 +525,17 @@ def test_metadata_of_an_original_store_that_is_no_json_is_a_problem(tmp_path):
 
 def test_an_unfinished_rectangle_of_ours_is_checked_chunk_by_chunk(copy):
     (copy / "rectangle.json").unlink()
-    assert verify_rectangle(copy).problems == ()
+    missing = "rectangle.json is missing: without it no checksum can be compared"
+    assert verify_rectangle(copy).problems == (missing,)
     (copy / "train" / "c" / "0" / "0").unlink()
-    assert verify_rectangle(copy).problems == ("train/c/0/0 is missing and would be read as 0",)
+    assert verify_rectangle(copy).problems == (missing, "train/c/0/0 is missing and would be read as 0")
+
+
+def test_chunks_that_have_lost_their_metadata_are_a_problem(tmp_path):
+    path, _ = original(tmp_path / "store")
+    (path / "train.zarr" / ".zarray").unlink()
+    (problem,) = verify_rectangle(path).problems
+    assert problem == "train.zarr has chunks and no .zarray or zarr.json: it cannot be opened"
 
 
 def test_the_original_layout_inspects_without_text(tmp_path):

@@ -86,7 +86,7 @@ def test_unknown_presets_and_thresholds_list_the_known_ones():
 
 def test_a_missing_signal_is_a_choice():
     table = documents(None, {"rps_doc_mean_word_length": None}, {})
-    assert lc.text.SignalRules().judge(table)["rule"].to_pylist() == ["min_word_count", "min_mean_word_length", None]
+    assert lc.text.SignalRules().judge(table)["rule"].to_pylist() == ["no_signals", "min_mean_word_length", None]
     assert lc.text.SignalRules(on_missing="keep")(table) == [True, True, True]
     with pytest.raises(StageError, match="d0 has no signal for 'min_word_count'"):
         lc.text.SignalRules(on_missing="error").judge(table)

@@ -1,0 +1,109 @@
+"""A stage gives the same documents alone in `.map` and `.filter`, in a crawl, and on a stream, under any format."""
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict, load_dataset
+
+import longcrawl as lc
+from longcrawl.errors import StageError
+
+TOKENS = [[5, 6, 7, 8], [1], [2, 3, 4]]
+TABLE = pa.table(
+    {
+        "id": ["a", "b", "c"],
+        "text": pa.array(["one two three", "one", "one two"], pa.large_string()),
+        "language": ["en", "de", "en"],
+        "duplicate": [False, True, False],
+        "tokens": pa.array(TOKENS, pa.list_(pa.uint16())),
+    }
+)
+JUDGES = [lc.text.MinWords(2), lc.text.MinChars(5), lc.text.Language(("en",)), lc.dedup.ListedDuplicates()]
+JUDGES.append(lc.tokens.MinTokens(2))
+REWRITES = [lc.tokens.Truncate(2), lc.tokens.Roll(seed=3)]
+
+
+@pytest.fixture
+def data():
+    return Dataset(TABLE)
+
+
+def rows(data, column="tokens"):
+    found = data.with_format(None)
+    return [list(row[column]) for row in found]
+
+
+@pytest.mark.parametrize("kind", [None, "arrow", "numpy", "pandas", "torch"])
+@pytest.mark.parametrize("stage", JUDGES, ids=lambda stage: stage.name)
+def test_judges_filter_a_dataset_of_any_format(data, stage, kind):
+    if kind == "torch":
+        pytest.importorskip("torch")
+    kept = data.with_format(kind).filter(stage, batched=True).with_format(None)
+    assert kept["id"][:] == (lc.Crawl(data) | stage).data["id"][:] == ["a", "c"]
+
+
+@pytest.mark.parametrize("kind", [None, "arrow", "numpy"])
+@pytest.mark.parametrize("stage", JUDGES, ids=lambda stage: stage.name)
+def test_judges_filter_a_stream(data, stage, kind):
+    stream = data.to_iterable_dataset().with_format(kind).filter(stage, batched=True)
+    assert [row["id"] for row in stream.with_format(None)] == ["a", "c"]
+
+
+@pytest.mark.parametrize("kind", [None, "arrow", "numpy", "pandas", "torch"])
+@pytest.mark.parametrize("stage", REWRITES, ids=lambda stage: stage.name)
+def test_rewrites_map_a_dataset_of_any_format(data, stage, kind):
+    if kind == "torch":
+        pytest.importorskip("torch")
+    assert rows(data.with_format(kind).map(stage, batched=True)) == rows((lc.Crawl(data) | stage).data)
+
+
+@pytest.mark.parametrize("kind", [None, "arrow", "numpy"])
+@pytest.mark.parametrize("stage", REWRITES, ids=lambda stage: stage.name)
+def test_rewrites_map_a_stream(data, stage, kind):
+    stream = data.to_iterable_dataset().with_format(kind).map(stage, batched=True)
+    assert rows(stream) == rows((lc.Crawl(data) | stage).data)
+
+
+def test_a_dictionary_of_splits_is_filtered_and_mapped(data):
+    splits = DatasetDict(train=data, test=data.select([0])).filter(JUDGES[0], batched=True)
+    assert {name: split["id"][:] for name, split in splits.items()} == {"train": ["a", "c"], "test": ["a"]}
+    assert rows(splits.map(REWRITES[0], batched=True)["train"]) == [[5, 6], [2, 3]]
+
+
+@pytest.mark.parametrize("kind", [None, "arrow"])
+def test_surveys_sketch_a_stream(data, kind):
+    stream = data.to_iterable_dataset().with_format(kind).map(lc.tokens.Shuffle(seed=1), batched=True)
+    keys = lc.tokens.Shuffle(seed=1).sketch(TABLE)["sort_key"].to_pylist()
+    assert [row["sort_key"] for row in stream.with_format(None)] == keys
+
+
+def test_a_stream_passes_several_judges_and_rewrites_in_a_row(data):
+    chain = [lc.text.MinWords(2), lc.text.Language(("en",)), lc.tokens.Truncate(3), lc.tokens.MinTokens(3)]
+    streamed, whole = lc.Crawl(data.to_iterable_dataset()), lc.Crawl(data)
+    for stage in [*chain, lc.tokens.Roll(seed=1)]:
+        streamed, whole = streamed | stage, whole | stage
+    assert rows(streamed.data) == rows(whole.data)
+    assert len(rows(whole.data)) == 2
+
+
+def test_a_release_streams_through_the_filter_of_longcrawl64(tmp_path, make_release):
+    texts = ["word " * 20, " ".join(f"word{i}" for i in range(200)), " ".join(f"page{i}" for i in range(70))]
+    root = make_release(tmp_path / "release", {"2023-06/0000/en_head": texts})
+    data = load_dataset("longcrawl", "redpajama-v2", data_dir=str(root), split="train", streaming=True)
+    crawl = lc.Crawl(data) | lc.text.SignalRules() | lc.dedup.ListedDuplicates() | lc.text.MinWords(100)
+    assert [row["id"] for row in crawl.data] == ["2023-06/0000/en_head.json.gz/1"]
+
+
+@pytest.mark.parametrize("stage", [lc.dedup.ExactDocuments(), lc.tokens.Shuffle()], ids=lambda stage: stage.name)
+def test_surveys_refuse_ids_that_occur_twice(stage):
+    data = Dataset.from_dict({"id": ["b", "b", "a"], "text": ["same", "a unique text that must survive", "same"]})
+    with pytest.raises(StageError, match="needs unique ids, 'b' occurs twice: drop one of the two"):
+        lc.Crawl(data) | stage
+
+
+@pytest.mark.parametrize("stage", [lc.text.MinWords(2), lc.tokens.Shuffle(), lc.tokens.Roll()], ids=lambda s: s.name)
+def test_ids_may_be_numbers_and_must_be_there(stage):
+    numbers = Dataset(TABLE.set_column(0, "id", pa.array([1, 2, 3])))
+    assert len((lc.Crawl(numbers) | stage).data) >= 2
+    nulls = Dataset(TABLE.set_column(0, "id", pa.array(["a", None, "c"])))
+    with pytest.raises(StageError, match=f"{stage.name} needs an id for every document, that of row 1 is null"):
+        lc.Crawl(nulls) | stage
