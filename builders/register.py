@@ -21,7 +21,7 @@ from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, sanitize_patterns
 
 from longcrawl.builders.files import absolute
-from longcrawl.errors import LongCrawlError
+from longcrawl.errors import LongCrawlError, SourceError
 
 __all__ = ["MODULE", "NAME", "code_hash", "register", "shard_key"]
 
@@ -86,6 +86,9 @@ def _our_module(factory: Any) -> Any:
             base_path=absolute(factory.data_dir or ""),
             download_config=factory.download_config,
         )
+        for split, files in settings["data_files"].items():
+            if not files:
+                raise SourceError(f"no file matches {factory.data_files!r} for split {split!r}; check data_files")
     if factory.data_dir:
         settings["data_dir"] = absolute(factory.data_dir)
     return datasets.load.DatasetModule(module_path, digest, settings)

@@ -17,7 +17,7 @@ from longcrawl.formats.rectangle_verify import (
     verify_rectangle,
 )
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
-from longcrawl.run import MANIFEST, read_manifest
+from longcrawl.run_folder import MANIFEST, read_manifest
 
 __all__ = ["funnel", "inspect", "verify", "why"]
 

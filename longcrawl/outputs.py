@@ -57,6 +57,8 @@ class Output(ABC):
     """The settings of a format as the end of a crawl or a run."""
 
     name: ClassVar[str]
+    second_pass: ClassVar[tuple[str, ...]] = ()
+    """Settings that only the second pass looks at: they may change while a run is stopped."""
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)

@@ -33,7 +33,7 @@ from longcrawl._version import __version__
 from longcrawl.builders.sources import Part
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
-from longcrawl.files import PARTIAL, file_entries, remove_partial, whole_file, write_text
+from longcrawl.files import file_entries, remove_partial, whole_file, write_text
 from longcrawl.formats.rectangle import read_description, seal
 from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
 from longcrawl.loading.rectangle import Rectangle
@@ -41,12 +41,11 @@ from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, sketches, survivors
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.report.card import write_card
+from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
 from longcrawl.stages import Order, Rewrite, Stage, Survey
 
-__all__ = ["MANIFEST", "RunSummary", "read_manifest", "run"]
+__all__ = ["RunSummary", "run"]
 
-MANIFEST = "manifest.json"
-WORK = "work"
 VERSION = 1
 RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
 """Packages whose version may decide the bytes of a run."""
@@ -102,7 +101,7 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
         raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {given} to load_recipe")
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     folder = Path(out)
-    _refuse_strangers(folder, chosen)
+    refuse_strangers(folder, chosen)
     manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     funnel = Funnel.from_dict(manifest["funnel"])
@@ -131,25 +130,6 @@ def _work_on(recipe: Recipe, folder: Path, num_proc: int) -> dict[str, Any]:
         ) from failed
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished run.
-
-    Raises:
-        RunError: there is none, or the run is not finished.
-
-    """
-    if not (folder / MANIFEST).exists():
-        state = "is not finished: type the same `longcrawl run` again" if (folder / WORK).exists() else "holds no run"
-        raise RunError(f"{folder} {state}")
-    try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
-    except ValueError as broken:
-        raise RunError(
-            f"{folder / MANIFEST} is not JSON: {broken}; remove {folder} and run the recipe again"
-        ) from broken
-    return manifest
-
-
 class _Job:
     """One recipe in one folder. Everything it does can be done again; what is finished is not."""
 
@@ -172,10 +152,18 @@ class _Job:
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
         for _, stage in self.recipe.stages:
             stage.prepare()
-        write_text(self.folder / "recipe.yaml", self.recipe.as_yaml())
+        self._write_recipe()
         writer = self._run_stages()
         written = self._write_output(writer)
         return self._describe(written)
+
+    def _write_recipe(self) -> None:
+        """Write the recipe; where another one has begun to write its output, that output goes first."""
+        written = self.folder / "recipe.yaml"
+        if written.exists() and written.read_text("utf-8") != self.recipe.as_yaml():
+            shutil.rmtree(self.folder / self.recipe.output.name, ignore_errors=True)
+            shutil.rmtree(self.work / "written", ignore_errors=True)
+        write_text(written, self.recipe.as_yaml())
 
     def _run_stages(self) -> Writer:
         """Run all segments; the last one spills into the output."""
@@ -239,7 +227,7 @@ class _Job:
         if emptied is not None:
             raise RunError(
                 f"no document is left: stage {emptied!r} removed the last {self._last(emptied):,}. "
-                f"Change its fields with --set stages.{emptied}.FIELD=VALUE\n{self.funnel!r}"
+                f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another --out\n{self.funnel!r}"
             )
 
     def _last(self, label: str) -> int:
@@ -293,7 +281,7 @@ class _Job:
         stages = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
         found = json.dumps({"source": self.recipe.source.fingerprint(), "stages": stages}, indent=1)
         pinned = self.work / "inputs.json"
-        if _any_done(self.folder) and pinned.exists() and pinned.read_text("utf-8") != found:
+        if any_done(self.folder) and pinned.exists() and pinned.read_text("utf-8") != found:
             raise RunError(
                 f"the input of {self.folder} has changed since the run began: "
                 "choose another --out, or remove that folder"
@@ -354,33 +342,3 @@ def _next_segment(number: int, stages: Sequence[tuple[str, Stage]]) -> Segment:
         if (isinstance(stage, Survey) and not stage.orders) or (isinstance(stage, Rewrite) and stage.needs_fit):
             return Segment(number, tuple(stages[:place]), (label, stage))
     return Segment(number, tuple(stages), None)
-
-
-def _refuse_strangers(folder: Path, recipe: Recipe) -> None:
-    """Refuse a folder that holds something else than this recipe's run; one in which nothing is done yet is taken."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise RunError(f"{folder} is a file: choose another --out")
-    written = folder / "recipe.yaml"
-    if written.exists():
-        if _any_done(folder) and written.read_text("utf-8") != recipe.as_yaml():
-            raise RunError(
-                f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
-                "choose another --out, or remove it"
-            )
-    elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
-        raise RunError(f"{folder} is not empty and holds no run: choose another --out")
-
-
-def _any_done(folder: Path) -> bool:
-    written = any(entry.name not in ("recipe.yaml", WORK) for entry in folder.iterdir())
-    return written or any((folder / WORK).glob("segment-*/*.json"))
-
-
-def _difference(written: Path, recipe: Recipe) -> str:
-    before, now = written.read_text("utf-8").splitlines(), recipe.as_yaml().splitlines()
-    for old, new in zip(before, now, strict=False):
-        if old != new:
-            return f"there {old.strip()!r}, here {new.strip()!r}"
-    return "one has more lines than the other"

@@ -19,6 +19,7 @@ LAYERS = [
     ["builders"],
     ["engines", "report"],
     ["recipe", "part"],
+    ["run_folder"],
     ["run"],
     ["finished"],
     ["cli"],

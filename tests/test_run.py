@@ -626,7 +626,7 @@ def test_stages_before_and_after_two_surveys(source, tmp_path):
 def test_when_no_document_is_left_the_stage_that_removed_the_last_ones_is_named(recipe, tmp_path):
     with pytest.raises(RunError, match=r"no document is left: stage 'min_tokens' removed the last 1\d\d\. ") as raised:
         lc.run(recipe, tmp_path / "out", 2, ["stages.min_tokens.n=100000"])
-    assert "Set its fields lower with --set stages.min_tokens.FIELD=VALUE and another --out" in str(raised.value)
+    assert "--set stages.min_tokens.FIELD=VALUE" in str(raised.value)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

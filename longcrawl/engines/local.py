@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,8 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
 
 def _start_worker(parent: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # Files are whole or not there, so Ctrl-C may end a worker at once; else each would begin another task first.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

@@ -62,6 +62,8 @@ class RectangleOutput(Output):
     takes some 50 bytes for each.
     """
 
+    second_pass = ("heldout", "zarr_format", "codec")
+
     heldout: float = 0
     zarr_format: Literal[2, 3] = 3
     codec: Literal["zstd", "lz4hc", "lz4"] = "zstd"

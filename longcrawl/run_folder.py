@@ -1,0 +1,82 @@
+"""The folder of a run: what may be begun, continued and read there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from longcrawl.errors import RunError
+from longcrawl.files import PARTIAL
+from longcrawl.outputs import OUTPUTS
+from longcrawl.recipe import Recipe
+
+__all__ = ["MANIFEST", "WORK", "any_done", "read_manifest", "refuse_strangers"]
+
+MANIFEST = "manifest.json"
+WORK = "work"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a finished run.
+
+    Raises:
+        RunError: there is none, or the run is not finished.
+
+    """
+    if not (folder / MANIFEST).exists():
+        state = "is not finished: type the same `longcrawl run` again" if (folder / WORK).exists() else "holds no run"
+        raise RunError(f"{folder} {state}")
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except ValueError as broken:
+        raise RunError(
+            f"{folder / MANIFEST} is not JSON: {broken}; remove {folder} and run the recipe again"
+        ) from broken
+    return manifest
+
+
+def refuse_strangers(folder: Path, recipe: Recipe) -> None:
+    """Refuse a folder that holds something else than this recipe's run; one in which nothing is done yet is taken."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder} is a file: choose another --out")
+    written = folder / "recipe.yaml"
+    if written.exists():
+        if any_done(folder) and not _may_go_on(folder, written.read_text("utf-8"), recipe):
+            raise RunError(
+                f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
+                "choose another --out, or remove it"
+            )
+    elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
+        raise RunError(f"{folder} is not empty and holds no run: choose another --out")
+
+
+def _may_go_on(folder: Path, written: str, recipe: Recipe) -> bool:
+    """Say whether what is done in ``folder`` is of use to ``recipe``."""
+    if written == recipe.as_yaml():
+        return True
+    return not (folder / MANIFEST).exists() and _first_pass(yaml.safe_load(written)) == _first_pass(recipe.as_dict())
+
+
+def _first_pass(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Give the part of a recipe that decides what is spilled."""
+    ((name, settings),) = recipe["outputs"].items()
+    free = OUTPUTS[name].second_pass
+    kept = {field: value for field, value in settings.items() if field not in free}
+    return {"source": recipe["source"], "stages": recipe["stages"], "outputs": {name: kept}}
+
+
+def any_done(folder: Path) -> bool:
+    """Say whether a run has finished anything in this folder."""
+    written = any(entry.name not in ("recipe.yaml", WORK) for entry in folder.iterdir())
+    return written or any((folder / WORK).glob("segment-*/*.json"))
+
+
+def _difference(written: Path, recipe: Recipe) -> str:
+    before, now = written.read_text("utf-8").splitlines(), recipe.as_yaml().splitlines()
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            return f"there {old.strip()!r}, here {new.strip()!r}"
+    return "one has more lines than the other"
