@@ -75,7 +75,7 @@ def make_tokens(count: int) -> np.ndarray:
     return np.concatenate(parts)[:count]
 
 
-def write_stores(folder: Path, stream: np.ndarray, rows: int, row_length: int) -> None:
+def write_stores(folder: Path, stream: np.ndarray, rows: int, row_length: int, codec: str) -> None:
     """Write the same rows raw, in our layout and in the article's; every 64 rows are different text."""
     shape = (rows, row_length)
     raw = np.memmap(folder / "raw", np.uint16, "w+", shape=shape)
@@ -88,7 +88,7 @@ def write_stores(folder: Path, stream: np.ndarray, rows: int, row_length: int) -
         dtype="uint16",
         chunks=(64, 2048),
         shards=(2048, row_length),
-        compressors=BloscCodec(cname="zstd", clevel=3, shuffle="noshuffle"),
+        compressors=BloscCodec(cname=codec, clevel={"zstd": 3, "lz4hc": 5}[codec], shuffle="noshuffle"),
         fill_value=END_OF_TEXT,
     )[:] = raw
     zarr.create_array(
@@ -214,6 +214,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--text", type=Path, help="jsonl.zst of documents with a field text; made-up tokens without it")
     parser.add_argument("--ranks", type=Path, help="tiktoken rank file of GPT-2, needed with --text")
+    parser.add_argument("--codec", choices=["zstd", "lz4hc"], default="zstd", help="of the store in our layout")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="longest time for one loader in one repeat")
     parser.add_argument("--quick", action="store_true", help="2,560 rows, one short repeat: under a minute")
@@ -228,7 +229,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         stream = read_tokens(given.text, given.ranks, 16_000_000) if given.text else make_tokens(16_000_000)
-        write_stores(folder, stream, *shape)
+        write_stores(folder, stream, *shape, given.codec)
         medians = measure(folder, shape, given.repeats, given.seconds)
     report(medians)
 

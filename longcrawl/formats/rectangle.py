@@ -58,7 +58,7 @@ class RectangleOutput(Output):
     ``codec``: on GPT-2 tokens of 264 long documents "zstd" (level 3) is 1.64 times smaller than raw; "lz4hc" (level 5)
     1.43 times and decodes 3.6 times as fast; "lz4" (level 5) 1.14 times and 6 times as fast (benchmarks/codecs.py).
 
-    Peak memory is that of one band of 2,048 rows, some three times over, whatever the number of rows; ordering the rows
+    Peak memory is that of one band of 2,048 rows, 2.2 times over, whatever the number of rows; ordering the rows
     takes some 50 bytes for each.
     """
 
