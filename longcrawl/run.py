@@ -312,7 +312,8 @@ class _Job:
 def _read_back(rectangle: Path) -> str:
     """Read the first batch as a trainer would, and say what came."""
     described = read_description(rectangle)
-    batches = Rectangle(rectangle, batch_size=min(8, described["shapes"]["train"][0]))
+    rows, length = described["shapes"]["train"]
+    batches = Rectangle(rectangle, batch_size=min(8, rows), context_length=min(4096, length))
     batch = batches[0]
     shapes = ", ".join(f"{name} {values.dtype} {tuple(values.shape)}" for name, values in batch.items())
     return f"{shapes}; {len(batches):,} batches of this size"
