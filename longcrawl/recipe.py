@@ -75,7 +75,7 @@ def recipes() -> dict[str, str]:
 
 
 def _folder() -> Traversable:
-    # Importing the package longcrawl.recipes would put it in the place of the function longcrawl.recipes.
+    # The folder is no package: importing it would put it in the place of the function longcrawl.recipes.
     return resources.files("longcrawl").joinpath("recipes")
 
 

@@ -124,7 +124,8 @@ class Rewrite(Stage):
         """Rewrite a batch of ``Dataset.map(stage, batched=True)``.
 
         A table comes back as a table, which replaces all columns. A plain mapping, the batch of an ``IterableDataset``
-        without the "arrow" format, comes back as one, and `datasets` then keeps columns that the stage has dropped.
+        without the "arrow" format, or of the "numpy" format, comes back as one, and `datasets` then keeps columns that
+        the stage has dropped.
         """
         return _like(batch, self.rewrite(as_table(batch)))
 
@@ -272,7 +273,19 @@ def _plain(one: Any) -> Any:
 
 def _like(batch: Any, table: pa.Table) -> Any:
     lazy = isinstance(getattr(batch, "pa_table", None), pa.Table)
-    return table.to_pydict() if isinstance(batch, Mapping) and not lazy else table
+    return _plain_columns(table) if isinstance(batch, Mapping) and not lazy else table
+
+
+def _plain_columns(table: pa.Table) -> dict[str, list[Any]]:
+    """Give columns as lists; lists of numbers become NumPy arrays, since `datasets` would make int64 of their items."""
+    columns = {}
+    for name in table.column_names:
+        kind = table[name].type
+        numbers = hasattr(kind, "value_type") and pa.types.is_primitive(kind.value_type)
+        rows = table[name] if numbers else []
+        arrays = [row.values.to_numpy(zero_copy_only=False) if row.is_valid else None for row in rows]
+        columns[name] = arrays if numbers else table[name].to_pylist()
+    return columns
 
 
 def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...]) -> S:
