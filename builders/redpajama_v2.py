@@ -34,9 +34,10 @@ from longcrawl.builders.files import (
     read_blocks,
 )
 from longcrawl.builders.json_lines import read_lines
-from longcrawl.builders.rpv2_signals import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type, read_signals
+from longcrawl.builders.rpv2_signals import read_signals
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source
 from longcrawl.errors import SourceError
+from longcrawl.text.rpv2_schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
 
 __all__ = ["RedPajamaV2"]
 

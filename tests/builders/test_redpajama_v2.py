@@ -12,9 +12,9 @@ from datasets import load_dataset
 
 import longcrawl
 from longcrawl.builders.redpajama_v2 import RedPajamaV2
-from longcrawl.builders.rpv2_signals import DOCUMENT_SIGNALS, LINE_SIGNALS
 from longcrawl.builders.sources import BadFiles
 from longcrawl.errors import SourceError
+from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS
 
 HEAD = "2023-06/0000/en_head"
 TEXTS = [f"Document {number}.\n• A line of it, with {number * 7} in it.\nThe end…" for number in range(12)]
