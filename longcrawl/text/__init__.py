@@ -1,6 +1,7 @@
 """Stages that look at one document's text at a time."""
 
 from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
+from longcrawl.text.rpv2 import Signals
 from longcrawl.text.signals import SignalRules
 
-__all__ = ["Language", "MinBytes", "MinChars", "MinWords", "SignalRules"]
+__all__ = ["Language", "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals"]

@@ -1,0 +1,299 @@
+"""What RedPajama-V2's signals need of a whole document: equal words, equal n-grams, listed phrases, as numba kernels.
+
+Words get numbers by full comparison, and an n-gram is the pair of its two (n-1)-grams, so no two different n-grams can
+be taken for one. A place can start a repeated n-gram only where both its (n-1)-grams repeat: long ones cost little.
+"""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.text._kernels import (
+    COUNTS,
+    HASHED,
+    WORD_CHARACTERS,
+    WORDS,
+    Row,
+    Scratch,
+    read_lines,
+)
+from longcrawl.text._lookup_kernels import compiled, find_word, mixed
+from longcrawl.text._unicode import Characters
+from longcrawl.text.word_lists import Phrases, Vocabulary
+
+__all__ = ["MEASURES", "measure"]
+
+UNIQUE_WORDS, ENTROPY, LOREM_IPSUM, LISTED_PHRASES, TOP_2_GRAM = range(COUNTS, COUNTS + 5)
+DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
+MEASURES = DUPLICATE_5_GRAMS + 6
+"""How many columns a document has; after the two n-gram columns named come those of the next n."""
+
+_U = np.uint64
+_GOLDEN = _U(0x9E3779B97F4A7C15)
+_LOREM = np.frombuffer(b"lorem", np.uint8)
+_IPSUM = np.frombuffer(b"ipsum", np.uint8)
+
+
+@compiled
+def _clear(table: npt.NDArray[np.int32], entries: int) -> int:
+    """Empty as much of the table as ``entries`` need at half load, and give the mask of its places."""
+    size = 16
+    while size < 2 * entries:
+        size *= 2
+    table[:size] = 0
+    return size - 1
+
+
+@compiled
+def _same_letters(normal: Any, first: int, second: int, length: int) -> bool:
+    same = 0
+    while same < length and normal[first + same] == normal[second + same]:
+        same += 1
+    return same == length
+
+
+@compiled
+def _number_words(scratch: Scratch, words: int) -> int:
+    """Write the number of each word, and of each number its first word and its count; give how many there are."""
+    table, ids, firsts, counts = scratch.table, scratch.ids, scratch.firsts, scratch.counts
+    keys, starts, normal = scratch.word_keys, scratch.starts, scratch.normal
+    mask = _clear(table, words)
+    unique = 0
+    for word in range(words):
+        key, start = keys[word], starts[word]
+        length = starts[word + 1] - start
+        at = mixed(key) & mask
+        while table[at] != 0:
+            other = firsts[table[at] - 1]
+            same = keys[other] == key and starts[other + 1] - starts[other] == length
+            # A key that is no hash is the word itself.
+            if same and (key & HASHED == _U(0) or _same_letters(normal, starts[other], start, length)):
+                break
+            at = (at + 1) & mask
+        if table[at] == 0:
+            firsts[unique] = word
+            counts[unique] = 0
+            unique += 1
+            table[at] = unique
+        ids[word] = table[at] - 1
+        counts[ids[word]] += 1
+    return unique
+
+
+@compiled
+def _entropy(counts: npt.NDArray[np.int32], unique: int, words: int) -> float:
+    """Add up -p ln p in the order in which the words first come; most words come once, so that is computed once."""
+    once = -1.0 / words * np.log(1.0 / words)
+    total = 0.0
+    for word in range(unique):
+        count = np.float64(counts[word])
+        total += once if count == 1.0 else -count / words * np.log(count / words)
+    return total
+
+
+@compiled
+def _spelled(normal: Any, start: int, word: Any) -> int:
+    """Give how many of five code points spell ``word`` only where case is ignored, -1 where they do not.
+
+    A regex that ignores case reads the dotless i and the long s as i and s.
+    """
+    folded = 0
+    for at in range(5):
+        point = normal[start + at]
+        if point == word[at]:
+            continue
+        if (point == 0x131 and word[at] == ord("i")) or (point == 0x17F and word[at] == ord("s")):
+            folded += 1
+        else:
+            return -1
+    return folded
+
+
+@compiled
+def _lorem_ipsum(scratch: Scratch, words: int) -> int:
+    """Count "lorem ipsum": a word that ends with lorem before one that starts with ipsum.
+
+    The release looks for the text as it is, and only where it finds it counts the matches of a regex that ignores case.
+    """
+    normal, starts = scratch.normal, scratch.starts
+    exact, folded = 0, 0
+    for word in range(1, words):
+        start = starts[word]
+        if normal[start - 1] != ord("m") or start - starts[word - 1] < 5 or starts[word + 1] - start < 5:
+            continue
+        if _spelled(normal, start - 5, _LOREM) == 0:
+            letters = _spelled(normal, start, _IPSUM)
+            folded += letters >= 0
+            exact += letters == 0
+    return folded if exact > 0 else 0
+
+
+@compiled
+def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases, language: int) -> int:
+    """Count the places where a phrase of the language's list stands, word by word."""
+    listed = scratch.gram_counts
+    some = False
+    for number in range(unique):
+        first = scratch.firsts[number]
+        start, stop = scratch.starts[first], scratch.starts[first + 1]
+        listed[number] = find_word(phrases.vocabulary, language, scratch.normal, start, stop)
+        some = some or listed[number] >= 0
+    if not some:
+        return 0
+    total = 0
+    for word in range(words):
+        number = listed[scratch.ids[word]]
+        if number < 0:
+            continue
+        for phrase in range(phrases.by_first_word[number], phrases.by_first_word[number + 1]):
+            begin, end = phrases.bounds[phrase], phrases.bounds[phrase + 1]
+            length = end - begin
+            same = 1
+            while (
+                same < length
+                and word + same < words
+                and listed[scratch.ids[word + same]] == phrases.words[begin + same]
+            ):
+                same += 1
+            total += same == length
+    return total
+
+
+@compiled
+def _lengthen(scratch: Scratch, size: int) -> tuple[int, int]:
+    """Join neighbours among the first ``size`` places to n-grams: how many places are left, how many n-grams."""
+    places, grams, table, keys = scratch.places, scratch.grams, scratch.table, scratch.keys
+    left = 0
+    for place in range(size - 1):
+        left += places[place + 1] == places[place] + 1
+    mask = _clear(table, left)
+    left, found = 0, 0
+    for place in range(size - 1):
+        if places[place + 1] != places[place] + 1:
+            continue
+        key = _U(grams[place]) << _U(32) | _U(grams[place + 1])
+        at = mixed(key * _GOLDEN) & mask
+        while table[at] != 0 and keys[table[at] - 1] != key:
+            at = (at + 1) & mask
+        if table[at] == 0:
+            keys[found] = key
+            scratch.gram_counts[found] = 0
+            scratch.gram_firsts[found] = places[place]
+            found += 1
+            table[at] = found
+        places[left] = places[place]
+        grams[left] = table[at] - 1
+        scratch.gram_counts[grams[left]] += 1
+        left += 1
+    return left, found
+
+
+@compiled
+def _keep_repeated(scratch: Scratch, size: int) -> int:
+    """Keep the places whose n-gram comes more than once; give how many there are."""
+    places, grams, counts = scratch.places, scratch.grams, scratch.gram_counts
+    left = 0
+    for place in range(size):
+        places[left] = places[place]
+        grams[left] = grams[place]
+        left += counts[grams[place]] > 1
+    return left
+
+
+@compiled
+def _top(scratch: Scratch, found: int, n: int) -> int:
+    """Count the characters in all occurrences of the most frequent n-gram, the first of those as frequent."""
+    top = 0
+    for gram in range(found):
+        if scratch.gram_counts[gram] > scratch.gram_counts[top]:
+            top = gram
+    first = scratch.gram_firsts[top]
+    return (scratch.starts[first + n] - scratch.starts[first]) * scratch.gram_counts[top]
+
+
+@compiled
+def _covered(scratch: Scratch, size: int, n: int) -> int:
+    """Count the characters of all words that a repeated n-gram covers, each word once."""
+    starts, places, total, reached = scratch.starts, scratch.places, 0, 0
+    for at in range(size):
+        place = places[at]
+        total += starts[place + n] - starts[max(place, reached)]
+        reached = place + n
+    return total
+
+
+@compiled
+def _repetitions(scratch: Scratch, words: int, row: Row) -> None:
+    """Write the share of characters in the most frequent 2- to 4-gram, and in all repeated 5- to 10-grams."""
+    size = 0
+    for word in range(words):
+        scratch.places[size] = word
+        scratch.grams[size] = scratch.ids[word]
+        size += scratch.counts[scratch.ids[word]] > 1
+    for n in range(2, 11):
+        size, found = _lengthen(scratch, size)
+        size = _keep_repeated(scratch, size)
+        if size == 0:
+            return
+        if n <= 4:
+            row[TOP_2_GRAM + n - 2] = _top(scratch, found, n) / row[WORD_CHARACTERS]
+        else:
+            row[DUPLICATE_5_GRAMS + n - 5] = _covered(scratch, size, n) / row[WORD_CHARACTERS]
+
+
+@compiled
+def measure(
+    data: Any,
+    offsets: Any,
+    languages: Any,
+    characters: Characters,
+    stop_words: Vocabulary,
+    phrases: Phrases,
+    scratch: Scratch,
+    rows: Any,
+    ends: Any,
+    values: Any,
+    sums: Any,
+    first_lines: Any,
+) -> None:
+    """Measure every document.
+
+    Args:
+        data: uint8 [bytes], valid UTF-8.
+        offsets: int64 [documents + 1], where each document starts.
+        languages: int32 [documents], which lists a document is looked up in, -1 for none.
+        characters: properties of all code points.
+        stop_words: the stop words of all languages.
+        phrases: the listed phrases of all languages.
+        scratch: memory for the longest document.
+        rows: float64 [documents, MEASURES], zeros, written: counts and unrounded shares.
+        ends: int64 [lines], written: where each line ends, in code points of its document.
+        values: float64 [lines, 6], written: the line signals.
+        sums: float64 [documents, 6], zeros, written: the line signals added up in order.
+        first_lines: int64 [documents + 1], written: the first line of each document.
+
+    """
+    line = 0
+    scratch.starts[0] = 0
+    for document in range(len(offsets) - 1):
+        row = rows[document]
+        at, end = offsets[document], offsets[document + 1]
+        first_lines[document] = line
+        language = languages[document]
+        line = read_lines(data, at, end, characters, stop_words, language, scratch, row, ends, values, line)
+        for each in range(first_lines[document], line):
+            for signal in range(values.shape[1]):
+                sums[document, signal] += values[each, signal]
+        words = np.int64(row[WORDS])
+        if words > 0:
+            unique = _number_words(scratch, words)
+            row[UNIQUE_WORDS] = unique
+            row[ENTROPY] = _entropy(scratch.counts, unique, words)
+            row[LOREM_IPSUM] = _lorem_ipsum(scratch, words)
+            row[LISTED_PHRASES] = _listed_phrases(scratch, words, unique, phrases, language)
+            _repetitions(scratch, words, row)
+    first_lines[len(offsets) - 1] = line
