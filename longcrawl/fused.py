@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.ledger import LEDGER_SCHEMA, entries
-from longcrawl.stages import SORT_KEY, Judge, Rewrite, Stage, Survey, document_ids
+from longcrawl.stages import SORT_KEY, Judge, Rewrite, Stage, Survey, document_ids, with_column
 
 __all__ = ["Tally", "run_fused"]
 
@@ -71,15 +71,8 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
             elif isinstance(stage, Rewrite):
                 flowing = stage.rewrite(flowing)
             elif isinstance(stage, Survey) and stage.orders:
-                flowing = _with_sort_key(flowing, stage)
+                flowing = with_column(flowing, SORT_KEY, stage.sketch(flowing)[SORT_KEY])
             else:
                 raise StageError(f"{label} needs all documents and cannot run inside a part")
             tally.note(label, came, gone)
         yield flowing
-
-
-def _with_sort_key(table: pa.Table, survey: Survey) -> pa.Table:
-    key = survey.sketch(table)[SORT_KEY]
-    if SORT_KEY in table.column_names:
-        return table.set_column(table.column_names.index(SORT_KEY), SORT_KEY, key)
-    return table.append_column(SORT_KEY, key)

@@ -19,9 +19,10 @@ from longcrawl.fused import Tally, run_fused
 from longcrawl.outputs import Writer
 from longcrawl.stages import Stage, Survey
 
-__all__ = ["PartTask", "run_part", "sketches", "survivors"]
+__all__ = ["WORK", "PartTask", "run_part", "sketches", "survivors"]
 
 WORK = "work"
+"""The folder of a run that holds what is finished while the run is not."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import yaml
 from longcrawl.errors import RunError
 from longcrawl.files import PARTIAL
 from longcrawl.outputs import OUTPUTS
+from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
 
 __all__ = ["MANIFEST", "WORK", "any_done", "read_manifest", "refuse_strangers"]
 
 MANIFEST = "manifest.json"
-WORK = "work"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -43,6 +43,7 @@ __all__ = [
     "first_failure",
     "refuse_twins",
     "stage",
+    "with_column",
 ]
 
 VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
@@ -225,6 +226,13 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
         raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
     chunks = table[name].combine_chunks()
     return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
+
+
+def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Give a table with a column set: in its place where it is there already, else as the last one."""
+    if name in table.column_names:
+        return table.set_column(table.column_names.index(name), name, values)
+    return table.append_column(name, values)
 
 
 def document_ids(table: pa.Table, needed_by: str) -> pa.Array:

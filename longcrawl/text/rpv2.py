@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
-from longcrawl.stages import Rewrite, column, stage
+from longcrawl.stages import Rewrite, column, stage, with_column
 from longcrawl.text._unicode import Characters, load_characters
 from longcrawl.text.quality_models import load_model, model_scores
 from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
@@ -116,13 +116,13 @@ class Signals(Rewrite):
         arrays = [_nullable(known[field.name], len(texts)) for field in SIGNALS_TYPE]
         missing = pc.is_null(texts)
         struct = pa.StructArray.from_arrays(arrays, fields=list(SIGNALS_TYPE), mask=missing)
-        made = _with_column(table, "signals", struct)
+        made = with_column(table, "signals", struct)
         if not self.line_signals:
             return made
         names = LINE_SIGNALS if "all" in self.line_signals else tuple(dict.fromkeys(self.line_signals))
         spans = [_spans(measured, name) for name in names]
         fields = list(line_signals_type(names))
-        return _with_column(made, "line_signals", pa.StructArray.from_arrays(spans, fields=fields, mask=missing))
+        return with_column(made, "line_signals", pa.StructArray.from_arrays(spans, fields=fields, mask=missing))
 
     @property
     def _models(self) -> dict[str, str]:
@@ -310,9 +310,3 @@ def _looked_up(domains: pa.Array, categories: Mapping[str, int]) -> pa.Array:
     encoded = pc.dictionary_encode(pc.cast(domains, pa.string()))
     numbers = [categories.get(domain) for domain in encoded.dictionary.to_pylist()]
     return pa.array(numbers, pa.float64()).take(encoded.indices)
-
-
-def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    if name in table.column_names:
-        return table.set_column(table.column_names.index(name), name, values)
-    return table.append_column(name, values)
