@@ -15,12 +15,15 @@ from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, FunnelRow, Reason, count_rules, entries, find_reason, label_stages
 from longcrawl.outputs import OUTPUTS, Output
-from longcrawl.stages import Judge, Order, Rewrite, Stage, Survey, document_ids
+from longcrawl.stages import VERDICT_SCHEMA, Edit, Judge, Order, Rewrite, Stage, Survey, document_ids, first_failure
 
 __all__ = ["Crawl", "open_crawl", "write_output"]
 
 BATCH = 200
 """Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
+
+_VERDICT = "verdict of this edit: "
+"""What the columns of verdicts are called while they stand beside edited documents."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,21 @@ class _Verdicts:
     def __call__(self, table: pa.Table) -> pa.Table:
         verdicts = self.judge.judge(table)
         return verdicts.add_column(0, "id", document_ids(table, self.judge.name))
+
+
+@dataclass(frozen=True)
+class _Edited:
+    """Edit a batch and put the verdicts beside it; the documents that leave go once they are in the ledger."""
+
+    edit: Edit
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        edited, checks = self.edit.edit(table)
+        document_ids(edited, self.edit.name)
+        verdicts = first_failure(edited.num_rows, checks)
+        for name in VERDICT_SCHEMA.names:
+            edited = edited.append_column(_VERDICT + name, verdicts[name])
+        return edited
 
 
 @dataclass(frozen=True)
@@ -94,12 +112,14 @@ class Crawl:
             return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
         if isinstance(stage, Judge):
             return self._judged(stage)
+        if isinstance(stage, Edit):
+            return self._edited(stage)
         if isinstance(stage, Rewrite):
             fitted = stage.fit(self._tables(), str(_fit_folder())) if stage.needs_fit else stage
             return self._then(_map(self.data, fitted, fitted), fitted, LEDGER_SCHEMA.empty_table())
         if isinstance(stage, Survey):
             return self._surveyed(stage)
-        raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, nor a Survey")
+        raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, an Edit or a Survey")
 
     def why(self, document: str) -> Reason:
         """Say why a document left, or that it was kept.
@@ -165,6 +185,15 @@ class Crawl:
         gone = entries(verdicts["id"], verdicts, self._label(stage))
         data = self.data if not gone.num_rows else self.data.select(np.flatnonzero(kept))
         return self._then(data, stage, gone)
+
+    def _edited(self, stage: Edit) -> "Crawl":
+        data = _map(self.data, _Edited(stage), stage)
+        beside = [_VERDICT + name for name in VERDICT_SCHEMA.names]
+        verdicts = _all_rows(data.select_columns(beside)).rename_columns(VERDICT_SCHEMA.names)
+        gone = entries(_ids(data), verdicts, self._label(stage))
+        data = data.remove_columns(beside)
+        kept = pc.is_null(verdicts["rule"]).to_numpy()
+        return self._then(data.select(np.flatnonzero(kept)) if gone.num_rows else data, stage, gone)
 
     def _surveyed(self, stage: Survey) -> "Crawl":
         answer = stage.resolve(_all_rows(_map(self.data, stage, stage)))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.ledger import LEDGER_SCHEMA, entries
-from longcrawl.stages import SORT_KEY, Judge, Rewrite, Stage, Survey, document_ids, with_column
+from longcrawl.stages import SORT_KEY, Edit, Judge, Rewrite, Stage, Survey, document_ids, first_failure, with_column
 
 __all__ = ["Tally", "run_fused"]
 
@@ -65,9 +65,10 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
             came = flowing.num_rows
             gone = LEDGER_SCHEMA.empty_table()
             if isinstance(stage, Judge):
-                verdicts = stage.judge(flowing)
-                gone = entries(document_ids(flowing, label), verdicts, label)
-                flowing = flowing.filter(pc.is_null(verdicts["rule"])) if gone.num_rows else flowing
+                flowing, gone = _without(flowing, stage.judge(flowing), label)
+            elif isinstance(stage, Edit):
+                edited, checks = stage.edit(flowing)
+                flowing, gone = _without(edited, first_failure(came, checks), label)
             elif isinstance(stage, Rewrite):
                 flowing = stage.rewrite(flowing)
             elif isinstance(stage, Survey) and stage.orders:
@@ -76,3 +77,9 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
                 raise StageError(f"{label} needs all documents and cannot run inside a part")
             tally.note(label, came, gone)
         yield flowing
+
+
+def _without(documents: pa.Table, verdicts: pa.Table, label: str) -> tuple[pa.Table, pa.Table]:
+    """Give the documents that stay, and the ledger entries of those that leave."""
+    gone = entries(document_ids(documents, label), verdicts, label)
+    return (documents.filter(pc.is_null(verdicts["rule"])) if gone.num_rows else documents), gone

@@ -1,10 +1,11 @@
 """What a stage is.
 
-A stage is a frozen dataclass that is its own configuration, and a callable on a batch of documents. There are three
+A stage is a frozen dataclass that is its own configuration, and a callable on a batch of documents. There are four
 kinds:
 
 * :class:`Judge` looks at one batch and says of each document "kept", or which rule failed with which value.
-* :class:`Rewrite` turns one table of documents into another: tokenisation, truncation, edits.
+* :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
+* :class:`Edit` does both: it corrects documents, and measures which of them are not worth keeping.
 * :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
   removals (deduplication) or an order (shuffling).
 
@@ -16,7 +17,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ __all__ = [
     "STAGES",
     "VERDICT_SCHEMA",
     "Check",
+    "Edit",
     "Judge",
     "Order",
     "Rewrite",
@@ -96,8 +98,12 @@ class Judge(Stage):
     """Decides about each document of a batch by itself."""
 
     @abstractmethod
+    def checks(self, table: pa.Table) -> "Sequence[Check]":
+        """Measure every rule on a batch, in the order in which they speak."""
+
     def judge(self, table: pa.Table) -> pa.Table:
-        """Give one row of ``VERDICT_SCHEMA`` per document."""
+        """Give one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
+        return first_failure(table.num_rows, self.checks(table))
 
     def __call__(self, batch: Any) -> list[bool]:
         """Give the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document."""
@@ -129,6 +135,22 @@ class Rewrite(Stage):
         the stage has dropped.
         """
         return _like(batch, self.rewrite(as_table(batch)))
+
+
+class Edit(Stage):
+    """Corrects documents, and says which of them leave: line-wise corrections, extraction."""
+
+    @abstractmethod
+    def edit(self, table: pa.Table) -> "tuple[pa.Table, Sequence[Check]]":
+        """Give the corrected documents, as many as came, and every rule measured on them."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Edit a batch of ``Dataset.map(stage, batched=True)``: fewer rows may come back than went in.
+
+        Plain mappings keep columns as said at :class:`Rewrite`.
+        """
+        edited, checks = self.edit(as_table(batch))
+        return _like(batch, edited.filter(pc.is_null(first_failure(edited.num_rows, checks)["rule"])))
 
 
 @dataclass(frozen=True)
@@ -170,12 +192,16 @@ def stage(cls: type[S]) -> type[S]:
 
 @dataclass(frozen=True)
 class Check:
-    """One rule measured on a batch: float64 ``value`` per document (null where unknown) and whether it passes."""
+    """One rule measured on a batch: float64 ``value`` per document (null where unknown) and whether it passes.
+
+    ``threshold`` is one number, or one per document where it depends on the document's language.
+    """
 
     rule: str
     value: pa.Array
     passes: pa.Array
-    threshold: float | None = None
+    threshold: float | pa.Array | None = None
+    comparison: Literal["at_least", "at_most"] | None = None
 
 
 def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
@@ -185,12 +211,17 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
         passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
         failed_by[(failed_by < 0) & ~passes] = number
     rules = pa.array([check.rule for check in checks], pa.string())
-    thresholds = pa.array([check.threshold for check in checks], pa.float64())
-    index = pa.array(failed_by, mask=failed_by < 0)
-    values = pa.nulls(rows, pa.float64())
+    values, thresholds = pa.nulls(rows, pa.float64()), pa.nulls(rows, pa.float64())
     for number, check in enumerate(checks):
-        values = pc.if_else(pa.array(failed_by == number), pc.cast(check.value, pa.float64()), values)
-    return pa.table([rules.take(index), values, thresholds.take(index)], schema=VERDICT_SCHEMA)
+        failed = failed_by == number
+        if failed.any():
+            values = pc.if_else(pa.array(failed), pc.cast(check.value, pa.float64()), values)
+            bound = (
+                check.threshold if isinstance(check.threshold, pa.Array) else pa.scalar(check.threshold, pa.float64())
+            )
+            thresholds = pc.if_else(pa.array(failed), bound, thresholds)
+    verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
+    return pa.table(verdicts, schema=VERDICT_SCHEMA)
 
 
 def as_table(batch: Any) -> pa.Table:

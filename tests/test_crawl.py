@@ -4,12 +4,15 @@ import random
 
 import datasets
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
+from longcrawl.fused import Tally, run_fused
 from longcrawl.ledger import LEDGER_SCHEMA
+from longcrawl.stages import Check
 
 WORDS = 12
 ONLY_WORD_COUNT = {
@@ -312,3 +315,45 @@ def test_open_is_a_crawl_of_the_builder(tmp_path):
     assert (crawl | lc.text.MinWords(2)).why("a.jsonl:1").value == 1
     streamed = lc.open("text", data_dir=str(tmp_path), streaming=True)
     assert [row["text"] for row in (streamed | lc.text.MinWords(2)).data] == ["one two"]
+
+
+@lc.stages.stage
+class ShoutLess(lc.stages.Edit):
+    """Lower the text; a document that had more than ``most`` capitals leaves."""
+
+    most: int = 3
+
+    def edit(self, table):
+        texts = table["text"].combine_chunks()
+        capitals = pc.count_substring_regex(texts, "[A-Z]")
+        lowered = table.set_column(table.column_names.index("text"), "text", pc.utf8_lower(texts))
+        return lowered, [Check("capitals", capitals, pc.less_equal(capitals, self.most), self.most, "at_most")]
+
+
+def test_an_edit_corrects_documents_and_says_which_leave():
+    data = Dataset.from_dict({"id": ["a", "b", "c"], "text": ["Fine", "TOO LOUD", "Also Fine"]})
+    crawl = lc.Crawl(data) | ShoutLess()
+    assert texts_of(crawl) == {"a": "fine", "c": "also fine"}
+    assert crawl.data.column_names == data.column_names
+    assert str(crawl.why("b")) == "b: left at shout_less, rule capitals: 7 against 3"
+    assert crawl.removed("shout_less")["text"][:] == ["TOO LOUD"]
+    assert [row.removed for row in crawl.funnel] == [1]
+    assert (lc.Crawl(data) | ShoutLess(most=9)).data["text"][:] == ["fine", "too loud", "also fine"]
+
+
+def test_an_edit_works_alone_and_on_a_stream():
+    data = Dataset.from_dict({"id": ["a", "b"], "text": ["Fine", "TOO LOUD"]})
+    assert data.map(ShoutLess(), batched=True)["text"][:] == ["fine"]
+    for kind in (None, "arrow"):
+        stream = data.to_iterable_dataset().with_format(kind).map(ShoutLess(), batched=True)
+        assert [row["text"] for row in stream.with_format(None)] == ["fine"]
+    assert [row["text"] for row in (lc.Crawl(data.to_iterable_dataset()) | ShoutLess()).data] == ["fine"]
+
+
+def test_an_edit_runs_fused():
+    tally = Tally()
+    table = pa.table({"id": ["a", "b"], "text": ["Fine", "TOO LOUD"]})
+    [kept] = run_fused([("shout_less", ShoutLess())], [table], tally)
+    assert kept["text"].to_pylist() == ["fine"]
+    assert tally.table().to_pylist()[0]["rule"] == "capitals"
+    assert tally.counts() == [{"stage": "shout_less", "in": 2, "out": 1, "rules": {"capitals": 1}}]

@@ -15,7 +15,6 @@ from longcrawl.stages import (
     Survey,
     column,
     document_ids,
-    first_failure,
     refuse_twins,
     stage,
 )
@@ -34,14 +33,14 @@ class ListedDuplicates(Judge):
 
     on_missing: Literal["drop", "keep"] = "drop"
 
-    def judge(self, table: pa.Table) -> pa.Table:
+    def checks(self, table: pa.Table) -> list[Check]:
         """Look at ``duplicate``."""
         listed = pc.cast(column(table, "duplicate", self.name), pa.bool_())
         nothing = pa.nulls(table.num_rows, pa.float64())
         checks = [Check("listed_duplicate", nothing, pc.fill_null(pc.invert(listed), True))]
         if self.on_missing == "drop":
             checks.append(Check("no_duplicates_list", nothing, pc.is_valid(listed)))
-        return first_failure(table.num_rows, checks)
+        return checks
 
 
 @stage

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Judge, column, first_failure, stage
+from longcrawl.stages import Check, Judge, column, stage
 
 __all__ = ["Language", "MinBytes", "MinChars", "MinWords", "count_words"]
 
@@ -33,10 +33,10 @@ class MinWords(Judge):
 
     n: int = 16_000
 
-    def judge(self, table: pa.Table) -> pa.Table:
+    def checks(self, table: pa.Table) -> list[Check]:
         """Compare the words of each document with ``n``."""
         words = self._words(table)
-        return first_failure(table.num_rows, [Check("min_words", words, pc.greater_equal(words, self.n), self.n)])
+        return [Check("min_words", words, pc.greater_equal(words, self.n), self.n, "at_least")]
 
     def _words(self, table: pa.Table) -> pa.Array:
         text = column(table, "text", self.name)
@@ -60,10 +60,10 @@ class MinChars(Judge):
 
     n: int = 200
 
-    def judge(self, table: pa.Table) -> pa.Table:
+    def checks(self, table: pa.Table) -> list[Check]:
         """Compare the length of ``text`` with ``n``."""
         length = pc.fill_null(pc.utf8_length(column(table, "text", self.name)), 0)
-        return first_failure(table.num_rows, [Check("min_chars", length, pc.greater_equal(length, self.n), self.n)])
+        return [Check("min_chars", length, pc.greater_equal(length, self.n), self.n, "at_least")]
 
 
 @stage
@@ -78,7 +78,7 @@ class MinBytes(Judge):
     json_escaped: bool = False
     ensure_ascii: bool = True
 
-    def judge(self, table: pa.Table) -> pa.Table:
+    def checks(self, table: pa.Table) -> list[Check]:
         """Compare the bytes that the tokenizer would see with ``n``."""
         text = column(table, "text", self.name)
         length = pc.fill_null(pc.cast(pc.binary_length(text), pa.int64()), 0)
@@ -90,7 +90,7 @@ class MinBytes(Judge):
                 for one, small in zip(text, short, strict=True)
             ]
             length = pc.coalesce(pa.array(measured, pa.int64()), length)
-        return first_failure(table.num_rows, [Check("min_bytes", length, pc.greater_equal(length, self.n), self.n)])
+        return [Check("min_bytes", length, pc.greater_equal(length, self.n), self.n, "at_least")]
 
     def _escaped_bytes(self, text: str) -> int:
         return len(json.dumps(text, ensure_ascii=self.ensure_ascii).encode("utf-8", "surrogatepass")) - 2
@@ -107,7 +107,7 @@ class Language(Judge):
         if not self.keep:
             raise StageError("language.keep is empty and would keep nothing: name languages, such as ['en', 'de']")
 
-    def judge(self, table: pa.Table) -> pa.Table:
+    def checks(self, table: pa.Table) -> list[Check]:
         """Look ``language`` up among ``keep``."""
         passes = pc.is_in(pc.cast(column(table, "language", self.name), pa.string()), pa.array(self.keep, pa.string()))
-        return first_failure(table.num_rows, [Check("language", pa.nulls(table.num_rows, pa.float64()), passes)])
+        return [Check("language", pa.nulls(table.num_rows, pa.float64()), passes)]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import yaml
 
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Judge, column, first_failure, stage
+from longcrawl.stages import Check, Judge, column, stage
 
 __all__ = ["SignalRule", "SignalRules", "load_preset", "presets"]
 
@@ -33,7 +33,7 @@ class SignalRule:
             below = _signal(signals, self.divided_by)
             value = pc.divide(value, pc.if_else(pc.equal(below, 0.0), pa.scalar(None, pa.float64()), below))
         compare = pc.greater_equal if self.comparison == "at_least" else pc.less_equal
-        return Check(self.name, value, compare(value, self.bound), self.bound)
+        return Check(self.name, value, compare(value, self.bound), self.bound, self.comparison)
 
 
 @stage
@@ -81,13 +81,13 @@ class SignalRules(Judge):
         bounds = {rule.name: self.thresholds.get(rule.name, rule.bound) for rule in rules}
         return tuple(replace(rule, bound=bound) for rule in rules if (bound := bounds[rule.name]) is not None)
 
-    def judge(self, table: pa.Table) -> pa.Table:
+    def checks(self, table: pa.Table) -> list[Check]:
         """Check every rule against the column ``signals``, a struct of float64."""
         signals = column(table, "signals", self.name)
         checks = [self._with_missing(rule.check(signals), table) for rule in self.rules()]
         if self.on_missing == "drop":
             checks.insert(0, Check("no_signals", pa.nulls(table.num_rows, pa.float64()), signals.is_valid()))
-        return first_failure(table.num_rows, checks)
+        return checks
 
     def _with_missing(self, check: Check, table: pa.Table) -> Check:
         if self.on_missing == "drop" or not check.value.null_count:
@@ -99,7 +99,7 @@ class SignalRules(Judge):
             raise StageError(
                 f"{first} has no signal for {check.rule!r}; set signal_rules.on_missing to 'drop' or 'keep'"
             )
-        return Check(check.rule, check.value, pc.fill_null(check.passes, True), check.threshold)
+        return replace(check, passes=pc.fill_null(check.passes, True))
 
 
 def presets() -> list[str]:

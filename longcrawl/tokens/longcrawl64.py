@@ -21,7 +21,6 @@ from longcrawl.stages import (
     Survey,
     column,
     document_ids,
-    first_failure,
     refuse_twins,
     stage,
 )
@@ -43,11 +42,10 @@ class MinTokens(Judge):
 
     n: int = 65_536
 
-    def judge(self, table: pa.Table) -> pa.Table:
+    def checks(self, table: pa.Table) -> list[Check]:
         """Compare the length of ``tokens`` with ``n``."""
         lengths = _lengths(column(table, "tokens", self.name))
-        check = Check("min_tokens", lengths, pc.greater_equal(lengths, self.n), self.n)
-        return first_failure(table.num_rows, [check])
+        return [Check("min_tokens", lengths, pc.greater_equal(lengths, self.n), self.n, "at_least")]
 
 
 @stage
