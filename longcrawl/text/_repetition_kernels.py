@@ -1,7 +1,6 @@
 """What RedPajama-V2's signals need of a whole document: equal words, equal n-grams, listed phrases, as numba kernels.
 
-Words get numbers by full comparison, and an n-gram is the pair of its two (n-1)-grams, so no two different n-grams can
-be taken for one. A place can start a repeated n-gram only where both its (n-1)-grams repeat: long ones cost little.
+Words get numbers by full comparison, so no two different ones can be taken for one; n-grams are in ``_ngram_kernels``.
 """
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
@@ -17,11 +16,12 @@ from longcrawl.text._kernels import (
     HASHED,
     WORD_CHARACTERS,
     WORDS,
-    Row,
     Scratch,
     read_lines,
 )
 from longcrawl.text._lookup_kernels import compiled, find_word, mixed
+from longcrawl.text._ngram_kernels import clear, repetitions
+from longcrawl.text._page_columns import NGRAMS
 from longcrawl.text._unicode import Characters
 from longcrawl.text.word_lists import Phrases, Vocabulary
 
@@ -29,23 +29,12 @@ __all__ = ["MEASURES", "measure"]
 
 UNIQUE_WORDS, ENTROPY, LOREM_IPSUM, LISTED_PHRASES, TOP_2_GRAM = range(COUNTS, COUNTS + 5)
 DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
-MEASURES = DUPLICATE_5_GRAMS + 6
+MEASURES = TOP_2_GRAM + NGRAMS
 """How many columns a document has; after the two n-gram columns named come those of the next n."""
 
 _U = np.uint64
-_GOLDEN = _U(0x9E3779B97F4A7C15)
 _LOREM = np.frombuffer(b"lorem", np.uint8)
 _IPSUM = np.frombuffer(b"ipsum", np.uint8)
-
-
-@compiled
-def _clear(table: npt.NDArray[np.int32], entries: int) -> int:
-    """Empty as much of the table as ``entries`` need at half load, and give the mask of its places."""
-    size = 16
-    while size < 2 * entries:
-        size *= 2
-    table[:size] = 0
-    return size - 1
 
 
 @compiled
@@ -61,7 +50,7 @@ def _number_words(scratch: Scratch, words: int) -> int:
     """Write the number of each word, and of each number its first word and its count; give how many there are."""
     table, ids, firsts, counts = scratch.table, scratch.ids, scratch.firsts, scratch.counts
     keys, starts, normal = scratch.word_keys, scratch.starts, scratch.normal
-    mask = _clear(table, words)
+    mask = clear(table, words)
     unique = 0
     for word in range(words):
         key, start = keys[word], starts[word]
@@ -164,88 +153,6 @@ def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases,
 
 
 @compiled
-def _lengthen(scratch: Scratch, size: int) -> tuple[int, int]:
-    """Join neighbours among the first ``size`` places to n-grams: how many places are left, how many n-grams."""
-    places, grams, table, keys = scratch.places, scratch.grams, scratch.table, scratch.keys
-    left = 0
-    for place in range(size - 1):
-        left += places[place + 1] == places[place] + 1
-    mask = _clear(table, left)
-    left, found = 0, 0
-    for place in range(size - 1):
-        if places[place + 1] != places[place] + 1:
-            continue
-        key = _U(grams[place]) << _U(32) | _U(grams[place + 1])
-        at = mixed(key * _GOLDEN) & mask
-        while table[at] != 0 and keys[table[at] - 1] != key:
-            at = (at + 1) & mask
-        if table[at] == 0:
-            keys[found] = key
-            scratch.gram_counts[found] = 0
-            scratch.gram_firsts[found] = places[place]
-            found += 1
-            table[at] = found
-        places[left] = places[place]
-        grams[left] = table[at] - 1
-        scratch.gram_counts[grams[left]] += 1
-        left += 1
-    return left, found
-
-
-@compiled
-def _keep_repeated(scratch: Scratch, size: int) -> int:
-    """Keep the places whose n-gram comes more than once; give how many there are."""
-    places, grams, counts = scratch.places, scratch.grams, scratch.gram_counts
-    left = 0
-    for place in range(size):
-        places[left] = places[place]
-        grams[left] = grams[place]
-        left += counts[grams[place]] > 1
-    return left
-
-
-@compiled
-def _top(scratch: Scratch, found: int, n: int) -> int:
-    """Count the characters in all occurrences of the most frequent n-gram, the first of those as frequent."""
-    top = 0
-    for gram in range(found):
-        if scratch.gram_counts[gram] > scratch.gram_counts[top]:
-            top = gram
-    first = scratch.gram_firsts[top]
-    return (scratch.starts[first + n] - scratch.starts[first]) * scratch.gram_counts[top]
-
-
-@compiled
-def _covered(scratch: Scratch, size: int, n: int) -> int:
-    """Count the characters of all words that a repeated n-gram covers, each word once."""
-    starts, places, total, reached = scratch.starts, scratch.places, 0, 0
-    for at in range(size):
-        place = places[at]
-        total += starts[place + n] - starts[max(place, reached)]
-        reached = place + n
-    return total
-
-
-@compiled
-def _repetitions(scratch: Scratch, words: int, row: Row) -> None:
-    """Write the share of characters in the most frequent 2- to 4-gram, and in all repeated 5- to 10-grams."""
-    size = 0
-    for word in range(words):
-        scratch.places[size] = word
-        scratch.grams[size] = scratch.ids[word]
-        size += scratch.counts[scratch.ids[word]] > 1
-    for n in range(2, 11):
-        size, found = _lengthen(scratch, size)
-        size = _keep_repeated(scratch, size)
-        if size == 0:
-            return
-        if n <= 4:
-            row[TOP_2_GRAM + n - 2] = _top(scratch, found, n) / row[WORD_CHARACTERS]
-        else:
-            row[DUPLICATE_5_GRAMS + n - 5] = _covered(scratch, size, n) / row[WORD_CHARACTERS]
-
-
-@compiled
 def measure(
     data: Any,
     offsets: Any,
@@ -295,5 +202,6 @@ def measure(
             row[ENTROPY] = _entropy(scratch.counts, unique, words)
             row[LOREM_IPSUM] = _lorem_ipsum(scratch, words)
             row[LISTED_PHRASES] = _listed_phrases(scratch, words, unique, phrases, language)
-            _repetitions(scratch, words, row)
+            repetitions(scratch, words, row[TOP_2_GRAM:])
+            row[TOP_2_GRAM:] /= row[WORD_CHARACTERS]
     first_lines[len(offsets) - 1] = line

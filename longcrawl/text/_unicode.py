@@ -13,14 +13,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.files import whole_file
 
-__all__ = ["BULLETS", "CAPITAL_SIGMA", "FINAL_SIGMA", "TERMINAL_MARKS", "Characters", "RawWords", "load_characters"]
+__all__ = [
+    "BULLETS",
+    "CAPITAL_SIGMA",
+    "FINAL_SIGMA",
+    "TERMINAL_MARKS",
+    "Characters",
+    "RawWords",
+    "cached_arrays",
+    "load_characters",
+]
 
 SPACE = 1 << 0
 WORD = 1 << 1
@@ -79,15 +88,22 @@ class Characters(NamedTuple):
 def load_characters(raw_words: RawWords) -> Characters:
     r"""Give the arrays of this Python's Unicode version: from the cache folder where they are there, else built.
 
-    ``raw_words`` says whose ``\w`` and ``\s`` make raw words: those of Python's ``re`` or of the package ``regex``. A
-    cache file that cannot be read is built again; where the folder cannot be written, every process builds its own.
+    ``raw_words`` says whose ``\w`` and ``\s`` make raw words: those of Python's ``re`` or of the package ``regex``.
     """
-    path = _cache_folder() / f"unicode-{unicodedata.unidata_version}-{raw_words}-1.npz"
+    return Characters(**cached_arrays(f"{raw_words}-1", lambda: _build(raw_words)._asdict()))
+
+
+def cached_arrays(name: str, build: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    """Give the arrays that ``build`` makes of this Python's Unicode version, from the cache folder if it can be read.
+
+    A cache file that cannot be read is built again; where the folder cannot be written, every process builds its own.
+    """
+    path = _cache_folder() / f"unicode-{unicodedata.unidata_version}-{name}.npz"
     with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path) as kept:
-        return Characters(*(kept[name] for name in Characters._fields))
-    made = _build(raw_words)
+        return dict(kept)
+    made = build()
     with suppress(OSError), whole_file(path) as beside, beside.open("wb") as opened:
-        np.savez(opened, **made._asdict())
+        np.savez(opened, **made)
     return made
 
 

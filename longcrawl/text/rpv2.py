@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.stages import Rewrite, column, stage, with_column
+from longcrawl.text._texts import text_buffers, valid_texts
 from longcrawl.text._unicode import Characters, load_characters
 from longcrawl.text.quality_models import load_model, model_scores
 from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
@@ -105,7 +106,7 @@ class Signals(Rewrite):
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Measure the column ``text`` of every document."""
-        texts = _valid_texts(column(table, "text", self.name))
+        texts = valid_texts(column(table, "text", self.name), self.name)
         lists = _load_lists(self.stop_words, self.bad_words)
         languages = self._languages(table, lists.languages)
         measured = _measure(texts, languages, lists, load_characters(self.raw_words))
@@ -195,28 +196,13 @@ def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
     )
 
 
-def _valid_texts(texts: pa.Array) -> pa.Array:
-    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_null(texts.type)):
-        raise StageError(f"signals needs a column 'text' of strings, this one is {texts.type}; cast it first")
-    found = pc.cast(texts, pa.large_string())
-    try:
-        found.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise StageError(f"the column 'text' is damaged ({error}); decode the bytes as UTF-8 again") from error
-    return found
-
-
 def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, characters: Characters) -> _Measured:
     """Run the kernels over the buffers of valid texts; a null one is measured as if it were empty."""
     from longcrawl.text._kernels import make_scratch
     from longcrawl.text._repetition_kernels import MEASURES, measure
 
-    filled = pc.fill_null(texts, "")
-    _, offset_buffer, data_buffer = filled.buffers()
-    offsets = np.frombuffer(offset_buffer or b"", np.int64)[filled.offset : filled.offset + len(filled) + 1]
-    offsets = offsets if len(offsets) else np.zeros(1, np.int64)
-    data = np.frombuffer(data_buffer or b"\0", np.uint8)
-    documents = len(filled)
+    data, offsets = text_buffers(texts)
+    documents = len(texts)
     lines = documents + np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
     measured = _Measured(
         np.zeros((documents, MEASURES)),

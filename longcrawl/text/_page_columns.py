@@ -1,0 +1,28 @@
+"""What is counted in a page of raw text, as columns of a row per document."""
+
+QUALITY, REPETITION, LINE_RULES = 1, 2, 4
+"""What is measured, or-ed."""
+
+WHOLE_RUNS, EACH_CHARACTER, AT_BREAKS = range(3)
+"""How runs of a script without spaces are cut into words."""
+
+WORDS, WORD_CHARACTERS, CHARACTERS, NEWLINES, UNSPACED_LETTERS = range(5)
+"""Columns that are always there."""
+HASHES, ELLIPSES, ALPHABETIC_WORDS, STOP_WORDS, LINES, BULLET_LINES, ELLIPSIS_LINES = range(5, 12)
+
+SEGMENTS, SEGMENT_CHARACTERS, DUPLICATES, DUPLICATE_CHARACTERS, LATER_DUPLICATES, LATER_CHARACTERS = range(6)
+"""What is counted of lines or paragraphs: all of them, those that come more than once, and those but their first."""
+LINE_SEGMENTS = 12
+PARAGRAPH_SEGMENTS = LINE_SEGMENTS + 6
+
+NGRAMS = 9
+"""Shares of n-grams that are measured: the most frequent of n = 2 to 4, all repeated ones of n = 5 to 10."""
+TOP_2_GRAM = PARAGRAPH_SEGMENTS + 6
+DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
+
+TERMINAL_LINES = TOP_2_GRAM + NGRAMS
+SHORT_LINES = TERMINAL_LINES + 1
+RAW_LINES = SHORT_LINES + 1
+"""Six columns of lines with the white space around them."""
+
+COLUMNS = RAW_LINES + 6

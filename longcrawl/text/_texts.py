@@ -1,0 +1,38 @@
+"""A column of texts as the buffers that kernels read."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import StageError
+
+__all__ = ["text_buffers", "valid_texts"]
+
+
+def valid_texts(texts: pa.Array, needed_by: str) -> pa.Array:
+    """Give texts as large strings whose offsets and UTF-8 have been checked.
+
+    Raises:
+        StageError: the column is not one of strings, or its bytes are damaged.
+
+    """
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_null(texts.type)):
+        raise StageError(f"{needed_by} needs a column 'text' of strings, this one is {texts.type}; cast it first")
+    try:
+        # Before the cast, which would read wherever damaged offsets point.
+        texts.validate(full=True)
+        return pc.cast(texts, pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise StageError(f"the column 'text' is damaged ({error}); decode the bytes as UTF-8 again") from error
+
+
+def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Give the bytes of valid texts, and where each document starts and the last ends; a null is an empty text."""
+    filled: Any = pc.fill_null(texts, "") if texts.null_count else texts
+    _, offset_buffer, data_buffer = filled.buffers()
+    offsets = np.frombuffer(offset_buffer or b"", np.int64)[filled.offset : filled.offset + len(filled) + 1]
+    data = np.frombuffer(data_buffer or b"\0", np.uint8)
+    return data if len(data) else np.zeros(1, np.uint8), offsets if len(offsets) else np.zeros(1, np.int64)

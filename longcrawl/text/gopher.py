@@ -1,0 +1,125 @@
+"""Gopher's rules for quality and repetition (Rae et al. 2021, A.1.1), as the paper words them and as others read it."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from longcrawl.stages import stage
+from longcrawl.text import _page_columns as page
+from longcrawl.text.pages import Counts, ratio
+from longcrawl.text.rules import Doubles, Measure, TextRules
+
+__all__ = ["GopherQuality", "GopherRepetition"]
+
+STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+
+
+@stage
+class GopherQuality(TextRules):
+    """Keep documents that look like natural text, by Gopher's rules for quality.
+
+    Words are what stands between white space. The rules, each the name of a field and of an entry in the ledger:
+
+    * ``min_words``, ``max_words``: the cap also removes the longest books; None switches it off;
+    * ``min_mean_word_length``, ``max_mean_word_length``: in characters;
+    * ``max_hash_ratio``, ``max_ellipsis_ratio``: number signs, and ``…`` or ``...``, per word;
+    * ``max_bullet_lines``: share of lines that begin with a bullet, or with ``-``, ``*``, ``+`` or an en dash before
+      white space;
+    * ``max_ellipsis_lines``: share of lines that end in an ellipsis;
+    * ``min_alphabetic_words``: share of words with a letter of any script;
+    * ``min_stop_words``: how many different ones of ``stop_words`` there are, in lower case, capitalised or capitals.
+
+    Blank lines are no lines.
+    """
+
+    min_words: int | None = 50
+    max_words: int | None = 100_000
+    min_mean_word_length: float | None = 3.0
+    max_mean_word_length: float | None = 10.0
+    max_hash_ratio: float | None = 0.1
+    max_ellipsis_ratio: float | None = 0.1
+    max_bullet_lines: float | None = 0.9
+    max_ellipsis_lines: float | None = 0.3
+    min_alphabetic_words: float | None = 0.8
+    min_stop_words: int | None = 2
+    stop_words: tuple[str, ...] = STOP_WORDS
+
+    columns: ClassVar[int] = page.QUALITY
+
+    def measures(self) -> Mapping[str, Measure]:
+        """Give each rule's value as a function of what was counted."""
+
+        def per(count: int, of: int) -> Measure:
+            return lambda counts: ratio(counts[count], counts[of])
+
+        def plain(count: int) -> Measure:
+            return lambda counts: counts[count]
+
+        return {
+            "min_words": plain(page.WORDS),
+            "max_words": plain(page.WORDS),
+            "min_mean_word_length": per(page.WORD_CHARACTERS, page.WORDS),
+            "max_mean_word_length": per(page.WORD_CHARACTERS, page.WORDS),
+            "max_hash_ratio": per(page.HASHES, page.WORDS),
+            "max_ellipsis_ratio": per(page.ELLIPSES, page.WORDS),
+            "max_bullet_lines": per(page.BULLET_LINES, page.LINES),
+            "max_ellipsis_lines": per(page.ELLIPSIS_LINES, page.LINES),
+            "min_alphabetic_words": per(page.ALPHABETIC_WORDS, page.WORDS),
+            "min_stop_words": plain(page.STOP_WORDS),
+        }
+
+
+@stage
+class GopherRepetition(TextRules):
+    """Keep documents that do not repeat themselves, by Gopher's rules for repetition.
+
+    A line, paragraph or n-gram is a duplicate where the same one stands more than once; all of its occurrences count.
+    Lines are compared without the white space around them, blank ones are none; paragraphs stand between blank lines.
+
+    * ``max_duplicate_lines``, ``max_duplicate_paragraphs``: their share of all;
+    * ``max_duplicate_line_characters``, ``max_duplicate_paragraph_characters``: the same by characters;
+    * ``max_top_2gram`` to ``max_top_4gram``: share of the words' characters that is in all occurrences of the most
+      frequent n-gram of words (of equally frequent ones the first; 0 where none comes twice);
+    * ``max_duplicate_5grams`` to ``max_duplicate_10grams``: share of the words' characters that is in any n-gram which
+      comes more than once, each word counted once.
+
+    The shares of n-grams are those of RedPajama-V2's signals, of words as they stand instead of normalised ones. They
+    grow with a document's length, so the same thresholds are stricter on long documents.
+    """
+
+    max_duplicate_lines: float | None = 0.3
+    max_duplicate_paragraphs: float | None = 0.3
+    max_duplicate_line_characters: float | None = 0.2
+    max_duplicate_paragraph_characters: float | None = 0.2
+    max_top_2gram: float | None = 0.2
+    max_top_3gram: float | None = 0.18
+    max_top_4gram: float | None = 0.16
+    max_duplicate_5grams: float | None = 0.15
+    max_duplicate_6grams: float | None = 0.14
+    max_duplicate_7grams: float | None = 0.13
+    max_duplicate_8grams: float | None = 0.12
+    max_duplicate_9grams: float | None = 0.11
+    max_duplicate_10grams: float | None = 0.1
+
+    columns: ClassVar[int] = page.REPETITION
+
+    def measures(self) -> Mapping[str, Measure]:
+        """Give each rule's value as a function of what was counted."""
+
+        def share(first: int, count: int, of: int) -> Measure:
+            return lambda counts: ratio(counts[first + count], counts[first + of])
+
+        def in_words(column: int) -> Measure:
+            def measure(counts: Counts) -> Doubles:
+                return ratio(counts[column], counts[page.WORD_CHARACTERS])
+
+            return measure
+
+        found: dict[str, Measure] = {}
+        for name, first in (("line", page.LINE_SEGMENTS), ("paragraph", page.PARAGRAPH_SEGMENTS)):
+            found[f"max_duplicate_{name}s"] = share(first, page.DUPLICATES, page.SEGMENTS)
+            found[f"max_duplicate_{name}_characters"] = share(first, page.DUPLICATE_CHARACTERS, page.SEGMENT_CHARACTERS)
+        for n in range(2, 5):
+            found[f"max_top_{n}gram"] = in_words(page.TOP_2_GRAM + n - 2)
+        for n in range(5, 11):
+            found[f"max_duplicate_{n}grams"] = in_words(page.DUPLICATE_5_GRAMS + n - 5)
+        return found

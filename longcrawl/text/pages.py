@@ -1,0 +1,79 @@
+"""Counts of words, lines, paragraphs and n-grams in raw text: what Gopher's and FineWeb's rules are about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.text._page_characters import load_page_characters
+from longcrawl.text._page_columns import AT_BREAKS, COLUMNS, EACH_CHARACTER, WHOLE_RUNS
+from longcrawl.text._texts import text_buffers
+from longcrawl.text.segmentation import word_breaks
+
+__all__ = ["Counts", "Words", "count_pages", "ratio"]
+
+Doubles = npt.NDArray[np.float64]
+Words = Literal["whitespace", "characters", "icu"]
+"""What a word is in scripts that are written without spaces: the whole run, each character, or as ICU segments them."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was counted in each document: float64, shape (documents, columns)."""
+
+    rows: Doubles
+
+    def __getitem__(self, column: int) -> Doubles:
+        counted: Doubles = self.rows[:, column]
+        return counted
+
+
+def count_pages(
+    texts: pa.Array,
+    what: int,
+    stop_words: Sequence[tuple[str, ...]] = (),
+    languages: npt.NDArray[np.int32] | None = None,
+    words: Words = "whitespace",
+    short_line: int = 0,
+) -> Counts:
+    """Count in valid texts; a null one is counted as if it were empty.
+
+    Args:
+        texts: large strings.
+        what: QUALITY, REPETITION and LINE_RULES of ``_page_columns``, or-ed.
+        stop_words: lists of them.
+        languages: which list each document is searched for, -1 for none; None is none for all.
+        words: what a word is in scripts that are written without spaces.
+        short_line: a line of up to so many characters is short.
+
+    """
+    from longcrawl.text._page_kernels import make_page
+    from longcrawl.text._page_measures import measure_pages
+
+    data, offsets = text_buffers(texts)
+    mode = {"whitespace": WHOLE_RUNS, "characters": EACH_CHARACTER, "icu": AT_BREAKS}[words]
+    flags = load_page_characters()
+    breaks = word_breaks(data, offsets, flags) if words == "icu" else np.zeros(0, np.int64)
+    chosen = np.full(len(texts), -1, np.int32) if languages is None else languages
+    rows = np.zeros((len(texts), COLUMNS))
+    page = make_page(int(np.diff(offsets).max(initial=0)))
+    listed = _stop_words(tuple(stop_words))
+    measure_pages(data, offsets, chosen, listed, flags, mode, breaks, what, short_line, page, rows)
+    return Counts(rows)
+
+
+def ratio(count: Doubles, of: Doubles) -> Doubles:
+    """Divide; of nothing the share is 0."""
+    divided: Doubles = np.divide(count, of, out=np.zeros_like(count), where=of > 0)
+    return divided
+
+
+@lru_cache(maxsize=8)
+def _stop_words(lists: tuple[tuple[str, ...], ...]) -> Any:
+    from longcrawl.text._stop_words import make_stop_words
+
+    return make_stop_words(lists)
