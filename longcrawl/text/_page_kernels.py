@@ -91,19 +91,29 @@ class Page(NamedTuple):
 def make_page(longest: int) -> Page:
     """Give memory for documents of up to ``longest`` bytes."""
     words, lines = longest // 2 + longest // 3 + 4, longest + 3
-    integers = [np.empty(words, np.int64) for _ in range(4)]
-    lines_and_segments = [np.empty(lines, np.int64) for _ in range(6)]
-    numbers = [np.empty(words, np.int32) for _ in range(7)]
-    table = np.empty(1 << (2 * lines).bit_length(), np.int32)
     return Page(
-        *integers,
-        np.empty(words, np.uint64),
-        np.empty(words, np.uint16),
-        *lines_and_segments,
-        np.empty(lines, np.uint64),
-        *numbers,
-        np.empty(words, np.uint64),
-        table,
+        word_begins=np.empty(words, np.int64),
+        word_ends=np.empty(words, np.int64),
+        starts=np.empty(words, np.int64),
+        word_places=np.empty(words, np.int64),
+        word_keys=np.empty(words, np.uint64),
+        word_flags=np.empty(words, np.uint16),
+        line_words=np.empty(lines, np.int64),
+        line_begins=np.empty(lines, np.int64),
+        line_places=np.empty(lines, np.int64),
+        segment_begins=np.empty(lines, np.int64),
+        segment_ends=np.empty(lines, np.int64),
+        segment_characters=np.empty(lines, np.int64),
+        segment_keys=np.empty(lines, np.uint64),
+        ids=np.empty(words, np.int32),
+        firsts=np.empty(words, np.int32),
+        counts=np.empty(words, np.int32),
+        places=np.empty(words, np.int32),
+        grams=np.empty(words, np.int32),
+        gram_firsts=np.empty(words, np.int32),
+        gram_counts=np.empty(words, np.int32),
+        keys=np.empty(words, np.uint64),
+        table=np.empty(1 << (2 * lines).bit_length(), np.int32),
     )
 
 

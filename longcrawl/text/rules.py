@@ -27,7 +27,7 @@ class _Chosen(NamedTuple):
 
     settings: tuple[Mapping[str, Any], ...]
     """Fields by name, one mapping per language that is judged differently; the stage's own come first."""
-    index: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int32]
     """Which of them judges each document, -1 where none does."""
 
 
@@ -66,7 +66,7 @@ class TextRules(Judge):
         texts = valid_texts(column(table, "text", self.name), self.name)
         chosen = self._choose(table)
         lists = tuple(tuple(each.get("stop_words", ())) for each in chosen.settings)
-        counts = count_pages(texts, self.columns, lists, chosen.index, self.words, getattr(self, "short_line", 0))
+        counts = count_pages(texts, self.columns, lists, chosen.places, self.words, getattr(self, "short_line", 0))
         measures = self._unspaced() | dict(self.measures())
         return [
             _check(name, measure(counts), chosen)
@@ -128,7 +128,7 @@ def _check(name: str, values: Doubles, chosen: _Chosen) -> Check:
     """Compare a rule's values with its thresholds; where there is none, or no language, the document passes."""
     comparison: Literal["at_least", "at_most"] = "at_least" if name.startswith("min_") else "at_most"
     bounds = np.array([np.nan if each[name] is None else each[name] for each in chosen.settings] + [np.nan])
-    bound = bounds[chosen.index]
+    bound = bounds[chosen.places]
     passes = np.isnan(bound) | (values >= bound if comparison == "at_least" else values <= bound)
     threshold = float(bounds[0]) if len(chosen.settings) == 1 else pa.array(bound, mask=np.isnan(bound))
     return Check(name, pa.array(values), pa.array(passes), threshold, comparison)
