@@ -168,52 +168,8 @@ def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, n
     return next_break < len(breaks) and breaks[next_break] == at, next_break
 
 
-@inlined
-def _read_word(
-    data: Any,
-    at: int,
-    end: int,
-    size: int,
-    flag: Any,
-    place: int,
-    flag_of: Any,
-    mode: int,
-    breaks: Integers,
-    next_break: int,
-) -> tuple[int, int, np.uint64, np.uint16, int, int]:
-    """Read the word at a byte: where it ends, in bytes and characters, its packed bytes, flags and unspaced letters."""
-    key, seen, unspaced = _U(0), np.uint16(0), 0
-    while True:
-        seen |= flag
-        before = flag
-        key = key << _U(8) | _U(data[at])
-        if size > 1:
-            unspaced += flag & UNSPACED != 0
-            for step in range(1, size):
-                key = key << _U(8) | _U(data[at + step])
-        at += size
-        place += 1
-        if at == end:
-            break
-        if data[at] < 0x80 and before & UNSPACED == 0:
-            size = 1
-            flag = flag_of[data[at]]
-            if flag & SPACE:
-                break
-            continue
-        point, size = decode(data, at)
-        flag = flag_of[point]
-        if flag & SPACE:
-            break
-        if (flag | before) & UNSPACED:
-            cut, next_break = _begins_word(flag, before, at, mode, breaks, next_break)
-            if cut:
-                break
-    return at, place, key, seen, unspaced, next_break
-
-
 @compiled
-def split_page(
+def split_page(  # noqa: C901, PLR0912  # reading a word in a function of its own takes a fifth of the speed
     data: Any, at: int, end: int, flag_of: Any, mode: int, breaks: Integers, next_break: int, page: Page
 ) -> tuple[int, int, int, int]:
     """Write words and lines of the document at ``data[at:end]``.
@@ -245,11 +201,33 @@ def split_page(
                 line += 1
                 page.line_words[line], page.line_begins[line], page.line_places[line] = word, at, place
             continue
-        begin, first = at, place
-        at, place, key, seen, letters, next_break = _read_word(
-            data, at, end, size, flag, place, flag_of, mode, breaks, next_break
-        )
-        unspaced += letters
+        begin, first, key, seen = at, place, _U(0), np.uint16(0)
+        while True:
+            seen |= flag
+            before = flag
+            key = key << _U(8) | _U(data[at])
+            if size > 1:
+                unspaced += flag & UNSPACED != 0
+                for step in range(1, size):
+                    key = key << _U(8) | _U(data[at + step])
+            at += size
+            place += 1
+            if at == end:
+                break
+            if data[at] < 0x80 and before & UNSPACED == 0:
+                size = 1
+                flag = flag_of[data[at]]
+                if flag & SPACE:
+                    break
+                continue
+            point, size = decode(data, at)
+            flag = flag_of[point]
+            if flag & SPACE:
+                break
+            if (flag | before) & UNSPACED:
+                cut, next_break = _begins_word(flag, before, at, mode, breaks, next_break)
+                if cut:
+                    break
         page.word_begins[word], page.word_ends[word], page.word_places[word] = begin, at, first
         page.word_keys[word] = key if at - begin <= _PACKED else _hash(data, begin, at)
         page.word_flags[word] = seen
