@@ -46,7 +46,7 @@ def top_share(words: list[str], n: int) -> float:
     return round(sum(map(len, gram)) * count / sum(map(len, words)), 8) if count > 1 else 0.0
 
 
-def duplicate_share(words: list[str], n: int) -> float:
+def duplicate_share(words: list[str], n: int, digits: int | None = 8) -> float:
     if len(words) < n:
         return 0.0
     grams = ngrams(words, n)
@@ -55,7 +55,8 @@ def duplicate_share(words: list[str], n: int) -> float:
     for at, gram in enumerate(grams):
         if counts[gram] > 1:
             covered[at : at + n] = [True] * n
-    return round(sum(len(word) for word, hit in zip(words, covered, strict=True) if hit) / sum(map(len, words)), 8)
+    found = sum(len(word) for word, hit in zip(words, covered, strict=True) if hit) / sum(map(len, words))
+    return found if digits is None else round(found, digits)
 
 
 def entropy(words: list[str]) -> float:

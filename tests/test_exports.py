@@ -25,7 +25,10 @@ def test_the_public_surface():
         "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "dedup", "formats", "funnel", "inspect",
         "load", "load_recipe", "loading", "open", "recipes", "run", "text", "tokens", "verify", "why",
     ]  # fmt: skip
-    assert lc.text.__all__ == ["Language", "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals"]
+    assert lc.text.__all__ == [
+        "FineWebQuality", "GopherQuality", "GopherRepetition", "Language", "MinBytes", "MinChars", "MinWords",
+        "SignalRules", "Signals",
+    ]  # fmt: skip
     assert lc.dedup.__all__ == ["ExactDocuments", "ListedDuplicates"]
     assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]
 

@@ -15,6 +15,7 @@ from longcrawl.text import _page_columns as page
 from longcrawl.text._texts import valid_texts
 from longcrawl.text.languages import find_language, read_languages
 from longcrawl.text.pages import Counts, Words, count_pages, ratio
+from longcrawl.text.segmentation import load_segmenter
 
 __all__ = ["TextRules"]
 
@@ -54,6 +55,8 @@ class TextRules(Judge):
 
     def prepare(self) -> None:
         """Load what is needed to split words, and compile the kernels."""
+        if self.words == "icu":
+            load_segmenter()
         empty = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language])})
         self.checks(empty.slice(0, 0))
 
