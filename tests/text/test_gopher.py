@@ -30,9 +30,8 @@ AWKWARD = (
 texts = st.text(st.sampled_from(AWKWARD), max_size=80) | st.text(
     st.characters(exclude_categories=["Cs"]) | st.sampled_from(AWKWARD), max_size=80
 )
-pieces = st.sampled_from(
-    [*"the The be to a b longer-word longer-wore wait... … #".split(), "- a", "\n", "\n\n", "\n \n"]
-)
+PIECES = "the The be to a b longer-word longer-wore wait... … # -"
+pieces = st.sampled_from([*PIECES.split(), "\n", "\n\n", "\n \n"])
 repetitive = st.lists(pieces, max_size=70).map(" ".join)
 
 
