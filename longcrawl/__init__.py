@@ -8,7 +8,7 @@ from longcrawl._adopt_builders import adopt_builders
 
 adopt_builders()
 
-from longcrawl import dedup, formats, loading, text, tokens  # noqa: E402  # the builders must be found first
+from longcrawl import dedup, formats, loading, report, text, tokens  # noqa: E402  # the builders must be found first
 from longcrawl._version import __version__ as __version__  # noqa: E402  # as above
 from longcrawl.builders.longcrawl import load  # noqa: E402  # as above
 from longcrawl.builders.register import register  # noqa: E402  # as above
@@ -38,6 +38,7 @@ __all__ = [
     "loading",
     "open",
     "recipes",
+    "report",
     "run",
     "text",
     "tokens",

@@ -23,11 +23,11 @@ def test_all_is_sorted_and_resolves(name):
 def test_the_public_surface():
     assert lc.__all__ == [
         "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "dedup", "formats", "funnel", "inspect",
-        "load", "load_recipe", "loading", "open", "recipes", "run", "text", "tokens", "verify", "why",
+        "load", "load_recipe", "loading", "open", "recipes", "report", "run", "text", "tokens", "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "FineWebQuality", "GopherQuality", "GopherRepetition", "Language", "MinBytes", "MinChars", "MinWords",
-        "SignalRules", "Signals",
+        "SignalRules", "Signals", "rule_values",
     ]  # fmt: skip
     assert lc.dedup.__all__ == ["ExactDocuments", "ListedDuplicates"]
     assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]

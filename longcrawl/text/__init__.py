@@ -5,6 +5,7 @@ from longcrawl.text.fineweb import FineWebQuality
 from longcrawl.text.gopher import GopherQuality, GopherRepetition
 from longcrawl.text.rpv2 import Signals
 from longcrawl.text.signals import SignalRules
+from longcrawl.text.values import rule_values
 
 __all__ = [
     "FineWebQuality",
@@ -16,4 +17,5 @@ __all__ = [
     "MinWords",
     "SignalRules",
     "Signals",
+    "rule_values",
 ]

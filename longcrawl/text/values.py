@@ -1,0 +1,65 @@
+"""Every rule's value of every document: what distributions and thresholds are made from."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from longcrawl.errors import StageError
+from longcrawl.stages import Check, Edit, Judge, Stage, document_ids
+
+__all__ = ["measured_checks", "rule_values", "tables"]
+
+_BATCH = 500
+
+
+def rule_values(documents: Any, stage: Stage) -> pa.Table:
+    """Give the column ``id`` and one column of float64 per rule of a stage that is switched on.
+
+    Args:
+        documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table, with what the stage needs.
+        stage: a judge or an edit: ``GopherQuality``, ``SignalRules``, ``LineCorrections`` …
+
+    Raises:
+        StageError: the stage does not judge documents.
+
+    >>> from longcrawl.text import GopherQuality
+    >>> table = pa.table({"id": ["a", "b"], "text": ["one two three", "a b"]})
+    >>> rule_values(table, GopherQuality())["min_mean_word_length"].to_pylist()
+    [3.6666666666666665, 1.0]
+
+    """
+    measured = []
+    for table in tables(documents):
+        checks = measured_checks(table, stage)
+        columns = [document_ids(table, stage.name), *(check.value.cast(pa.float64()) for check in checks)]
+        measured.append(pa.table(columns, names=["id", *(check.rule for check in checks)]))
+    return pa.concat_tables(measured)
+
+
+def measured_checks(table: pa.Table, stage: Stage) -> Sequence[Check]:
+    """Give every rule that a judge or an edit measures on a batch.
+
+    Raises:
+        StageError: the stage does not judge documents.
+
+    """
+    if isinstance(stage, Judge):
+        return stage.checks(table)
+    if isinstance(stage, Edit):
+        return stage.edit(table)[1]
+    raise StageError(f"{stage!r} does not judge documents: give a stage such as lc.text.GopherQuality()")
+
+
+def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
+    """Give the batches of a dataset, a crawl or an Arrow table; of none, one empty batch that has the columns."""
+    if isinstance(documents, pa.Table):
+        yield documents
+        return
+    data: Any = documents if hasattr(documents, "with_format") else documents.data
+    found = False
+    for table in data.with_format("arrow").iter(batch_size):
+        found = True
+        yield table
+    if not found:
+        yield data.with_format("arrow")[:]

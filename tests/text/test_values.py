@@ -1,0 +1,55 @@
+"""Every rule's value of every document, and the picture of them."""
+
+import sys
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+
+import longcrawl as lc
+from longcrawl.errors import StageError
+
+TABLE = pa.table({"id": ["a", "b", "c"], "text": ["one two three", "a b", None]})
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [TABLE, Dataset(TABLE), lc.Crawl(Dataset(TABLE)), Dataset(TABLE).to_iterable_dataset()],
+    ids=["table", "dataset", "crawl", "stream"],
+)
+def test_values_have_a_column_per_rule(documents):
+    values = lc.text.rule_values(documents, lc.text.GopherQuality(max_words=None))
+    assert values["id"].to_pylist() == ["a", "b", "c"]
+    assert values["min_words"].to_pylist() == [3.0, 2.0, 0.0]
+    assert "max_words" not in values.column_names
+    assert values.schema.field("min_mean_word_length").type == pa.float64()
+
+
+def test_no_documents_give_the_columns():
+    values = lc.text.rule_values(Dataset(TABLE.slice(0, 0)), lc.text.MinChars(3))
+    assert values.num_rows == 0
+    assert values.column_names == ["id", "min_chars"]
+
+
+def test_a_stage_that_does_not_judge_is_one_sentence():
+    with pytest.raises(StageError, match=r"Truncate\(n=4\) does not judge documents"):
+        lc.text.rule_values(TABLE, lc.tokens.Truncate(4))
+
+
+def test_a_picture_has_a_panel_per_rule_and_says_what_it_removes(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    stage = lc.text.GopherQuality(min_words=3)
+    figure = lc.report.plot_rules(lc.Crawl(Dataset(TABLE)), stage)
+    titles = {axes.get_title() for axes in figure.axes}
+    assert len(titles) == len(stage.checks(TABLE))
+    assert {"min_words: 2 of 3", "max_words: 0 of 3", "min_mean_word_length: 2 of 3"} <= titles
+    figure.savefig(tmp_path / "rules.png")
+    assert (tmp_path / "rules.png").stat().st_size > 10_000
+    with pytest.raises(StageError, match="no documents to draw"):
+        lc.report.plot_rules(TABLE.slice(0, 0), stage)
+
+
+def test_a_missing_matplotlib_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(StageError, match=r"pip install 'longcrawl\[plots\]'"):
+        lc.report.plot_rules(TABLE, lc.text.MinChars(3))
