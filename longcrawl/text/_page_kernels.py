@@ -88,9 +88,9 @@ class Page(NamedTuple):
     table: npt.NDArray[np.int32]
 
 
-def make_page(longest: int) -> Page:
-    """Give memory for documents of up to ``longest`` bytes."""
-    words, lines = longest // 2 + longest // 3 + 4, longest + 3
+def make_page(longest: int, newlines: int) -> Page:
+    """Give memory for documents of up to ``longest`` bytes and ``newlines`` newlines."""
+    words, lines = longest // 2 + longest // 3 + 4, min(longest, newlines) + 3
     return Page(
         word_begins=np.empty(words, np.int64),
         word_ends=np.empty(words, np.int64),
@@ -113,7 +113,7 @@ def make_page(longest: int) -> Page:
         gram_firsts=np.empty(words, np.int32),
         gram_counts=np.empty(words, np.int32),
         keys=np.empty(words, np.uint64),
-        table=np.empty(1 << (2 * lines).bit_length(), np.int32),
+        table=np.empty(max(16, 1 << (2 * max(words, lines)).bit_length()), np.int32),
     )
 
 
