@@ -60,7 +60,7 @@ def count_pages(
     breaks = word_breaks(data, offsets, flags) if words == "icu" else np.zeros(0, np.int64)
     chosen = np.full(len(texts), -1, np.int32) if languages is None else languages
     rows = np.zeros((len(texts), COLUMNS))
-    newlines = np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
+    newlines = int(np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n")))
     page = make_page(int(np.diff(offsets).max(initial=0)), newlines)
     listed = _stop_words(tuple(stop_words))
     measure_pages(data, offsets, chosen, listed, flags, mode, breaks, what, short_line, page, rows)
