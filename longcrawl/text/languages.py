@@ -1,18 +1,230 @@
 """Thresholds and stop words by language: shipped, in a YAML file, or in a folder of FineWeb-2's files."""
 
+import math
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-__all__ = ["find_language", "read_languages"]
+import yaml
+
+from longcrawl.errors import StageError
+from longcrawl.text._fineweb2 import FINEWEB_2_KEYS, from_fineweb_2
+from longcrawl.text._language_codes import Tag, main_script, parse_tag, script_family
+
+__all__ = ["find_language", "language_tables", "read_languages"]
 
 Languages = Mapping[str, Mapping[str, Any]]
 
+VERSION = 1
+_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_QUOTE = "quote it, such as 'no', since YAML reads yes, no, on and off as true and false"
 
+
+class _Loader(_SAFE_LOADER):  # type: ignore[misc]  # which of the two there is, is known when it runs
+    """Refuses a key that stands twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  # the parent's signature
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.MarkedYAMLError(problem=f"{key!r} stands twice; keep one", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+@lru_cache(maxsize=8)
 def read_languages(name: str) -> Languages:
-    """Read thresholds by language."""
-    raise NotImplementedError(name)
+    """Read thresholds by language: {language: {field: bound}}, immutable, and sorted by language.
+
+    The fields are ``min_…``, ``max_…`` and ``stop_words`` of ``GopherQuality``, ``GopherRepetition`` and
+    ``FineWebQuality``; a bound of None switches its rule off. ``min_language_score`` is read too; no rule set has it.
+    A file is read once in a process.
+
+    Args:
+        name: one of these, of which the first that there is counts:
+
+            * a shipped table, ``gopher``;
+            * a YAML file of ours: ``version: 1`` and ``languages: {de: {max_mean_word_length: 14}}``;
+            * one file of FineWeb-2's configuration, called by its language, ``fra_Latn.yml``;
+            * a folder of them. What its pipeline sets for all languages holds too: duplicate paragraphs, characters of
+              duplicate lines or paragraphs, and short lines are not judged, ``max_later_line_characters`` is 0.1 and
+              ``min_stop_words`` 2. The shares are then measured as our rules do, of which some count more.
+
+    Raises:
+        StageError: there is nothing of that name, or something in it is not known.
+
+    """
+    if name in language_tables():
+        found = _read_file(_folder().joinpath(f"{name}.yaml"), f"table {name!r}")
+    elif (place := Path(name)).is_dir():
+        found = _read_folder(place)
+    elif place.is_file():
+        found = _read_file(place, name)
+    else:
+        raise StageError(
+            f"there are no thresholds {name!r}; known: {', '.join(language_tables())}, "
+            "or the path of a YAML file or of a folder of FineWeb-2's files"
+        )
+    _refuse_twins(found, name)
+    return MappingProxyType({language: MappingProxyType(found[language]) for language in sorted(found)})
+
+
+def language_tables() -> list[str]:
+    """Name the shipped tables."""
+    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
 
 
 def find_language(known: Languages, name: str) -> str | None:
-    """Give the entry for a language as documents name it."""
-    return name if name in known else None
+    """Give the entry for a language as documents name it: fr, fra, fra_Latn, fr-FR; None if there is none.
+
+    An entry of the very name comes first. Otherwise codes of two and three letters mean the same, case, ``-`` or ``_``,
+    regions and variants do not matter, and these are tried in order:
+
+    1. an entry for the same language: where the document names a script, one of that script, one of a script that
+       it is a form of or that is a form of it (Hans, Hant and Hani; Kore and Hang; Aran and Arab), one without a
+       script; where it names none, one without a script, one of the script in which the language is mostly written,
+       the only one that there is;
+    2. the same between a macrolanguage and its main member: zh and cmn_Hani, no and nob_Latn, fa and pes_Arab.
+
+    Where several fit equally well, it is the first by name. A document of another script than all entries has none,
+    nor has one that names no script if there are several and the language's usual one is not known or not among them.
+
+    >>> find_language({"fra_Latn": {}, "hin_Deva": {}, "hin_Latn": {}}, "hi-IN")
+    'hin_Deva'
+    """
+    if name in known:
+        return name
+    tag = parse_tag(name)
+    if tag is None:
+        return None
+    related = _by_language(tuple(known)).get(tag.wide, {})
+    same = {entry: each for entry, each in related.items() if each.language == tag.language}
+    return _by_script(same, tag) or _by_script(related, tag)
+
+
+@lru_cache(maxsize=8)
+def _by_language(names: tuple[str, ...]) -> dict[str, dict[str, Tag]]:
+    found: dict[str, dict[str, Tag]] = {}
+    for name in sorted(names):
+        if (tag := parse_tag(name)) is not None:
+            found.setdefault(tag.wide, {})[name] = tag
+    return found
+
+
+def _by_script(entries: Mapping[str, Tag], tag: Tag) -> str | None:
+    wanted = tag.script or main_script(tag)
+    bare = [name for name, each in entries.items() if each.script is None]
+    scripts = {name: each.script for name, each in entries.items() if each.script is not None}
+    equal = [name for name, script in scripts.items() if script == wanted]
+    alike = [name for name, script in scripts.items() if script_family(script) == script_family(wanted)]
+    only = list(scripts) if len(scripts) == 1 else []
+    tried = [equal, alike, bare] if tag.script else [bare, equal, alike, only]
+    return next((names[0] for names in tried if names), None)
+
+
+def _folder() -> Traversable:
+    return resources.files("longcrawl.text.presets").joinpath("languages")
+
+
+def _read_folder(place: Path) -> dict[str, dict[str, Any]]:
+    files = sorted(file for file in place.iterdir() if file.suffix in (".yml", ".yaml"))
+    found: dict[str, dict[str, Any]] = {}
+    for file in files:
+        if file.stem in found:
+            raise StageError(f"{place} has two files for {file.stem!r}; keep one of {file.stem}.yml and .yaml")
+        found[file.stem] = _read_fineweb_2(_load(file, str(file)), file.stem, str(file))
+    if not found:
+        raise StageError(f"{place} holds no file such as fra_Latn.yml; give a folder of FineWeb-2's configs")
+    return found
+
+
+def _read_file(file: Traversable, where: str) -> dict[str, dict[str, Any]]:
+    content = _load(file, where)
+    if "languages" not in content and FINEWEB_2_KEYS & content.keys():
+        language = Path(file.name).stem
+        return {language: _read_fineweb_2(content, language, where)}
+    for key in content:
+        if key not in ("version", "languages"):
+            raise StageError(f"{where} has an unknown key {key!r}; known: version, languages")
+    if content.get("version") != VERSION:
+        raise StageError(f"{where} has version {content.get('version')!r}, this longcrawl reads {VERSION}: write it so")
+    languages = content.get("languages")
+    if not isinstance(languages, dict) or not languages:
+        raise StageError(f"{where}: languages takes a mapping such as {{de: {{max_mean_word_length: 14}}}}")
+    return {_language(language, where): _entry(languages[language], where, language) for language in languages}
+
+
+def _read_fineweb_2(content: dict[Any, Any], language: str, where: str) -> dict[str, Any]:
+    if parse_tag(language) is None:
+        raise StageError(f"{where} is not called by a language; rename it to one such as fra_Latn.yml")
+    return _entry(from_fineweb_2(content, where), where, language)
+
+
+def _load(file: Traversable, where: str) -> dict[Any, Any]:
+    try:
+        content = yaml.load(file.read_text("utf-8"), Loader=_Loader)  # noqa: S506  # made of the safe one
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as wrong:
+        raise StageError(f"{where} cannot be read as YAML: {' '.join(str(wrong).split())}") from wrong
+    if not isinstance(content, dict):
+        raise StageError(f"{where} takes version: 1 and languages: {{de: {{max_mean_word_length: 14}}}}")
+    return content
+
+
+def _language(name: Any, where: str) -> str:
+    if not isinstance(name, str):
+        raise StageError(f"{where}: the language {name!r} is no text; {_QUOTE}")
+    return name
+
+
+def _entry(fields: Any, where: str, language: str) -> dict[str, Any]:
+    if not isinstance(fields, dict):
+        raise StageError(f"{where}: {language} takes a mapping such as {{max_mean_word_length: 14}}, got {fields!r}")
+    known = _fields()
+    for name, value in fields.items():
+        if name not in known:
+            raise StageError(f"{where}: {language} has an unknown field {name!r}; known: {', '.join(known)}")
+        if name != "stop_words" and not _is_bound(value):
+            raise StageError(f"{where}: {language}.{name} takes a number, or null to switch it off, got {value!r}")
+    found = {name: fields[name] for name in known if name in fields}
+    if "stop_words" in found:
+        found["stop_words"] = _stop_words(found["stop_words"], f"{where}: {language}.stop_words")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _fields() -> tuple[str, ...]:
+    # The rule sets read their languages here.
+    from longcrawl.text.fineweb import FineWebQuality
+    from longcrawl.text.gopher import GopherQuality, GopherRepetition
+
+    names = {name for each in (GopherQuality, GopherRepetition, FineWebQuality) for name in each.__dataclass_fields__}
+    bounds = {name for name in names if name.startswith(("min_", "max_"))}
+    return tuple(sorted(bounds | {"min_language_score", "stop_words"}))
+
+
+def _is_bound(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _stop_words(words: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(words, list) or not words:
+        raise StageError(f"{where} takes a list such as [der, die], got {words!r}; min_stop_words: null needs none")
+    for word in words:
+        if not isinstance(word, str):
+            raise StageError(f"{where} holds {word!r}, which is no text; {_QUOTE}")
+        if len(word.split()) != 1:
+            raise StageError(f"{where} holds {word!r}; a stop word is one word, since white space separates words")
+    return tuple(words)
+
+
+def _refuse_twins(found: Mapping[str, Any], where: str) -> None:
+    seen: dict[Tag, str] = {}
+    for name in sorted(found):
+        tag = parse_tag(name)
+        if tag is not None and seen.setdefault(tag, name) != name:
+            raise StageError(f"{where} has one language twice, as {seen[tag]!r} and {name!r}; keep one of them")
