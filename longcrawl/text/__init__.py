@@ -2,13 +2,16 @@
 
 from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
 from longcrawl.text.fineweb import FineWebQuality
+from longcrawl.text.fit import FittedThresholds, fit_thresholds
 from longcrawl.text.gopher import GopherQuality, GopherRepetition
+from longcrawl.text.languages import find_language, language_tables, read_languages
 from longcrawl.text.rpv2 import Signals
 from longcrawl.text.signals import SignalRules
 from longcrawl.text.values import rule_values
 
 __all__ = [
     "FineWebQuality",
+    "FittedThresholds",
     "GopherQuality",
     "GopherRepetition",
     "Language",
@@ -17,5 +20,9 @@ __all__ = [
     "MinWords",
     "SignalRules",
     "Signals",
+    "find_language",
+    "fit_thresholds",
+    "language_tables",
+    "read_languages",
     "rule_values",
 ]

@@ -1,20 +1,22 @@
 """Counts of words, lines, paragraphs and n-grams in raw text: what Gopher's and FineWeb's rules are about."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.text._page_characters import load_page_characters
+from longcrawl.text._page_characters import ALPHABETIC, load_page_characters
 from longcrawl.text._page_columns import AT_BREAKS, COLUMNS, EACH_CHARACTER, WHOLE_RUNS
 from longcrawl.text._texts import text_buffers
 from longcrawl.text.segmentation import word_breaks
 
-__all__ = ["Counts", "Words", "count_pages", "ratio"]
+__all__ = ["Counts", "Words", "count_pages", "distinct_words", "ratio"]
 
 Doubles = npt.NDArray[np.float64]
 Words = Literal["whitespace", "characters", "icu"]
@@ -55,22 +57,51 @@ def count_pages(
     from longcrawl.text._page_measures import measure_pages
 
     data, offsets = text_buffers(texts)
-    mode = {"whitespace": WHOLE_RUNS, "characters": EACH_CHARACTER, "icu": AT_BREAKS}[words]
     flags = load_page_characters()
-    breaks = word_breaks(data, offsets, flags) if words == "icu" else np.zeros(0, np.int64)
+    mode, breaks = _cuts(words, data, offsets, flags)
     chosen = np.full(len(texts), -1, np.int32) if languages is None else languages
     rows = np.zeros((len(texts), COLUMNS))
-    newlines = int(np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n")))
-    page = make_page(int(np.diff(offsets).max(initial=0)), newlines)
+    page = make_page(*_size(data, offsets))
     listed = _stop_words(tuple(stop_words))
     measure_pages(data, offsets, chosen, listed, flags, mode, breaks, what, short_line, page, rows)
     return Counts(rows)
+
+
+def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
+    """Give how often each word that has a letter stands in each valid text, in lower case."""
+    from longcrawl.text._page_kernels import make_page, number_words, split_page
+
+    data, offsets = text_buffers(texts)
+    flags = load_page_characters()
+    mode, breaks = _cuts(words, data, offsets, flags)
+    page = make_page(*_size(data, offsets))
+    next_break = 0
+    for begin, end in pairwise(offsets):
+        split, _, _, next_break = split_page(data, begin, end, flags, mode, breaks, next_break, page)
+        unique = number_words(data, page, split) if split else 0
+        counted: Counter[str] = Counter()
+        for first, count in zip(page.firsts[:unique].tolist(), page.counts[:unique].tolist(), strict=True):
+            if page.word_flags[first] & ALPHABETIC:
+                counted[bytes(data[page.word_begins[first] : page.word_ends[first]]).decode().lower()] += count
+        yield counted
 
 
 def ratio(count: Doubles, of: Doubles) -> Doubles:
     """Divide; of nothing the share is 0."""
     divided: Doubles = np.divide(count, of, out=np.zeros_like(count), where=of > 0)
     return divided
+
+
+def _size(data: Any, offsets: Any) -> tuple[int, int]:
+    """Give the bytes of the longest document, and how many newlines there are in all."""
+    newlines = np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
+    return int(np.diff(offsets).max(initial=0)), int(newlines)
+
+
+def _cuts(words: Words, data: Any, offsets: Any, flags: Any) -> tuple[int, npt.NDArray[np.int64]]:
+    """Give how runs of a script without spaces are cut, and at which bytes ICU cuts them."""
+    mode = {"whitespace": WHOLE_RUNS, "characters": EACH_CHARACTER, "icu": AT_BREAKS}[words]
+    return mode, word_breaks(data, offsets, flags) if words == "icu" else np.zeros(0, np.int64)
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,287 @@
+"""Thresholds by language, fitted to a sample: the bound of each rule that a given share of its documents passes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+
+from longcrawl.errors import StageError
+from longcrawl.files import write_text
+from longcrawl.stages import column
+from longcrawl.text._language_codes import parse_tag
+from longcrawl.text._texts import valid_texts
+from longcrawl.text.languages import VERSION
+from longcrawl.text.pages import distinct_words
+from longcrawl.text.rules import TextRules
+from longcrawl.text.values import tables
+
+__all__ = ["FittedThresholds", "fit_thresholds"]
+
+DIGITS = Decimal("0.001")
+"""Bounds are rounded to so much, outwards, so that rounding removes no document."""
+
+
+@dataclass(frozen=True)
+class FittedThresholds:
+    """Thresholds by language, and what they were fitted to; prints as a table."""
+
+    stage: str
+    keep: float
+    min_documents: int
+    languages: Mapping[str, Mapping[str, Any]]
+    """Fields by language."""
+    documents: Mapping[str, int]
+    """How many documents each of these languages has."""
+    kept: Mapping[str, float]
+    """Share of them that passes all fitted bounds together; each by itself is passed by ``keep`` at least."""
+    too_few: Mapping[str, int]
+    """Languages that were not fitted, and how many documents they have."""
+    without_language: int
+    """How many documents name no language."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the YAML file that ``languages=`` of a rule set reads.
+
+        Raises:
+            StageError: there is no language in it.
+
+        """
+        if not self.languages:
+            why = self._left_out() or "there are no documents"
+            raise StageError(f"no language was fitted, {why}: give more documents or lower min_documents")
+        fitted = ", ".join(f"{name} {count:,}" for name, count in self.documents.items())
+        head = f"# Fitted for {self.stage} by longcrawl.text.fit_thresholds, keep {self.keep:g}; documents: {fitted}.\n"
+        plain = {
+            name: {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+            for name, fields in self.languages.items()
+        }
+        content = {"version": VERSION, "languages": plain}
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+        write_text(Path(path), head + text)
+
+    def __repr__(self) -> str:
+        told = [f"{self.stage}, keep {self.keep:g}", *(_aligned(self._rows()) if self.languages else [])]
+        told += [
+            f"stop words of {name}: {', '.join(fields['stop_words'])}"
+            for name, fields in self.languages.items()
+            if "stop_words" in fields
+        ]
+        left_out = self._left_out()
+        return "\n".join([*told, f"not fitted: {left_out}"] if left_out else told)
+
+    def _rows(self) -> list[list[str]]:
+        rules = list(dict.fromkeys(name for fields in self.languages.values() for name in fields))
+        return [
+            ["", *self.languages],
+            ["documents", *(f"{count:,}" for count in self.documents.values())],
+            ["pass all", *(f"{share:.3f}" for share in self.kept.values())],
+            *(
+                [rule, *(f"{fields[rule]:,}" for fields in self.languages.values())]
+                for rule in rules
+                if rule != "stop_words"
+            ),
+        ]
+
+    def _left_out(self) -> str:
+        few = [f"{name} {count:,}" for name, count in self.too_few.items()]
+        said = [f"fewer than {self.min_documents:,} documents ({', '.join(few)})"] if few else []
+        said += [f"{self.without_language:,} without a language"] if self.without_language else []
+        return " and ".join(said)
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What was measured of every document."""
+
+    names: list[str]
+    """How documents name languages."""
+    spoken: npt.NDArray[np.int32]
+    """Which of them each document has, -1 for none."""
+    values: npt.NDArray[np.float64]
+    """Shape (documents, rules)."""
+    documents_with: Mapping[str, Counter[str]]
+    """By language as documents name it: how many documents each word stands in."""
+    occurrences: Mapping[str, Counter[str]]
+
+    def values_of(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Give the rows of documents that name their language in one of these ways."""
+        return self.values[np.isin(self.spoken, [self.names.index(name) for name in names])]
+
+
+def fit_thresholds(
+    documents: Any,
+    stage: TextRules,
+    keep: float = 0.99,
+    languages: Sequence[str] | None = None,
+    *,
+    rules: Sequence[str] | None = None,
+    stop_words: int = 0,
+    min_documents: int = 100,
+    batch_size: int = 200,
+) -> FittedThresholds:
+    """Fit the thresholds of a rule set to each language of a sample.
+
+    For a rule ``max_x`` it is the least bound that the share ``keep`` of a language's documents passes, for ``min_x``
+    the greatest, rounded outwards to three decimals. The order of the documents and ``batch_size`` do not matter.
+
+    >>> import pyarrow as pa
+    >>> import longcrawl as lc
+    >>> sample = pa.table({"text": ["eins zwei drei", "vier"] * 50, "language": ["de"] * 100})
+    >>> lc.text.fit_thresholds(sample, lc.text.GopherQuality(), rules=["min_words", "max_mean_word_length"])
+    gopher_quality, keep 0.99
+                             de
+    documents               100
+    pass all              1.000
+    min_words                 1
+    max_mean_word_length      4
+
+    Args:
+        documents: a ``datasets.Dataset``, a crawl or an Arrow table, with columns ``text`` and ``language``.
+        stage: which rules are measured, and how; those that it has switched off are not.
+        keep: share of documents that each rule is to keep, by itself.
+        languages: which languages to fit; None is all. Names that mean the same language are taken together.
+        rules: which of the stage's rules to fit. None is all but ``max_unspaced_letters``, which asks whether ``words``
+            suits a text at all, and without ``min_stop_words`` where ``stop_words`` are to be found.
+        stop_words: find so many, the words with a letter that stand in most documents; 0 is none.
+        min_documents: a language with fewer is not fitted but reported.
+        batch_size: documents in memory at a time.
+
+    Raises:
+        StageError: a setting is out of range, or the documents lack a column.
+
+    """
+    _check_settings(documents, stage, keep, stop_words, min(min_documents, batch_size))
+    bare = replace(stage, languages=None)
+    chosen = _chosen_rules(bare, rules, stop_words)
+    sample = _measure(documents, bare, chosen, batch_size, count_words=stop_words > 0)
+    groups = _groups(sample, [languages] if isinstance(languages, str) else languages)
+    fitted, counts, kept, too_few = {}, {}, {}, {}
+    for language in sorted(groups):
+        values = sample.values_of(groups[language])
+        if len(values) < min_documents:
+            too_few[language] = len(values)
+            continue
+        counts[language] = len(values)
+        fitted[language], kept[language] = _fit(chosen, values, keep)
+        if stop_words:
+            fitted[language]["stop_words"] = _top(sample, groups[language], stop_words)
+    nameless = int((sample.spoken < 0).sum())
+    return FittedThresholds(stage.name, keep, min_documents, fitted, counts, kept, too_few, nameless)
+
+
+def _check_settings(documents: Any, stage: Any, keep: float, stop_words: int, smallest: int) -> None:
+    if not isinstance(documents, pa.Table) and not any(
+        hasattr(each, "with_format") for each in (documents, getattr(documents, "data", None))
+    ):
+        kind = type(documents).__name__
+        raise StageError(f"fit_thresholds takes a datasets.Dataset, a crawl or an Arrow table of documents, got {kind}")
+    if not isinstance(stage, TextRules):
+        raise StageError(f"fit_thresholds takes a rule set such as lc.text.GopherQuality(), got {stage!r}")
+    if not 0 < keep <= 1:
+        raise StageError(f"keep is a share above 0 and up to 1, such as 0.99, got {keep!r}")
+    if smallest < 1:
+        raise StageError(f"min_documents and batch_size are at least 1, got {smallest}")
+    if stop_words and not hasattr(stage, "stop_words"):
+        raise StageError(f"{stage.name} has no stop words; fit them for lc.text.GopherQuality()")
+
+
+def _chosen_rules(stage: TextRules, rules: Sequence[str] | None, stop_words: int) -> list[str]:
+    measured = [check.rule for check in stage.checks(pa.table({"text": pa.array([], pa.string())}))]
+    if rules is None:
+        left_out = {"max_unspaced_letters", *(["min_stop_words"] if stop_words else [])}
+        return [rule for rule in measured if rule not in left_out]
+    for rule in rules:
+        if rule not in measured:
+            raise StageError(f"the stage measures no rule {rule!r}; it measures: {', '.join(measured)}")
+        if rule == "min_stop_words" and stop_words:
+            raise StageError("min_stop_words cannot be fitted together with the words that it counts; fit them first")
+    return [rule for rule in measured if rule in rules]
+
+
+def _batches(documents: Any, batch_size: int) -> Iterator[pa.Table]:
+    for table in tables(documents, batch_size):
+        for start in range(0, table.num_rows, batch_size):
+            yield table.slice(start, batch_size)
+
+
+def _measure(documents: Any, stage: TextRules, rules: Sequence[str], batch_size: int, *, count_words: bool) -> _Sample:
+    spoken: list[str | None] = []
+    blocks = [np.zeros((0, len(rules)))]
+    documents_with: dict[str, Counter[str]] = {}
+    occurrences: dict[str, Counter[str]] = {}
+    for table in _batches(documents, batch_size):
+        names = _spoken(table, stage)
+        spoken += names
+        checks = {check.rule: check.value.to_numpy(zero_copy_only=False) for check in stage.checks(table)}
+        blocks.append(np.stack([checks[rule] for rule in rules], 1) if rules else np.zeros((table.num_rows, 0)))
+        if count_words:
+            texts = valid_texts(column(table, "text", stage.name), stage.name)
+            for name, words in zip(names, distinct_words(texts, stage.words), strict=True):
+                if name is not None:
+                    documents_with.setdefault(name, Counter()).update(words.keys())
+                    occurrences.setdefault(name, Counter()).update(words)
+    encoded = pc.dictionary_encode(pa.array(spoken, pa.string()))
+    places = pc.fill_null(encoded.indices, -1).to_numpy()
+    return _Sample(encoded.dictionary.to_pylist(), places, np.concatenate(blocks), documents_with, occurrences)
+
+
+def _spoken(table: pa.Table, stage: TextRules) -> list[str | None]:
+    if stage.language is not None:
+        return [stage.language] * table.num_rows
+    names: list[str | None] = pc.cast(column(table, "language", stage.name), pa.string()).to_pylist()
+    return names
+
+
+def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[str]]:
+    """Give the names by which documents call each language."""
+    called: dict[Any, list[str]] = {}
+    for name in sorted(sample.names, key=lambda each: (len(each), each)):
+        called.setdefault(parse_tag(name) or name, []).append(name)
+    if languages is None:
+        return {names[0]: names for names in called.values()}
+    return {name: called.get(parse_tag(name) or name, []) for name in languages}
+
+
+def _fit(rules: Sequence[str], values: npt.NDArray[np.float64], keep: float) -> tuple[dict[str, Any], float]:
+    """Give the bound of each rule, and the share of documents that passes all of them."""
+    bounds: dict[str, Any] = {}
+    passes = np.full(len(values), True)
+    for rule, measured in zip(rules, values.T, strict=True):
+        bounds[rule] = bound = _bound(rule, measured, keep)
+        passes &= measured <= bound if rule.startswith("max_") else measured >= bound
+    return bounds, float(passes.mean())
+
+
+def _bound(rule: str, values: npt.NDArray[np.float64], keep: float) -> float:
+    ordered = np.sort(values if rule.startswith("max_") else -values)
+    # 0.7 of 10 documents are 7, not the 8 that the nearest float to 0.7 would ask for.
+    share = Decimal(repr(keep)) * len(ordered)
+    exact = abs(ordered[int(share.to_integral_value(ROUND_CEILING)) - 1])
+    rounding = ROUND_CEILING if rule.startswith("max_") else ROUND_FLOOR
+    rounded = Decimal(repr(float(exact))).quantize(DIGITS, rounding)
+    return int(rounded) if rounded == rounded.to_integral_value() else float(rounded)
+
+
+def _top(sample: _Sample, names: Sequence[str], most: int) -> tuple[str, ...]:
+    """Give the words that stand in most documents, of those that stand in as many the more frequent ones first."""
+    documents = sum((sample.documents_with[name] for name in names), Counter[str]())
+    times = sum((sample.occurrences[name] for name in names), Counter[str]())
+    return tuple(sorted(documents, key=lambda word: (-documents[word], -times[word], word))[:most])
