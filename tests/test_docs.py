@@ -1,4 +1,4 @@
-"""Documentation that runs: every code block of README.md and docs/formats.md, every doctest, every verb of the CLI."""
+"""Documentation that runs: every code block of README.md and docs, every doctest, every verb of the CLI."""
 
 import base64
 import doctest
@@ -82,6 +82,13 @@ def test_every_block_of_the_formats_runs(workplace):
     assert len(python) == 2
     for text in python:
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
+
+
+def test_every_block_of_the_filters_runs(tmp_path):
+    ran = [text for language, text in blocks("docs/filters.md") if language == "python"]
+    assert ran
+    for text in ran:
+        shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", tmp_path)
 
 
 def test_the_readme_holds_the_two_commands():
