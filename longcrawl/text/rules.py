@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Judge, column
 from longcrawl.text import _page_columns as page
+from longcrawl.text._marks import find_marks
 from longcrawl.text._texts import valid_texts
 from longcrawl.text.languages import find_language, read_languages
 from longcrawl.text.pages import Counts, Words, count_pages, ratio
@@ -76,6 +77,10 @@ class TextRules(Judge):
             for name, measure in measures.items()
             if any(each[name] is not None for each in chosen.settings)
         ]
+
+    def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
+        """Give the places of a text that a rule is about: offsets in characters, sorted, none overlapping."""
+        return find_marks(text, rule, self.words, getattr(self, "short_line", 0))
 
     def _unspaced(self) -> dict[str, Measure]:
         if self.words != "whitespace":

@@ -41,6 +41,7 @@ class MinTokens(Judge):
     """
 
     n: int = 65_536
+    looks_at = "tokens"
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Compare the length of ``tokens`` with ``n``."""
@@ -56,6 +57,7 @@ class Truncate(Rewrite):
     """
 
     n: int = 65_536
+    looks_at = "tokens"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,6 +105,7 @@ class Roll(Rewrite):
     """
 
     seed: int = 0
+    looks_at = "tokens"
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Give the rolled ``tokens`` and ``roll``."""

@@ -56,6 +56,7 @@ class Tokenize(Rewrite):
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
     vocabulary_size: int = 8192
     end_of_text: str = "<|endoftext|>"
+    looks_at = "tokens"
 
     def __post_init__(self) -> None:
         super().__post_init__()
