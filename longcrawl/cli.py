@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from longcrawl import finished
+from longcrawl import finished, inspect_text
 from longcrawl.errors import LongCrawlError
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
@@ -76,12 +76,26 @@ def verify(path: AnyPath) -> None:
 
 @app.command()
 def inspect(
-    path: AnyPath,
+    path: Annotated[
+        Path | None, typer.Argument(help="The folder of a run, or of a rectangle.", metavar="PATH", show_default=False)
+    ] = None,
     split: Annotated[str, typer.Option(help="train or heldout.")] = "train",
     row: Annotated[int, typer.Option(help="The row to decode.")] = 0,
+    text: Annotated[str | None, typer.Option(help="A text file, - for standard input.", metavar="FILE")] = None,
+    stage: Annotated[list[str] | None, typer.Option(help="With --text: a stage's name; repeat as needed.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="With --text: the stages of this recipe.")] = None,
+    language: Annotated[str | None, typer.Option(help="With --text: its language, such as en.")] = None,
 ) -> None:
-    """Show shape, codec and ratio of a rectangle, and one row as text, rolled back."""
-    typer.echo(finished.inspect(path, split, row))
+    """Show what a rectangle holds and one row as text; or, with --text, what every rule says of a text, and why."""
+    if text is not None and path is None:
+        typer.echo(inspect_text.inspect_text(text, stage or (), recipe, language))
+    elif path is not None and text is None and not (stage or recipe or language):
+        typer.echo(finished.inspect(path, split, row))
+    else:
+        raise LongCrawlError(
+            "inspect takes the PATH of a run or rectangle, or a text: longcrawl inspect --text FILE, "
+            "with --stage, --recipe or --language"
+        )
 
 
 def main() -> None:

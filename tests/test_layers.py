@@ -21,7 +21,7 @@ LAYERS = [
     ["recipe", "part"],
     ["run_folder"],
     ["run"],
-    ["finished"],
+    ["finished", "inspect_text"],
     ["cli"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

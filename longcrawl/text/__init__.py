@@ -1,5 +1,7 @@
 """Stages that look at one document's text at a time."""
 
+from longcrawl.text.explain import explain
+from longcrawl.text.explanation import Explanation
 from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
 from longcrawl.text.fineweb import FineWebQuality
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
@@ -10,6 +12,7 @@ from longcrawl.text.signals import SignalRules
 from longcrawl.text.values import rule_values
 
 __all__ = [
+    "Explanation",
     "FineWebQuality",
     "FittedThresholds",
     "GopherQuality",
@@ -20,6 +23,7 @@ __all__ = [
     "MinWords",
     "SignalRules",
     "Signals",
+    "explain",
     "find_language",
     "fit_thresholds",
     "language_tables",
