@@ -63,6 +63,9 @@ def told(tmp_path_factory, recipe, run_folder) -> dict[str, subprocess.Completed
     shard = damaged / "rectangle" / "train" / "c" / "0" / "0"
     shard.write_bytes(shard.read_bytes()[:-1] + b"!")
     (damaged / "README.md").write_text("mine now")
+    (folder / "page.txt").write_text("Buy now!\nBuy now!\n", "utf-8")
+    (folder / "latin1.txt").write_bytes("Käse".encode("latin-1"))
+    (folder / "empty.txt").touch()
     commands: dict[str, tuple[object, ...]] = {
         "run": ("run", recipe, "--out", folder / "out", "--num-proc", 2, "--set", "outputs.rectangle.heldout=3"),
         "recipes": ("recipes",),
@@ -77,6 +80,27 @@ def told(tmp_path_factory, recipe, run_folder) -> dict[str, subprocess.Completed
         "inspect": ("inspect", run_folder),
         "inspect row": ("inspect", run_folder / "rectangle", "--split", "heldout", "--row", 1),
         "inspect no row": ("inspect", run_folder, "--row", 99),
+        "text": ("inspect", "--text", folder / "page.txt"),
+        "text by stage": (
+            "inspect",
+            "--text",
+            folder / "page.txt",
+            "--stage",
+            "min_chars",
+            "--stage",
+            "language",
+            "--language",
+            "en",
+        ),
+        "text by recipe": ("inspect", "--text", folder / "page.txt", "--recipe", recipe),
+        "text and path": ("inspect", run_folder, "--text", folder / "page.txt"),
+        "neither text nor path": ("inspect",),
+        "path by stage": ("inspect", run_folder, "--stage", "min_chars"),
+        "text by both": ("inspect", "--text", folder / "page.txt", "--stage", "min_chars", "--recipe", recipe),
+        "text by no stage": ("inspect", "--text", folder / "page.txt", "--stage", "gopher"),
+        "no text": ("inspect", "--text", folder / "nowhere.txt"),
+        "latin text": ("inspect", "--text", folder / "latin1.txt"),
+        "empty text": ("inspect", "--text", folder / "empty.txt"),
         "funnel of nothing": ("funnel", folder / "nowhere"),
         "no recipe": ("run", "longcrawl65", "--out", folder / "none"),
         "no out": ("run", "longcrawl64"),
@@ -108,10 +132,15 @@ def test_no_answer_is_a_traceback(told):
                 "verify rectangle",
                 "inspect",
                 "inspect row",
+                "text",
+                "text by stage",
+                "text by recipe",
                 "help",
             ],
         ),
         (1, ["why not", "verify damaged", "verify nothing", "inspect no row", "funnel of nothing", "no recipe"]),
+        (1, ["text and path", "neither text nor path", "path by stage", "text by both", "text by no stage"]),
+        (1, ["no text", "latin text", "empty text"]),
         (2, ["no out", "no processes", "no verb", "nothing"]),
     ],
 )
@@ -158,6 +187,37 @@ def test_inspect_shows_a_row_as_text(told, run_folder):
     assert "has rows 0 to 28, not 99" in told["inspect no row"].stderr
 
 
+def test_inspect_explains_a_text_by_the_rules_for_raw_text(told):
+    said = told["text"].stdout
+    assert re.search(r"^gopher_quality +min_words +4  at least 50 +FAILS$", said, re.MULTILINE)
+    assert re.search(r"^gopher_repetition +max_duplicate_lines +1  at most 0.3 +FAILS$", said, re.MULTILINE)
+    assert re.search(r"^fine_web_quality +max_short_lines +1  at most 0.67 +FAILS$", said, re.MULTILINE)
+    assert "\n  line 1: Buy now!  (2 times)\n" in said
+    assert re.search(
+        r"\n\nLEAVES at gopher_quality: min_words is 4, must be at least 50 \(\d+ of \d+ rules fail\)", said
+    )
+
+
+def test_inspect_explains_a_text_by_chosen_stages_or_by_those_of_a_recipe(told):
+    rules = [line.split() for line in told["text by stage"].stdout.split("\n\n")[0].splitlines()[1:]]
+    assert [rule[0] for rule in rules] == ["min_chars", "language"]
+    assert rules[1][-1] == "passes"
+    said = told["text by recipe"].stdout
+    assert re.search(r"^min_chars +min_chars +18  at least 100  FAILS$", said, re.MULTILINE)
+    assert "not explained: tokenize, which works on tokens, not on text\n" in said
+
+
+def test_inspect_takes_a_text_from_standard_input():
+    command = [sys.executable, "-m", "longcrawl.cli", "inspect", "--text", "-", "--stage", "min_chars"]
+    answers = [
+        subprocess.run(command, input=text, capture_output=True, timeout=120, check=False)
+        for text in ("Käse\r\n".encode(), b"K\xe4se", b"")
+    ]
+    assert re.search(r"min_chars +6  at least 200  FAILS", answers[0].stdout.decode())
+    assert answers[1].stderr.startswith(b"SourceError: standard input is not UTF-8: byte 1 is 0xe4; ")
+    assert answers[2].stderr == b"SourceError: standard input is empty; give a file with text in it\n"
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -165,6 +225,17 @@ def test_inspect_shows_a_row_as_text(told, run_folder):
         ("no recipe", r"RecipeError: unknown recipe 'longcrawl65'; known: longcrawl64, .*\n"),
         ("inspect no row", r"FormatError: .*\n"),
         ("verify nothing", r"FormatError: .*\n"),
+        (
+            "text and path",
+            r"LongCrawlError: inspect takes the PATH of a run or rectangle, or a text: .* --text FILE.*\n",
+        ),
+        ("neither text nor path", r"LongCrawlError: inspect takes the PATH .*\n"),
+        ("path by stage", r"LongCrawlError: inspect takes the PATH .*\n"),
+        ("text by both", r"StageError: inspect takes stages or a recipe, not both: .*\n"),
+        ("text by no stage", r"StageError: unknown stage 'gopher'; known: .*gopher_quality, .*\n"),
+        ("no text", r"SourceError: .*nowhere.txt cannot be read \(No such file or directory\); .*\n"),
+        ("latin text", r"SourceError: .*latin1.txt is not UTF-8: byte 1 is 0xe4; .*\n"),
+        ("empty text", r"SourceError: .*empty.txt is empty; .*\n"),
     ],
 )
 def test_an_error_is_one_line_with_the_name_of_its_kind(told, name, said):

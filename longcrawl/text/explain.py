@@ -170,8 +170,8 @@ def _stages(given: Stage | Sequence[Stage | tuple[str, Stage]]) -> list[Stage]:
 def _document(text: str, language: str | None, columns: dict[str, Any]) -> pa.Table:
     if not isinstance(text, str):
         raise StageError(f"explain takes one document's text, got {type(text).__name__}: give document['text']")
-    made = {"id": "document", "language": language} | columns
-    return pa.table({"text": _text_column(text)} | {name: _column(name, value) for name, value in made.items()})
+    made = {"id": _column("id", "document"), "text": _text_column(text), "language": _column("language", language)}
+    return pa.table(made | {name: _column(name, value) for name, value in columns.items()})
 
 
 def _text_column(text: str) -> pa.Array:
