@@ -19,8 +19,8 @@ _GOLDEN_ANGLE = 137.508
 _BAD = "background:#ffd7d7;color:#8b0000"
 _GOOD = "background:#d8f3dc;color:#1b4332"
 _LEFT = "text-align:left"
-_REMOVED = "color:#b00020;text-decoration:line-through"
-_PUT_IN = "color:#00602b;text-decoration:none;border-bottom:2px solid #00602b"
+_REMOVED = "background:#ffe9e9;color:#b00020;text-decoration:line-through"
+_PUT_IN = "background:#e6f7ea;color:#00602b;text-decoration:none;border-bottom:2px solid #00602b"
 _PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:40em;overflow:auto;border:1px solid #999;padding:.6em"
 
 Colours = Mapping[MeasuredRule, str]
