@@ -138,5 +138,6 @@ def _check(name: str, values: Doubles, chosen: _Chosen) -> Check:
     bounds = np.array([np.nan if each[name] is None else each[name] for each in chosen.settings] + [np.nan])
     bound = bounds[chosen.places]
     passes = np.isnan(bound) | (values >= bound if comparison == "at_least" else values <= bound)
-    threshold = float(bounds[0]) if len(chosen.settings) == 1 else pa.array(bound, mask=np.isnan(bound))
+    alike = len(chosen.settings) == 1 and not (chosen.places < 0).any()
+    threshold = float(bounds[0]) if alike else pa.array(bound, mask=np.isnan(bound))
     return Check(name, pa.array(values), pa.array(passes), threshold, comparison)

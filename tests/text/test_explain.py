@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.stages import STAGES, Check, Edit, Judge, column, stage, with_column
+from longcrawl.stages import STAGES, Check, Edit, column, stage, with_column
 from longcrawl.text._explanation_html import WHOLE
 from longcrawl.text.explanation import Change, MeasuredRule
 
@@ -45,20 +45,7 @@ class CutShouting(Edit):
         return found
 
 
-@stage
-class ByLanguage(Judge):
-    """A threshold by language: German is not judged."""
-
-    def checks(self, table):
-        value = pc.cast(pc.utf8_length(column(table, "text", self.name)), pa.float64())
-        unjudged = pc.fill_null(pc.equal(column(table, "language", self.name), "de"), False)
-        bound = pc.if_else(unjudged, pa.scalar(None, pa.float64()), 10.0)
-        passes = pc.fill_null(pc.greater_equal(value, bound), True)
-        return [Check("min_length", value, passes, bound, "at_least")]
-
-
-for made in (CutShouting, ByLanguage):
-    del STAGES[made.name]  # what other tests list as known
+del STAGES[CutShouting.name]  # what other tests list as known
 
 
 class Page(HTMLParser):
@@ -304,10 +291,14 @@ def test_a_crawl_is_explained_by_its_steps():
     assert (told.first_failure.value, told.first_failure.threshold) == (reason.value, reason.threshold)
 
 
-def test_a_rule_without_a_threshold_for_the_language_is_off():
-    told = lc.text.explain("kurz", ByLanguage(), language="de")
-    assert (told.rules[0].verdict, told.rules[0].demand, told.verdict) == ("off", "", "kept")
-    assert lc.text.explain("short", ByLanguage(), language="en").rules[0].verdict == "fails"
+def test_a_rule_without_a_threshold_for_the_language_is_off(tmp_path):
+    (tmp_path / "mine.yaml").write_text("version: 1\nlanguages: {de: {min_words: null}}\n")
+    judge = lc.text.GopherQuality(languages=str(tmp_path / "mine.yaml"), on_unknown_language="keep")
+    german, unknown = (rows(lc.text.explain("kurz", judge, language=name)) for name in ("de", "xx"))
+    assert (german["min_words"].verdict, german["min_words"].demand) == ("off", "")
+    assert german["min_stop_words"].verdict == "fails"
+    assert {rule.verdict for rule in unknown.values()} == {"off"}
+    assert lc.text.explain("kurz", judge, language="xx").verdict == "kept"
 
 
 def test_unknown_values_and_close_ones_are_spelled_so_that_they_tell():
