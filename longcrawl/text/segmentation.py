@@ -3,6 +3,7 @@
 Segmented by ICU's dictionaries through ``icu4py`` (``pip install 'longcrawl[segmentation]'``).
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ def word_breaks(data: npt.NDArray[np.uint8], offsets: Integers, flags: npt.NDArr
 
     breaker = load_segmenter()
     found = [np.zeros(0, np.int64)]
-    for begin, end in find_unspaced_runs(data, int(offsets[0]), int(offsets[-1]), flags):
-        sizes = [len(word.encode()) for word in breaker(bytes(data[begin:end]).decode(), "und")]
-        found.append(begin + np.cumsum(sizes, dtype=np.int64)[:-1])
+    for document in itertools.pairwise(offsets.tolist()):
+        for begin, end in find_unspaced_runs(data, *document, flags):
+            sizes = [len(word.encode()) for word in breaker(bytes(data[begin:end]).decode(), "und")]
+            found.append(begin + np.cumsum(sizes, dtype=np.int64)[:-1])
     return np.concatenate(found)

@@ -272,6 +272,7 @@ def test_icu_segments_words():
 
 
 @given(st.lists(texts, max_size=3))
+@example(["1", "\u200dท"])
 @settings(deadline=None)
 def test_icu_segments_any_text(documents):
     pytest.importorskip("icu4py", reason="icu4py is not installed")
