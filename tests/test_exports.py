@@ -29,6 +29,8 @@ def test_the_public_surface():
         "Explanation", "FineWebQuality", "FittedThresholds", "GopherQuality", "GopherRepetition", "Language",
         "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals", "explain", "find_language", "fit_thresholds",
         "language_tables", "read_languages", "rule_values",
+        "FineWebQuality", "GopherQuality", "GopherRepetition", "Language", "LineCorrections", "MinBytes",
+        "MinChars", "MinWords", "SignalRules", "Signals", "rule_values",
     ]  # fmt: skip
     assert lc.dedup.__all__ == ["ExactDocuments", "ListedDuplicates"]
     assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]

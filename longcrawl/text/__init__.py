@@ -7,6 +7,7 @@ from longcrawl.text.fineweb import FineWebQuality
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
 from longcrawl.text.gopher import GopherQuality, GopherRepetition
 from longcrawl.text.languages import find_language, language_tables, read_languages
+from longcrawl.text.lines import LineCorrections
 from longcrawl.text.rpv2 import Signals
 from longcrawl.text.signals import SignalRules
 from longcrawl.text.values import rule_values
@@ -18,6 +19,7 @@ __all__ = [
     "GopherQuality",
     "GopherRepetition",
     "Language",
+    "LineCorrections",
     "MinBytes",
     "MinChars",
     "MinWords",

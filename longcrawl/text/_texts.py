@@ -1,4 +1,4 @@
-"""A column of texts as the buffers that kernels read."""
+"""A column of texts as the buffers that kernels read, and what kernels wrote as a column again."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["text_buffers", "valid_texts"]
+__all__ = ["text_buffers", "text_column", "valid_texts"]
 
 
 def valid_texts(texts: pa.Array, needed_by: str) -> pa.Array:
@@ -36,3 +36,14 @@ def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
     offsets = np.frombuffer(offset_buffer or b"", np.int64)[filled.offset : filled.offset + len(filled) + 1]
     data = np.frombuffer(data_buffer or b"\0", np.uint8)
     return data if len(data) else np.zeros(1, np.uint8), offsets if len(offsets) else np.zeros(1, np.int64)
+
+
+def text_column(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], texts: pa.Array, kind: pa.DataType
+) -> pa.Array:
+    """Give what a kernel made of ``texts`` as an array of type ``kind``, null where ``texts`` is."""
+    if pa.types.is_null(kind):
+        return pa.nulls(len(texts), kind)
+    valid = pa.array(pc.is_valid(texts).to_numpy(zero_copy_only=False)).buffers()[1] if texts.null_count else None
+    parts = [valid, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
+    return pc.cast(pa.Array.from_buffers(pa.large_string(), len(texts), parts), kind)

@@ -1,0 +1,207 @@
+"""RefinedWeb's line-wise corrections against the same definitions in plain Python.
+
+    python benchmarks/line_corrections.py [--text DOCUMENTS.jsonl.zst] [--repeats 3]
+
+Both sides give the edited texts and what every document is judged by; all are asserted equal. CPU time of one process
+on one core, the best of --repeats, after one warm-up (the kernels compile once and are kept on disk). Without --text,
+lines such as web pages have are made up; with it, the English documents of a file with the fields ``text`` and ``lang``
+are read. The last line is plain seconds / longcrawl seconds over all stages.
+"""
+
+import argparse
+import io
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import yaml
+
+SHIPPED = Path(__file__).parent.parent / "longcrawl" / "text" / "presets" / "lines" / "refinedweb.yaml"
+LISTS = {"prefixes": "prefix", "suffixes": "suffix", "anywhere": "anywhere"}
+
+
+@lru_cache(maxsize=1)
+def capitals() -> dict[str, str]:
+    """Give the characters that have a given lower case."""
+    found: dict[str, str] = {}
+    for character in map(chr, range(0x110000)):
+        if len(lower := character.lower()) == 1 and lower != character:
+            found[lower] = found.get(lower, "") + character
+    return found
+
+
+@lru_cache(maxsize=1)
+def number() -> str:
+    numerals = "".join(character for character in map(chr, range(0x110000)) if character.isnumeric())
+    return rf"(?>[{numerals}][{numerals},.]*(?:[kmbKMB](?!\w))?\+?\s*)"
+
+
+def spelled(phrase: str) -> str:
+    """Give a regular expression of a phrase in any case and with any white space, which starts and ends no word."""
+    made = []
+    for character in " ".join(phrase.split()):
+        lower = character.lower() if len(character.lower()) == 1 else character
+        made.append(r"\s+" if lower == " " else "[" + re.escape(lower + capitals().get(lower, "")) + "]")
+    return "".join(made) + (r"(?!\w)" if re.match(r"\w", phrase[-1]) else "")
+
+
+def started(phrase: str) -> str:
+    """Give a regular expression of a phrase that does not start inside a word; # is a number."""
+    if not phrase.startswith("#"):
+        return (r"(?<!\w)" if re.match(r"\w", phrase[0]) else "") + spelled(phrase)
+    return r"(?<!\w)" + number() + spelled(phrase[1:].strip())
+
+
+class Plain(NamedTuple):
+    """What plain Python makes of a document."""
+
+    text: str
+    words: int
+    removed: int
+    flagged: int
+    changes: list[tuple[int, str, str | None, str]]
+
+
+class PlainCorrections:
+    """The definitions of ``LineCorrections``, one line after the other."""
+
+    def __init__(
+        self,
+        lists: Mapping[str, Sequence[str]],
+        uppercase: float | None = 0.5,
+        numerical: float | None = 1.0,
+        short: int | None = 10,
+    ):
+        self.uppercase, self.numerical, self.short = uppercase, numerical, short
+        phrases = [(phrase, name) for kind, name in LISTS.items() for phrase in lists.get(kind, ())]
+        # The longest phrase at a place comes first, and one without a number before one with.
+        phrases.sort(key=lambda pair: (pair[0].startswith("#"), -len(" ".join(pair[0].removeprefix("#").split()))))
+        self.at_start = self._alternatives(phrases)
+        self.later = self._alternatives([pair for pair in phrases if pair[1] != "prefix"])
+        words = "|".join(map(spelled, lists.get("counters", ())))
+        self.counter = re.compile(f"{number()}(?:{words})" if words else r"(?!)")
+        self.numeral = re.compile(number())
+
+    def _alternatives(self, phrases: list[tuple[str, str]]) -> re.Pattern[str]:
+        ends = {"prefix": "", "suffix": r"\Z", "anywhere": ""}
+        groups = [f"(?P<{name}_{at}>{started(phrase)}{ends[name]})" for at, (phrase, name) in enumerate(phrases)]
+        return re.compile("|".join(groups) or "(?!)")
+
+    def rule(self, content: str) -> str | None:
+        """Give the rule by which a line goes as a whole."""
+        if self.uppercase is not None and sum(map(str.isupper, content)) / len(content) > self.uppercase:
+            return "uppercase"
+        solid = "".join(content.split())
+        if self.numerical is not None and sum(map(str.isnumeric, solid)) / len(solid) >= self.numerical:
+            return "numerical"
+        core = re.sub(r"\A\W+|\W+\Z", "", content)
+        return "counter" if self.counter.fullmatch(core) else None
+
+    def edited(self, content: str) -> tuple[str, str]:
+        """Give what is left of a line, and the rules that spoke."""
+        kept, at, pieces, rules = 0, 0, [], set()
+        while match := (self.at_start if at == 0 else self.later).search(content, at):
+            rule = match.lastgroup.partition("_")[0]
+            if rule == "prefix" and match.start() > 0:
+                # A prefix further on is none; something else may be found there, and before.
+                match = self.later.search(content, at)
+                if match is None:
+                    break
+                rule = match.lastgroup.partition("_")[0]
+            rules.add(rule)
+            pieces.append(content[kept : match.start()].strip())
+            kept = at = match.end()
+        if not rules:
+            return content, ""
+        pieces.append(content[kept:].strip())
+        return " ".join(piece for piece in pieces if piece), "+".join(name for name in LISTS.values() if name in rules)
+
+    def __call__(self, text: str) -> Plain:
+        """Correct one document."""
+        out, words, removed, flagged, changes = [], 0, 0, 0, []
+        for place, line in enumerate(re.findall(r"[^\n]*\n|[^\n]+\Z", text), 1):
+            content = line.strip()
+            count = len(content.split())
+            words += count
+            left: str | None = content
+            rule = self.rule(content) if content else ""
+            if rule:
+                left = None
+            elif content and self.short is not None and count <= self.short:
+                left, rule = self.edited(content)
+            if rule:
+                removed += count - len((left or "").split())
+                flagged += count
+                changes.append((place, content, left or None, rule))
+                line = line.replace(content, left, 1) if left else ""  # noqa: PLW2901  # the line as edited
+            out.append(line)
+        return Plain("".join(out), words, removed, flagged, changes)
+
+
+def documents(path: Path) -> list[str]:
+    import zstandard
+
+    with path.open("rb") as packed, io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed)) as lines:
+        return [row["text"] for row in map(json.loads, lines) if row["lang"] == "en"]
+
+
+def synthetic() -> list[str]:
+    """Make documents of lines such as web pages have: about 8 MB."""
+    chosen = random.Random(0)
+    pool = ["".join(chosen.choices("etaoinshrdlucmfwypé", k=chosen.choice((2, 3, 4, 5, 6, 8)))) for _ in range(4000)]
+    boilerplate = ["ABOUT US", "3 likes", "12 34", "Sign-in here", "Home 3 items in cart", "The news. Read more...", ""]
+    boilerplate += ["Javascript is off in this browser.", "See our privacy policy.", "As said before [1], it is [2]."]
+
+    def line() -> str:
+        if chosen.random() < 0.1:
+            return chosen.choice(boilerplate)
+        words = chosen.choices(pool, k=chosen.choice((3, 8, 12, 60)))
+        return " ".join(words).capitalize() + chosen.choice((".", ".", "!", "", ","))
+
+    return ["\n".join(line() for _ in range(chosen.choice((5, 20, 60, 600)))) for _ in range(400)]
+
+
+def seconds(compute: Callable[[], object], repeats: int) -> list[float]:
+    """Give CPU seconds of each repeat, sorted."""
+    taken = []
+    for _ in range(repeats):
+        started = time.process_time()
+        compute()
+        taken.append(time.process_time() - started)
+    return sorted(taken)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    import longcrawl as lc
+
+    texts = documents(options.text) if options.text else synthetic()
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    table = pa.table({"text": pa.array(texts, pa.large_string())})
+    naive = PlainCorrections(yaml.safe_load(SHIPPED.read_text("utf-8"))["languages"]["en"])
+    stage = lc.text.LineCorrections(language="en")
+    expected = [naive(text) for text in texts]
+    found, (check,) = stage.edit(table)
+    assert found["text"].to_pylist() == [want.text for want in expected], "the texts differ"
+    assert check.value.to_pylist() == [want.flagged / max(want.words, 1) for want in expected], "the shares differ"
+    plain = seconds(lambda: [naive(text) for text in texts], options.repeats)
+    ours = seconds(lambda: stage.edit(table), 5 * options.repeats)
+    print(
+        f"line_corrections: {len(texts)} documents, {size:.1f} MB: {size / ours[0]:.1f} MB/s against "
+        f"{size / plain[0]:.2f}, ratio {plain[0] / ours[0]:.1f}, "
+        f"spread {ours[-1] / ours[0]:.2f}x and {plain[-1] / plain[0]:.2f}x"
+    )
+    print(f"line_corrections ratio={plain[0] / ours[0]:.3f}")
+
+
+if __name__ == "__main__":
+    main()

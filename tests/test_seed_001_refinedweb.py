@@ -1,0 +1,107 @@
+"""G. Penedo et al., "The RefinedWeb Dataset for Falcon LLM" (2023), sentence by sentence.
+
+Each test bears the sentence that it tests. Where the text of the paper that we have has lost a number, the test says
+which one is taken and why.
+"""
+
+import pyarrow as pa
+import pytest
+import yaml
+from datasets import Dataset
+
+import longcrawl as lc
+
+PROSE = "Plain sentences, which no rule of the paper has anything against, are the rest of this document. " * 20
+
+
+# Section 2, "Filtering: document-wise and line-wise", and G.2, "Line-wise filtering".
+
+
+def corrected(*lines: str, **fields) -> list[str]:
+    """Give the lines that the filter leaves of a document of these lines, prose before and after them."""
+    table = pa.table({"text": ["\n".join([PROSE, *lines, PROSE])]})
+    left = lc.text.LineCorrections(language="en", **fields).edit(table)[0]["text"][0].as_py().split("\n")
+    assert (left[0], left[-1]) == (PROSE, PROSE)
+    return left[1:-1]
+
+
+def crawled(words: int, *lines: str, **fields) -> lc.Crawl:
+    """Give a crawl of one document of these lines after this many words."""
+    text = "\n".join(["word " * words, *lines])
+    return lc.Crawl(Dataset.from_dict({"id": ["document"], "text": [text]})) | lc.text.LineCorrections(
+        language="en", **fields
+    )
+
+
+def test_undesirable_lines_such_as_social_media_counters_and_navigation_buttons_are_targeted():
+    """Undesirable lines (e.g., social media counters 3 likes, navigation buttons): a filter, targeting these items."""
+    assert corrected("3 likes", "HOME", "Skip to content", "An ordinary line stays.") == ["An ordinary line stays."]
+
+
+def test_a_document_that_loses_more_than_5_percent_is_removed_entirely():
+    """If these corrections remove more than 5% of a document, we remove it entirely."""
+    at_five = crawled(95, "A B C D E", counted="removed")
+    assert at_five.data["text"][0] == "word " * 95 + "\n"
+    above = crawled(94, "A B C D E F", counted="removed")
+    assert len(above.data) == 0
+    assert str(above.why("document")).endswith("rule max_removed_words: 0.06 against 0.05")
+
+
+def test_documents_are_analysed_line_by_line():
+    """We analyse documents line-by-line, and discard or edit the lines based on the following rules."""
+    assert corrected("3 likes", "as 3 likes", "The news. Read more...") == ["as 3 likes", "The news."]
+
+
+def test_a_line_mainly_of_uppercase_characters_is_discarded():
+    """If it is mainly composed of uppercase characters (discard). More than half is taken for "mainly"."""
+    assert corrected("ABCD", "ABCDEf gh", "ABCDef gh", "ABCdef") == ["ABCDef gh", "ABCdef"]
+
+
+def test_a_line_only_of_numerical_characters_is_discarded():
+    """If it is only composed of numerical characters (discard)."""
+    assert corrected("2023", "20 23", "\u0662\u0660", "2023.", "in 2023") == ["2023.", "in 2023"]
+
+
+def test_a_counter_is_discarded():
+    """If it is a counter (e.g. 3 likes) (discard)."""
+    assert corrected("3 likes", "1,204 comments", "(5K shares)", "3 likes are three") == ["3 likes are three"]
+
+
+def test_a_short_line_that_matches_a_pattern_is_edited():
+    """If it is short and matches a pattern (edit). The number is lost; 10 words is what reproductions of it take."""
+    ten = "one two three four five six seven eight Read more..."
+    assert corrected(ten, "nought " + ten) == ["one two three four five six seven eight", "nought " + ten]
+
+
+def test_patterns_at_the_beginning_at_the_end_and_anywhere():
+    """At the beginning (e.g. sign-in); at the end (e.g. Read more...); anywhere in the line (e.g. items in cart)."""
+    lines = [
+        "Sign-in to go on",
+        "To go on sign-in",
+        "The news. Read more...",
+        "Read more... news",
+        "My items in cart now",
+    ]
+    assert corrected(*lines) == ["to go on", "To go on sign-in", "The news.", "Read more... news", "My now"]
+
+
+def test_a_document_whose_flagged_lines_hold_more_than_5_percent_of_its_words_is_discarded():
+    """If the words in the flagged lines represent more than 5% of the total document words, it is discarded.
+
+    The number is that of section 2. All words of a flagged line count, those that an edit leaves as well.
+    """
+    edited = "one two three four Read more..."
+    assert len(crawled(94, edited).data) == 0
+    assert crawled(114, edited).data["text"][0] == "word " * 114 + "\none two three four"
+    assert len(crawled(94, edited, counted="removed").data) == 1
+
+
+def test_the_filters_can_be_adapted_across_languages(tmp_path):
+    """We note that they require adaptation across languages: patterns are data, and an unknown language is said."""
+    german = {"counters": ["mal geteilt"], "suffixes": ["weiterlesen..."], "prefixes": ["anmelden"]}
+    (tmp_path / "lines.yaml").write_text(yaml.safe_dump({"languages": {"de": german}}))
+    stage = lc.text.LineCorrections(patterns=str(tmp_path / "lines.yaml"))
+    changes = stage.changes("3 mal geteilt\nNeues. Weiterlesen...\n3 likes", "de")
+    assert changes == [(1, "3 mal geteilt", None, "counter"), (2, "Neues. Weiterlesen...", "Neues.", "suffix")]
+    with pytest.raises(lc.LongCrawlError, match="no line patterns for the language 'en', only for: de"):
+        stage.changes("3 likes", "en")
