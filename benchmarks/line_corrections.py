@@ -1,4 +1,4 @@
-"""RefinedWeb's line-wise corrections against the same definitions in plain Python.
+"""RefinedWeb's line-wise corrections and C4's rules against the same definitions in plain Python.
 
     python benchmarks/line_corrections.py [--text DOCUMENTS.jsonl.zst] [--repeats 3]
 
@@ -144,6 +144,75 @@ class PlainCorrections:
         return Plain("".join(out), words, removed, flagged, changes)
 
 
+CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
+SENTENCE_END = re.compile(r"""[.!?]+["'”’»›)\]}.!?]*(?=\s|\Z)""")  # noqa: RUF001  # quotation marks as they are printed
+POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+
+
+def in_lower_case(line: str) -> str:
+    """Give each character in lower case by itself, where that is one character."""
+    if line.isascii():
+        return line.lower()
+    return "".join(lower if len(lower := character.lower()) == 1 else character for character in line)
+
+
+def sentences(line: str) -> int:
+    return sum(re.search(r"\w", piece) is not None for piece in SENTENCE_END.split(line))
+
+
+class Page(NamedTuple):
+    """What plain Python makes of a document by C4's rules."""
+
+    text: str
+    placeholders: int
+    braces: int
+    sentences: int
+
+
+class PlainC4(NamedTuple):
+    """The definitions of ``C4Quality``, one line after the other."""
+
+    definitions: str = "paper"
+    terminal: bool = True
+    min_words: int | None = 3
+    max_length: int | None = 1000
+    javascript: bool = True
+    policy: tuple[str, ...] = POLICY
+    citations: bool = True
+
+    def in_form(self, words: list[str], line: str) -> bool:
+        """Say whether a line has the words and the end that it should have."""
+        if self.max_length is not None and any(len(word) > self.max_length for word in words):
+            return False
+        if self.definitions == "paper":
+            marked = line.endswith((".", "!", "?", '"', "”"))
+        else:
+            marked = line.endswith((".", "!", "?", '"', "'")) and not line.endswith("...")
+        if self.terminal and not marked:
+            return False
+        return self.min_words is None or len(words) >= self.min_words
+
+    def __call__(self, text: str) -> Page:
+        """Clean one document."""
+        paper = self.definitions == "paper"
+        kept, placeholders, braces, ends = [], 0, 0, 0
+        for whole in re.findall(r"[^\n]*\n|[^\n]+\Z", text) if paper else text.splitlines():
+            stripped = whole.strip()
+            line = CITATION.sub("", stripped) if self.citations else stripped
+            if paper:
+                line = line.strip()
+            in_form = self.in_form((line if paper else stripped).split(), line)
+            lower = in_lower_case(line)
+            script = self.javascript and "javascript" in lower
+            if paper or in_form:
+                placeholders += lower.count("lorem ipsum")
+                braces += 0 if script and not paper else line.count("{")
+            if in_form and not script and not any(phrase in lower for phrase in self.policy):
+                kept.append(line)
+                ends += sentences(line)
+        return Page("\n".join(kept).strip(), placeholders, braces, ends)
+
+
 def documents(path: Path) -> list[str]:
     import zstandard
 
@@ -187,20 +256,31 @@ def main() -> None:
     texts = documents(options.text) if options.text else synthetic()
     size = sum(len(text.encode()) for text in texts) / 1e6
     table = pa.table({"text": pa.array(texts, pa.large_string())})
-    naive = PlainCorrections(yaml.safe_load(SHIPPED.read_text("utf-8"))["languages"]["en"])
-    stage = lc.text.LineCorrections(language="en")
-    expected = [naive(text) for text in texts]
-    found, (check,) = stage.edit(table)
-    assert found["text"].to_pylist() == [want.text for want in expected], "the texts differ"
-    assert check.value.to_pylist() == [want.flagged / max(want.words, 1) for want in expected], "the shares differ"
-    plain = seconds(lambda: [naive(text) for text in texts], options.repeats)
-    ours = seconds(lambda: stage.edit(table), 5 * options.repeats)
-    print(
-        f"line_corrections: {len(texts)} documents, {size:.1f} MB: {size / ours[0]:.1f} MB/s against "
-        f"{size / plain[0]:.2f}, ratio {plain[0] / ours[0]:.1f}, "
-        f"spread {ours[-1] / ours[0]:.2f}x and {plain[-1] / plain[0]:.2f}x"
-    )
-    print(f"line_corrections ratio={plain[0] / ours[0]:.3f}")
+    lists = yaml.safe_load(SHIPPED.read_text("utf-8"))["languages"]["en"]
+    sides = [
+        (
+            lc.text.LineCorrections(language="en"),
+            PlainCorrections(lists),
+            lambda want: [want.flagged / max(want.words, 1)],
+        ),
+        (lc.text.C4Quality(), PlainC4(), lambda want: list(want[1:])),
+    ]
+    totals = [0.0, 0.0]
+    for stage, naive, measured in sides:
+        expected = [naive(text) for text in texts]
+        found, checks = stage.edit(table)
+        assert found["text"].to_pylist() == [want.text for want in expected], "the texts differ"
+        values = zip(*(check.value.to_pylist() for check in checks), strict=True)
+        assert list(map(list, values)) == [measured(want) for want in expected], "the values differ"
+        plain = seconds(lambda naive=naive: [naive(text) for text in texts], options.repeats)
+        ours = seconds(lambda stage=stage: stage.edit(table), 5 * options.repeats)
+        totals = [totals[0] + plain[0], totals[1] + ours[0]]
+        print(
+            f"{stage.name}: {len(texts)} documents, {size:.1f} MB: {size / ours[0]:.1f} MB/s against "
+            f"{size / plain[0]:.2f}, ratio {plain[0] / ours[0]:.1f}, "
+            f"spread {ours[-1] / ours[0]:.2f}x and {plain[-1] / plain[0]:.2f}x"
+        )
+    print(f"line_corrections ratio={totals[0] / totals[1]:.3f}")
 
 
 if __name__ == "__main__":

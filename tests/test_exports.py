@@ -30,6 +30,7 @@ def test_the_public_surface():
         "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals", "explain", "find_language", "fit_thresholds",
         "language_tables", "read_languages", "rule_values",
         "FineWebQuality", "GopherQuality", "GopherRepetition", "Language", "LineCorrections", "MinBytes",
+        "C4Quality", "FineWebQuality", "GopherQuality", "GopherRepetition", "Language", "LineCorrections", "MinBytes",
         "MinChars", "MinWords", "SignalRules", "Signals", "rule_values",
     ]  # fmt: skip
     assert lc.dedup.__all__ == ["ExactDocuments", "ListedDuplicates"]

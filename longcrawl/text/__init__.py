@@ -2,6 +2,7 @@
 
 from longcrawl.text.explain import explain
 from longcrawl.text.explanation import Explanation
+from longcrawl.text.c4 import C4Quality
 from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
 from longcrawl.text.fineweb import FineWebQuality
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
@@ -14,6 +15,7 @@ from longcrawl.text.values import rule_values
 
 __all__ = [
     "Explanation",
+    "C4Quality",
     "FineWebQuality",
     "FittedThresholds",
     "GopherQuality",

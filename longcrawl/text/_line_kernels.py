@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.text._lookup_kernels import compiled
-from longcrawl.text._phrase_kernels import SPACE_BAR, copy, decode, step
+from longcrawl.text._phrase_kernels import OTHERS, SPACE_BAR, copy, decode, skip_space, step
 from longcrawl.text._phrases import PhraseTree
 from longcrawl.text._unicode import NUMERIC, SPACE, UPPER, WORD
 
@@ -41,8 +41,6 @@ FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range
 FACTS = 9
 
 NEWLINE = 0x0A
-OTHERS = np.uint32(128)
-"""In place of a character that is not ASCII, in what tells whether a phrase begins with one."""
 
 
 class Limits(NamedTuple):
@@ -92,16 +90,6 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
 
 
 @compiled
-def _skip_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
-    while at < stop:
-        point, after = decode(data, at)
-        if not flag_of[point] & SPACE:
-            break
-        at = after
-    return at
-
-
-@compiled
 def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
     """Give the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
 
@@ -112,7 +100,7 @@ def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: Ph
         point, after = decode(data, at)
         flag = flag_of[point]
         if flag & SPACE:
-            point, after = SPACE_BAR, _skip_space(data, after, stop, flag_of)
+            point, after = SPACE_BAR, skip_space(data, after, stop, flag_of)
         node = step(tree, node, point)
         if node < 0:
             break
@@ -140,7 +128,7 @@ def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
         at += 1
     if at < stop and data[at] == ord("+"):
         at += 1
-    return _skip_space(data, at, stop, flag_of)
+    return skip_space(data, at, stop, flag_of)
 
 
 @compiled
@@ -173,7 +161,7 @@ def _write_piece(
     A space bar parts it from what was written from ``begin`` on.
     """
     words, inside, last = 0, False, start
-    start = _skip_space(data, start, stop, flag_of)
+    start = skip_space(data, start, stop, flag_of)
     at = start
     while at < stop:
         point, after = decode(data, at)

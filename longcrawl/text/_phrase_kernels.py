@@ -10,13 +10,17 @@ import numpy.typing as npt
 
 from longcrawl.text._lookup_kernels import compiled, mixed
 from longcrawl.text._phrases import PhraseTree
+from longcrawl.text._unicode import SPACE
 
-__all__ = ["SPACE_BAR", "copy", "decode", "enter", "step"]
+__all__ = ["OTHERS", "SPACE_BAR", "copy", "decode", "enter", "skip_space", "step"]
 
 Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.uint16]
 
 _U = np.uint64
 SPACE_BAR = np.uint32(0x20)
+OTHERS = np.uint32(128)
+"""In place of a character that is not ASCII, in what tells whether a phrase begins with one."""
 
 
 @compiled
@@ -31,6 +35,17 @@ def decode(data: Bytes, at: int) -> tuple[np.uint32, int]:
         return np.uint32((point & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F), at + 3
     high = (point & 7) << 18 | (data[at + 1] & 0x3F) << 12
     return np.uint32(high | (data[at + 2] & 0x3F) << 6 | data[at + 3] & 0x3F), at + 4
+
+
+@compiled
+def skip_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
+    """Give the first byte from ``at`` on that is no white space, ``stop`` where there is none."""
+    while at < stop:
+        point, after = decode(data, at)
+        if not flag_of[point] & SPACE:
+            break
+        at = after
+    return at
 
 
 @compiled

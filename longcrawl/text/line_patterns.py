@@ -39,7 +39,7 @@ class LinePatterns(NamedTuple):
 
 def line_patterns() -> list[str]:
     """Name the shipped patterns."""
-    files = resources.files("longcrawl.text.presets").joinpath("lines").iterdir()
+    files = resources.files("longcrawl.text.presets.lines").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
@@ -77,7 +77,7 @@ def _text(name: str) -> str:
         if name not in line_patterns():
             known = ", ".join(line_patterns())
             raise StageError(f"unknown line patterns {name!r}; known: {known}, or give the path of a .yaml file")
-        return resources.files("longcrawl.text.presets").joinpath("lines", f"{name}.yaml").read_text("utf-8")
+        return resources.files("longcrawl.text.presets.lines").joinpath(f"{name}.yaml").read_text("utf-8")
     try:
         return Path(name).read_text("utf-8")
     except FileNotFoundError as error:

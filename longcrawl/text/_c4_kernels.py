@@ -1,0 +1,297 @@
+"""C4's rules over Arrow's string buffers: each line is written without citation marks, measured, and kept or not."""
+
+# Numba compiles plain loops, and takes arguments by position:
+# ruff: noqa: FBT001, SIM110
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.text._lookup_kernels import compiled
+from longcrawl.text._phrase_kernels import OTHERS, decode, skip_space, step
+from longcrawl.text._phrases import PhraseTree
+from longcrawl.text._unicode import SENTENCE_END, SPACE, WORD
+
+__all__ = ["JAVASCRIPT", "LOREM_IPSUM", "POLICY", "Rules", "clean_pages", "count_listed"]
+
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.uint16]
+Facts = npt.NDArray[np.int64]
+
+JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4
+"""Kinds of phrases."""
+
+FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, PHRASES, PLACEHOLDERS = range(8)
+"""What is known of a line: the bytes of its content, words, characters of the longest, sentences, braces, kinds."""
+FACTS = 8
+
+BRACE, BRACKET, CLOSING_BRACKET = ord("{"), ord("["), ord("]")
+NEWLINE, RETURN = 0x0A, 0x0D
+
+
+class Rules(NamedTuple):
+    """What a line must be like; a rule that is switched off has a threshold out of reach."""
+
+    datatrove: bool
+    citations: bool
+    """Whether citation marks go."""
+    terminal: bool
+    """Whether a line must end in a terminal mark."""
+    marks: npt.NDArray[np.uint32]
+    """The terminal marks."""
+    closers: npt.NDArray[np.uint32]
+    """What may stand between the end of a sentence and white space."""
+    zeros: npt.NDArray[np.uint32]
+    """The zero of every script that has decimal digits; the other nine follow it."""
+    min_words: int
+    max_word_length: int
+
+
+@compiled
+def _is_one_of(point: np.uint32, points: Any) -> bool:
+    for at in range(len(points)):
+        if points[at] == point:
+            return True
+    return False
+
+
+@compiled
+def _is_break(data: Bytes, at: int, end: int) -> int:
+    """Give how many bytes a line break at a byte has, of those that ``str.splitlines`` knows; 0 where there is none."""
+    byte = data[at]
+    if byte == RETURN:
+        return 2 if at + 1 < end and data[at + 1] == NEWLINE else 1
+    if 0x0A <= byte <= 0x0C or 0x1C <= byte <= 0x1E:
+        return 1
+    if byte == 0xC2 and data[at + 1] == 0x85:
+        return 2
+    if byte == 0xE2 and data[at + 1] == 0x80 and 0xA8 <= data[at + 2] <= 0xA9:
+        return 3
+    return 0
+
+
+@compiled
+def _find_line_end(data: Bytes, at: int, end: int, datatrove: bool) -> tuple[int, int]:
+    """Give where the line that starts at a byte ends, and where the next one starts."""
+    while at < end:
+        if data[at] == NEWLINE:
+            return at, at + 1
+        if datatrove and (data[at] <= 0x1E or data[at] >= 0xC2):
+            width = _is_break(data, at, end)
+            if width:
+                return at, at + width
+        at += 1
+    return end, end
+
+
+@compiled
+def _is_decimal(point: np.uint32, zeros: Any) -> bool:
+    if point < 0x80:
+        return 0x30 <= point <= 0x39
+    for at in range(len(zeros)):
+        if zeros[at] <= point < zeros[at] + 10:
+            return True
+    return False
+
+
+@compiled
+def _continues(data: Bytes, at: int, end: int, word: Bytes) -> bool:
+    """Whether a text goes on with some bytes."""
+    if at + len(word) > end:
+        return False
+    for place in range(len(word)):
+        if data[at + place] != word[place]:
+            return False
+    return True
+
+
+EDIT = np.frombuffer(b"[edit]", np.uint8)
+CITATION_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
+
+
+@compiled
+def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
+    """Give where the citation mark that starts with a bracket at a byte ends; that byte where it is none."""
+    if _continues(data, at, end, EDIT):
+        return at + len(EDIT)
+    if _continues(data, at, end, CITATION_NEEDED):
+        return at + len(CITATION_NEEDED)
+    place = at + 1
+    while place < end and data[place] != CLOSING_BRACKET:
+        point, after = decode(data, place)
+        if not _is_decimal(point, zeros):
+            return at
+        place = after
+    return place + 1 if place < end else at
+
+
+@compiled
+def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int) -> int:
+    """Write a line without citation marks; gives where it ends."""
+    while at < end:
+        if data[at] == BRACKET and rules.citations:
+            after = _skip_citation(data, at, end, rules.zeros)
+            if after > at:
+                at = after
+                continue
+        out[place] = data[at]
+        place += 1
+        at += 1
+    return place
+
+
+@compiled
+def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts) -> None:
+    """Note the phrases that start at a byte, wherever in a word that is."""
+    node = 0
+    while at < end:
+        point, at = decode(data, at)
+        node = step(tree, node, point)
+        if node < 0:
+            return
+        line[PHRASES] |= tree.kinds[node]
+        line[PLACEHOLDERS] += (tree.kinds[node] & LOREM_IPSUM) != 0
+
+
+@compiled
+def _measure(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> None:
+    """Write what is known of a line."""
+    line[:] = 0
+    first, stop, words, longest, length, braces = -1, at, 0, 0, 0, 0
+    sentences, in_sentence, ended = 0, False, False
+    while at < end:
+        point, after = decode(data, at)
+        flag = flag_of[point]
+        if flag & SPACE:
+            longest = max(longest, length)
+            length = 0
+            sentences += ended and in_sentence
+            in_sentence = in_sentence and not ended
+            ended = False
+        else:
+            first = at if first < 0 else first
+            words += length == 0
+            length += 1
+            stop = after
+            braces += point == BRACE
+            if flag & WORD:
+                in_sentence = True
+                ended = False
+            elif flag & SENTENCE_END:
+                ended = True
+            elif ended and not _is_one_of(point, rules.closers):
+                ended = False
+            if tree.begins[min(point, OTHERS)]:
+                _find_phrases(data, at, end, tree, line)
+        at = after
+    line[FIRST], line[STOP] = first if first >= 0 else end, stop if first >= 0 else end
+    line[WORDS], line[LONGEST] = words, max(longest, length)
+    line[SENTENCES], line[BRACES] = sentences + in_sentence, braces
+
+
+@compiled
+def _last_start(data: Bytes, stop: int) -> int:
+    """Give where the character that ends before a byte starts."""
+    at = stop - 1
+    while data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+@compiled
+def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
+    if stop == start or not _is_one_of(decode(data, _last_start(data, stop))[0], rules.marks):
+        return False
+    dots = stop - start >= 3 and data[stop - 1] == data[stop - 2] == data[stop - 3] == ord(".")
+    return not (rules.datatrove and dots)
+
+
+@compiled
+def _judge(line: Facts, in_form: bool, rules: Rules, page: Any) -> bool:
+    """Say whether a line stays; adds what it has that speaks against the page, and its sentences.
+
+    The paper looks for placeholders and braces in the whole page, datatrove in lines that have stayed so far.
+    """
+    if in_form or not rules.datatrove:
+        page[0] += line[PLACEHOLDERS]
+        if not (rules.datatrove and line[PHRASES] & JAVASCRIPT):
+            page[1] += line[BRACES]
+    stays = in_form and not line[PHRASES] & (JAVASCRIPT | POLICY)
+    page[2] += line[SENTENCES] if stays else 0
+    return stays
+
+
+@compiled
+def _move(out: Bytes, start: int, stop: int, place: int) -> int:
+    """Move bytes towards the front; gives where they end."""
+    if start > place:
+        for at in range(start, stop):
+            out[place + at - start] = out[at]
+    return place + stop - start
+
+
+@compiled
+def clean_pages(
+    data: Bytes, offsets: Any, flag_of: Flags, rules: Rules, tree: PhraseTree, out: Bytes, ends: Any, counts: Any
+) -> None:
+    """Write the lines that stay of every document to ``out``, stripped and joined by newlines.
+
+    Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences.
+    """
+    line = np.empty(FACTS, np.int64)
+    place = 0
+    ends[0] = 0
+    for document in range(len(offsets) - 1):
+        at, end, begin, kept = offsets[document], offsets[document + 1], place, 0
+        while at < end:
+            start, (stop, at) = at, _find_line_end(data, at, end, rules.datatrove)
+            _measure(data, start, stop, flag_of, rules, tree, line)
+            words, longest, size = line[WORDS], line[LONGEST], line[STOP] - line[FIRST]
+            base = place + (kept > 0)
+            first, last = base, _write_line(data, line[FIRST], line[STOP], rules, out, base)
+            if last - first < size:
+                _measure(out, first, last, flag_of, rules, tree, line)
+                if not rules.datatrove:
+                    words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
+            in_form = longest <= rules.max_word_length and words >= rules.min_words
+            in_form = in_form and (not rules.terminal or _ends_in_mark(out, first, last, rules))
+            if _judge(line, in_form, rules, counts[document]):
+                if kept:
+                    out[place] = NEWLINE
+                place = _move(out, first, last, base)
+                kept += 1
+        first = skip_space(out, begin, place, flag_of)
+        while place > first and flag_of[decode(out, _last_start(out, place))[0]] & SPACE:
+            place = _last_start(out, place)
+        place = _move(out, first, place, begin)
+        ends[document + 1] = place
+
+
+@compiled
+def count_listed(
+    data: Bytes, offsets: Any, roots: Any, unspaced: Any, flag_of: Flags, tree: PhraseTree, counts: Any
+) -> None:
+    """Count the listed words in every document whose root is not negative.
+
+    A word is flanked by characters that are of no word, but in languages that ``unspaced`` says write without spaces.
+    """
+    for document in range(len(offsets) - 1):
+        at, end, root = offsets[document], offsets[document + 1], roots[document]
+        inside = False
+        while at < end and root >= 0:
+            point, after = decode(data, at)
+            if (unspaced[root] or not inside) and tree.begins[min(point, OTHERS)]:
+                node, place = root, at
+                while place < end:
+                    other, place = decode(data, place)
+                    node = step(tree, node, other)
+                    if node < 0:
+                        break
+                    if tree.kinds[node]:
+                        flanked = place == end or not flag_of[decode(data, place)[0]] & WORD
+                        counts[document] += flanked or unspaced[root]
+            inside = flag_of[point] & WORD != 0
+            at = after

@@ -1,0 +1,1 @@
+"""Patterns of lines as data: one YAML file per named set."""

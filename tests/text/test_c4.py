@@ -1,0 +1,344 @@
+"""C4's rules: each on small texts, and all of them against plain Python over all of Unicode."""
+
+# The alphabets are the point here:
+# ruff: noqa: RUF001
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+from datasets import Dataset
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import StageError
+
+ROOT = Path(__file__).parent.parent.parent
+AWKWARD = "aAbB {[]}12٣²½.!?…\"'”’)»\t\r\x85\u00a0\u2028\x0b\x1c\0éİıſKß中。\U0001d7d8\U0010ffff"
+BITS = [
+    "a", "Dr.", " ", "  ", "\n", "\r\n", "\r", "\x85", "\u2029", "\n\n", ".", "...", "…", "!", "?", '"', "'", "”", ")",
+    "[1]", "[]", "[edit]", "[citation needed]", "[²]", "[٣", "]", "[", "{", "JavaScript", "javaſcript", "lorem Ipsum",
+    "Use Cookies", "use cooKies", "terms of  use", "Terms of use.", "one two three.", "x" * 9, "é" * 8, "\u3000",
+    "中文。",
+]  # fmt: skip
+texts = (
+    st.text(st.sampled_from(AWKWARD + "\n"), max_size=60)
+    | st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(AWKWARD + "\n\n"), max_size=60)
+    | st.lists(st.sampled_from(BITS), max_size=30).map("".join)
+    | st.lists(st.sampled_from(BITS), max_size=30).map(" ".join)
+)
+GOOD = "This line has words. And more of them!"
+"""A line of two sentences."""
+
+
+def load_plain():
+    """Give the plain implementation, which is the one that the benchmark measures against."""
+    spec = importlib.util.spec_from_file_location("benchmark_of_lines", ROOT / "benchmarks" / "line_corrections.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+plain = load_plain()
+plain_settings = st.builds(
+    plain.PlainC4,
+    definitions=st.sampled_from(["paper", "datatrove"]),
+    terminal=st.booleans(),
+    min_words=st.sampled_from([3, 1, None]),
+    max_length=st.sampled_from([1000, 8, None]),
+    javascript=st.booleans(),
+    policy=st.sampled_from([plain.POLICY, (), ("é", "a b", "Ab", "ſ")]),
+    citations=st.booleans(),
+)
+
+
+def stage_of(naive, **fields):
+    """Give the stage with the settings of the plain implementation."""
+    return lc.text.C4Quality(
+        definitions=naive.definitions,
+        terminal_punctuation="required" if naive.terminal else "ignored",
+        min_words_per_line=naive.min_words,
+        max_word_length=naive.max_length,
+        javascript="drop" if naive.javascript else "keep",
+        policy_phrases=naive.policy,
+        citations="cut" if naive.citations else "keep",
+        **fields,
+    )
+
+
+@given(st.lists(texts | st.none(), max_size=4), st.sampled_from([pa.string(), pa.large_string()]), plain_settings)
+@example(["", " ", "\n", "\n\n", "\0", " \x1c\x1d", "\ufeff", None, "."], pa.string(), plain.PlainC4())
+@example(["a b c.[1]", "[1] a b c.", "a[2]b c d", "[edit]", "a b c. [12]", "[1"], pa.string(), plain.PlainC4())
+@example(["a b c.[1]", "[1] a b c.", "x\n[1] a b.c", "a b. [1]"], pa.string(), plain.PlainC4("datatrove", min_words=2))
+@example(
+    ["a b [1]", "\n\n[1]a\n\nb[1] \n"], pa.large_string(), plain.PlainC4("datatrove", terminal=False, min_words=None)
+)
+@example(["a b c...", "a b c'", "a b c”", 'a b c"', "a b c…", "a b c.\t"], pa.string(), plain.PlainC4("datatrove"))
+@example(["javascript { a.", "use cookies { a.", "lorem ipsum lorem ipsum b"], pa.string(), plain.PlainC4("datatrove"))
+@example(
+    ["A. B! C? d", "a.b c.) d", '"a." b', "... a ...", "a .) .", "1.5 m"], pa.string(), plain.PlainC4(terminal=False)
+)
+@settings(max_examples=800, deadline=None)  # the first call compiles the kernels
+def test_every_page_equals_plain_python(documents, kind, naive):
+    expected = [naive(text or "") for text in documents]
+    found, checks = stage_of(naive).edit(pa.table({"text": pa.array(documents, kind)}))
+    assert found["text"].type == kind
+    assert found["text"].to_pylist() == [
+        None if text is None else want.text for text, want in zip(documents, expected, strict=True)
+    ]
+    assert [check.rule for check in checks] == ["lorem_ipsum", "curly_bracket", "min_sentences"]
+    for at, check in enumerate(checks, 1):
+        assert check.value.to_pylist() == [want[at] for want in expected]
+        assert check.passes.to_pylist() == [want[at] >= 5 if at == 3 else want[at] == 0 for want in expected]
+
+
+def cleaned(*lines, **fields):
+    """Give the lines that stay of a text."""
+    table = pa.table({"text": ["\n".join(lines)]})
+    return lc.text.C4Quality(**fields).edit(table)[0]["text"][0].as_py().split("\n")
+
+
+def left_by(text, said_to_be="en", **fields):
+    """Give the reason why a text leaves, after lines of ten sentences."""
+    row = {"id": ["document"], "text": ["\n".join([GOOD] * 5 + [text])], "language": [said_to_be]}
+    return (lc.Crawl(Dataset.from_dict(row)) | lc.text.C4Quality(**fields)).why("document")
+
+
+@pytest.mark.parametrize(
+    ("line", "stays"),
+    [
+        ("It ends in a full stop.", True),
+        ("It ends in an exclamation mark! \t\r", True),
+        ("Is it one?", True),
+        ('It ends "so to say"', True),
+        ("It ends “so to say”", True),
+        ("It goes on...", True),
+        ("It goes on…", False),
+        ("It ends 'so to say'", False),
+        ("It does not end", False),
+        ("It ends (somewhat.)", False),
+        ("Two words.", False),
+        ("", False),
+        ("It needs JavaScript to run.", False),
+        ("It has javascripts in words.", False),
+        ("Here are our Terms of Use.", False),
+        ("We USE COOKIES on this page.", False),
+        ("We use  cookies on this page.", True),
+        ("It has a word: " + "x" * 999 + ".", True),
+        ("It has a word: " + "é" * 1000 + ".", False),
+    ],
+)
+def test_which_lines_stay(line, stays):
+    assert cleaned(GOOD, line, GOOD) == [GOOD, *([line.strip()] if stays else []), GOOD]
+
+
+def test_citation_marks_are_cut():
+    assert cleaned(
+        "It is known[1][23] well[]. [4]", "[edit] It is known[citation needed] here.", "Not[a] one[ 5]."
+    ) == [
+        "It is known well.",
+        "It is known here.",
+        "Not[a] one[ 5].",
+    ]
+    assert cleaned("It is[1] known.", citations="keep") == ["It is[1] known."]
+
+
+def test_every_rule_can_be_switched_off():
+    lines = ["No end", "One.", "x" * 1001 + " is a word.", "Our cookie policy is here.", "Javascript is off here."]
+    assert cleaned(*lines) == [""]
+    assert cleaned(*lines, min_words_per_line=None) == ["One."]
+    assert cleaned(*lines, terminal_punctuation="ignored", min_words_per_line=2) == ["No end"]
+    assert cleaned(*lines, max_word_length=None) == [lines[2]]
+    assert cleaned(*lines, policy_phrases=[]) == [lines[3]]
+    assert cleaned(*lines, javascript="keep") == [lines[4]]
+    assert cleaned("Nur Kekse gibt es.", policy_phrases=["kekse"]) == [""]
+    with pytest.raises(StageError, match="policy_phrases has ' x'; give words without space around them"):
+        lc.text.C4Quality(policy_phrases=[" x"])
+
+
+def test_documents_leave_with_the_name_of_the_rule():
+    assert left_by(GOOD).stage is None
+    said = left_by("Here is a Lorem Ipsum")
+    assert (said.rule, said.value, said.threshold) == ("lorem_ipsum", 1.0, 0.0)
+    assert left_by("Here is a Lorem Ipsum", lorem_ipsum="keep").stage is None
+    said = left_by("if (x) { y; } else {")
+    assert (said.stage, said.rule, said.value) == ("c4_quality", "curly_bracket", 2.0)
+    assert left_by("if (x) { y", curly_bracket="keep").stage is None
+    assert left_by("a } alone").stage is None
+    said = left_by("", min_sentences=11)
+    assert (said.rule, said.value, said.threshold) == ("min_sentences", 10.0, 11.0)
+    assert left_by("A last one of these.", min_sentences=11).stage is None
+
+
+def test_definitions_change_verdicts():
+    lines = [
+        "It goes on...",
+        "It ends 'so to say'",
+        "It ends “so to say”",
+        "It is known. [1]",
+        "One two\x0b three four five.",
+    ]
+    assert cleaned(*lines) == [lines[0], lines[2], "It is known.", lines[4]]
+    assert cleaned(*lines, definitions="datatrove") == [lines[1], "three four five."]
+    for line in ("{ no end", "Javascript { is here."):
+        assert left_by(line).rule == "curly_bracket"
+        assert left_by(line, definitions="datatrove").stage is None
+    assert left_by("Here it is { indeed.", definitions="datatrove").rule == "curly_bracket"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", 0),
+        ("One.", 1),
+        ("One. Two! Three? Four... Five", 5),
+        ('He said "no." Then (yes!) he left.', 3),
+        ("Version 3.14 is out.", 1),
+        ("Dr. No came.", 2),
+        (". . .", 0),
+        ("One.\nTwo.\n", 2),
+    ],
+)
+def test_how_sentences_are_counted(text, sentences):
+    stage = lc.text.C4Quality(terminal_punctuation="ignored", min_words_per_line=None)
+    assert stage.edit(pa.table({"text": [text]}))[1][-1].value.to_pylist() == [sentences]
+
+
+BAD_WORDS = {"en": ["bad", "very bad", "b.d", "ſo", "k"], "ja": ["悪い", "a"], "fr": ["mauvais"]}
+
+
+@pytest.fixture(scope="module")
+def bad_words(tmp_path_factory):
+    """Write the small lists of this module; gives their path."""
+    path = tmp_path_factory.mktemp("lists") / "bad_words.json"
+    path.write_text(json.dumps(BAD_WORDS))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "leaves"),
+    [
+        ("It is bad.", "en", True),
+        ("It is BAD!", "en", True),
+        ("It is badly done.", "en", False),
+        ("It is_bad, no?", "en", False),
+        ("It is b.d, or?", "en", True),
+        ("A temperature of 3 K.", "en", True),
+        ("It is bad.", "fr", False),
+        ("It is bad.", "xx", False),
+        ("これは悪いです. It is.", "ja", True),
+        ("これは悪いです. It is.", "en", False),
+        ("bad", "en", False),  # the line does not stay
+    ],
+)
+def test_documents_with_a_listed_word_leave(bad_words, text, language, leaves):
+    found = left_by(text, language, bad_words=bad_words)
+    assert (found.rule == "bad_words") == leaves
+    assert left_by(text, "xx", bad_words=bad_words, language=language).rule == found.rule
+
+
+def test_bad_words_need_a_language(bad_words):
+    with pytest.raises(StageError, match="c4_quality needs a column 'language'; the documents have: text"):
+        lc.text.C4Quality(bad_words=bad_words).edit(pa.table({"text": ["a"]}))
+
+
+@given(
+    st.lists(st.sampled_from(["bad", "very", " ", "b.d", ".", "ſo", "k", "K", "é", "_", "\n", "B", "ad"]), max_size=12)
+)
+@settings(deadline=None)
+def test_listed_words_equal_a_regular_expression(bad_words, pieces):
+    text = "".join(pieces)
+    stage = lc.text.C4Quality(
+        terminal_punctuation="ignored", min_words_per_line=None, bad_words=bad_words, language="en"
+    )
+    found, checks = stage.edit(pa.table({"text": [text]}))
+    words = "|".join(map(re.escape, BAD_WORDS["en"]))
+    expected = re.search(rf"(?:\W|^)(?:{words})(?:\W|$)", found["text"][0].as_py().lower())
+    assert checks[-1].passes.to_pylist() == [expected is None]
+
+
+def test_all_ways_to_use_the_stage_agree():
+    texts = {"a": f"{GOOD}\nHome\n{GOOD}[1]\r\n{GOOD}", "b": "Home", "c": "{" + f"{GOOD}\n" * 3, "d": None}
+    data = Dataset.from_dict({"id": list(texts), "text": list(texts.values())})
+    stage = lc.text.C4Quality()
+    crawl = lc.Crawl(data) | stage
+    ways = [
+        data.map(stage, batched=True),
+        data.with_format("arrow").map(stage, batched=True).with_format(None),
+        data.map(stage, batched=True, batch_size=1),
+        data.to_iterable_dataset().map(stage, batched=True),
+        (lc.Crawl(data.to_iterable_dataset()) | stage).data,
+        crawl.data,
+    ]
+    want = {"a": f"{GOOD}\n{GOOD}\n{GOOD}"}
+    assert [{row["id"]: row["text"] for row in way} for way in ways] == [want] * len(ways)
+    assert [crawl.why(name).rule for name in "bcd"] == ["min_sentences", "curly_bracket", "min_sentences"]
+    assert crawl.why("d").value == 0.0
+
+
+def test_a_recipe_runs_it(tmp_path):
+    (tmp_path / "documents").mkdir()
+    documents = {"good": "\n".join([GOOD] * 40), "code": "{" + GOOD * 40}
+    lines = [json.dumps({"id": name, "text": text}) for name, text in documents.items()]
+    (tmp_path / "documents" / "00.jsonl").write_text("\n".join(lines))
+    spec = {
+        "longcrawl": 1,
+        "name": "pages",
+        "about": "Made in a test.",
+        "source": {"builder": "text", "id_field": "id", "data_dir": str(tmp_path / "documents")},
+        "stages": [
+            {"c4_quality": {"min_sentences": 3, "policy_phrases": ["terms of use"]}},
+            {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}},
+            {"min_tokens": {"n": 32}},
+            {"truncate": {"n": 32}},
+        ],
+        "outputs": {"rectangle": {"heldout": 0.0}},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(spec))
+    lc.run(str(tmp_path / "recipe.yaml"), tmp_path / "out")
+    reason = lc.why(tmp_path / "out", "code")
+    assert (reason.stage, reason.rule, reason.value, reason.threshold) == ("c4_quality", "curly_bracket", 1.0, 0.0)
+    assert lc.why(tmp_path / "out", "good").stage is None
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_slices_chunks_and_no_documents_at_all(kind):
+    chunks = [pa.array(["gone", "é ü ß.\nx"], kind).slice(1), pa.array([None, "x", "a b c!\n", None], kind).slice(0, 3)]
+    table = pa.table({"text": pa.chunked_array(chunks)})
+    stage = lc.text.C4Quality()
+    assert stage.edit(table)[0]["text"].to_pylist() == ["é ü ß.", None, "", "a b c!"]
+    assert stage.edit(table.slice(1, 2))[0]["text"].to_pylist() == [None, ""]
+    none, checks = stage.edit(table.slice(0, 0))
+    assert (none.num_rows, none["text"].type, len(checks)) == (0, kind, 3)
+    assert stage.edit(pa.table({"text": pa.nulls(2)}))[0]["text"].to_pylist() == [None, None]
+
+
+def test_what_is_no_text_is_one_sentence(tmp_path):
+    with pytest.raises(StageError, match="c4_quality needs a column 'text' of strings, this one is int64"):
+        lc.text.C4Quality()(pa.table({"text": [1]}))
+    with pytest.raises(StageError, match="does not exist; give the path of a word list"):
+        lc.text.C4Quality(bad_words=str(tmp_path / "none.json")).prepare()
+
+
+def test_lines_and_documents_of_any_size_end_soon():
+    whole = "word " * 4_000_000 + "end."
+    many = "[1" * 1_000_000 + "\n" * 1_000_000 + "lorem ipsu" * 100_000 + "{" * 100_000
+    found, checks = lc.text.C4Quality(min_sentences=1).edit(pa.table({"text": [whole, many]}))
+    assert found["text"].to_pylist() == [whole, ""]
+    assert [check.passes.to_pylist() for check in checks] == [[True, True], [True, False], [True, False]]
+
+
+def test_what_has_passed_once_passes_again(real_data):
+    import zstandard
+
+    with zstandard.open(real_data / "short.jsonl.zst", "rt", encoding="utf-8") as lines:
+        table = pa.table({"text": [json.loads(line)["text"] for line in lines]})
+    stage = lc.text.C4Quality()
+    once = stage(table)
+    assert 0 < once.num_rows < table.num_rows
+    assert stage(once).num_rows == once.num_rows
