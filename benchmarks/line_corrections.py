@@ -1,11 +1,15 @@
 """RefinedWeb's line-wise corrections and C4's rules against the same definitions in plain Python.
 
-    python benchmarks/line_corrections.py [--text DOCUMENTS.jsonl.zst] [--repeats 3]
+    python benchmarks/line_corrections.py [--text DOCUMENTS.jsonl.zst] [--repeats 3] [--sentences]
 
 Both sides give the edited texts and what every document is judged by; all are asserted equal. CPU time of one process
 on one core, the best of --repeats, after one warm-up (the kernels compile once and are kept on disk). Without --text,
 lines such as web pages have are made up; with it, the English documents of a file with the fields ``text`` and ``lang``
 are read. The last line is plain seconds / longcrawl seconds over all stages.
+
+With --sentences nltk's punkt (``pip install nltk``), trained on these same documents, counts the sentences of what
+``C4Quality`` leaves of them, and the verdicts of ``min_sentences`` are compared. The model that nltk offers for
+download is another one: it was trained on other text.
 """
 
 import argparse
@@ -14,6 +18,7 @@ import json
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -236,6 +241,35 @@ def synthetic() -> list[str]:
     return ["\n".join(line() for _ in range(chosen.choice((5, 20, 60, 600)))) for _ in range(400)]
 
 
+def compare_sentences(texts: list[str]) -> None:
+    """Print how many verdicts differ when punkt counts the sentences."""
+    from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTrainer
+
+    import longcrawl as lc
+
+    trainer = PunktTrainer()
+    trainer.INCLUDE_ALL_COLLOCS = True
+    for text in texts:
+        trainer.train(text, finalize=False)
+    trainer.finalize_training()
+    punkt = PunktSentenceTokenizer(trainer.get_params())
+    table = pa.table({"text": pa.array(texts, pa.large_string())})
+    for code, fewest in (("paper", 5), ("datatrove", 3)):
+        words = 3 if code == "paper" else 5
+        stage = lc.text.C4Quality(definitions=code, min_words_per_line=words, min_sentences=fewest)
+        found, (placeholders, braces, sentences) = stage.edit(table)
+        verdicts: Counter[tuple[bool, bool]] = Counter()
+        reached = pa.compute.and_(placeholders.passes, braces.passes).to_pylist()
+        for text, count, judged in zip(found["text"].to_pylist(), sentences.value.to_pylist(), reached, strict=True):
+            if judged:
+                theirs = sum(len(punkt.tokenize(line)) for line in text.split("\n"))
+                verdicts[count >= fewest, theirs >= fewest] += 1
+        print(
+            f"sentences, {words} words and {fewest} sentences by {code}: {verdicts.total()} documents judged, "
+            f"{verdicts[True, False]} stay that punkt drops, {verdicts[False, True]} leave that punkt keeps"
+        )
+
+
 def seconds(compute: Callable[[], object], repeats: int) -> list[float]:
     """Give CPU seconds of each repeat, sorted."""
     taken = []
@@ -250,6 +284,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sentences", action="store_true")
     options = parser.parse_args()
     import longcrawl as lc
 
@@ -265,6 +300,8 @@ def main() -> None:
         ),
         (lc.text.C4Quality(), PlainC4(), lambda want: list(want[1:])),
     ]
+    if options.sentences:
+        compare_sentences(texts)
     totals = [0.0, 0.0]
     for stage, naive, measured in sides:
         expected = [naive(text) for text in texts]

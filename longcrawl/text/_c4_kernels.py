@@ -184,7 +184,7 @@ def _measure(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree:
                 ended = True
             elif ended and not _is_one_of(point, rules.closers):
                 ended = False
-            if tree.begins[min(point, OTHERS)]:
+            if tree.pairs[min(point, OTHERS), min(data[after], OTHERS) if after < end else OTHERS]:
                 _find_phrases(data, at, end, tree, line)
         at = after
     line[FIRST], line[STOP] = first if first >= 0 else end, stop if first >= 0 else end

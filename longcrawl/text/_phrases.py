@@ -21,6 +21,8 @@ class PhraseTree(NamedTuple):
     """Shape (nodes,): the kinds of the phrases that end at a node, or-ed."""
     begins: npt.NDArray[np.bool_]
     """Shape (129,): whether an edge of any root takes this ASCII character; the last stands for all others."""
+    pairs: npt.NDArray[np.bool_]
+    """Shape (129, 129): whether a phrase can begin with this ASCII character and this byte of UTF-8, likewise."""
 
 
 def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree:
@@ -38,12 +40,25 @@ def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree
     spelled = [(node, other, child) for (node, lower), child in edges.items() for other in _spellings(lower)]
     nodes, points, children = np.array(spelled, np.int64).reshape(-1, 3).T
     size = 1 << (2 * len(spelled)).bit_length()
-    tree = PhraseTree(
-        np.zeros(size, np.uint64), np.zeros(size, np.int32), np.array(kinds, np.uint8), np.zeros(129, np.bool_)
-    )
-    tree.begins[np.minimum(points[nodes < roots], 128)] = True
+    begins, pairs = _beginnings(roots, spelled, kinds)
+    tree = PhraseTree(np.zeros(size, np.uint64), np.zeros(size, np.int32), np.array(kinds, np.uint8), begins, pairs)
     enter(tree, np.ascontiguousarray(nodes), np.ascontiguousarray(points), np.ascontiguousarray(children))
     return tree
+
+
+def _beginnings(
+    roots: int, edges: list[tuple[int, int, int]], kinds: list[int]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    begins, pairs = np.zeros(129, np.bool_), np.zeros((129, 129), np.bool_)
+    seconds: dict[int, list[int]] = {}
+    for node, point, _ in edges:
+        seconds.setdefault(node, []).append(min(point, 128))
+    for node, point, child in edges:
+        if node < roots:
+            begins[min(point, 128)] = True
+            # A phrase of one character can have anything after it, or nothing.
+            pairs[min(point, 128), slice(None) if kinds[child] else seconds[child]] = True
+    return begins, pairs
 
 
 def lowered(phrase: str) -> str:

@@ -148,6 +148,12 @@ def test_citation_marks_are_cut():
     assert cleaned("It is[1] known.", citations="keep") == ["It is[1] known."]
 
 
+def test_citation_numbers_are_of_the_decimal_digits_of_any_script():
+    numerals = [character for character in map(chr, range(0x110000)) if character.isnumeric()]
+    lines = [f"It is known[{numeral}] so." for numeral in numerals]
+    assert cleaned(*lines) == [re.sub(r"\[\d*\]", "", line) for line in lines]
+
+
 def test_every_rule_can_be_switched_off():
     lines = ["No end", "One.", "x" * 1001 + " is a word.", "Our cookie policy is here.", "Javascript is off here."]
     assert cleaned(*lines) == [""]
