@@ -26,12 +26,9 @@ def test_the_public_surface():
         "load", "load_recipe", "loading", "open", "recipes", "report", "run", "text", "tokens", "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
-        "Explanation", "FineWebQuality", "FittedThresholds", "GopherQuality", "GopherRepetition", "Language",
-        "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals", "explain", "find_language", "fit_thresholds",
-        "language_tables", "read_languages", "rule_values",
-        "FineWebQuality", "GopherQuality", "GopherRepetition", "Language", "LineCorrections", "MinBytes",
-        "C4Quality", "FineWebQuality", "GopherQuality", "GopherRepetition", "Language", "LineCorrections", "MinBytes",
-        "MinChars", "MinWords", "SignalRules", "Signals", "rule_values",
+        "C4Quality", "Explanation", "FineWebQuality", "FittedThresholds", "GopherQuality", "GopherRepetition",
+        "Language", "LineCorrections", "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals", "explain",
+        "find_language", "fit_thresholds", "language_tables", "read_languages", "rule_values",
     ]  # fmt: skip
     assert lc.dedup.__all__ == ["ExactDocuments", "ListedDuplicates"]
     assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]

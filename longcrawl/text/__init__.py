@@ -1,8 +1,8 @@
 """Stages that look at one document's text at a time."""
 
+from longcrawl.text.c4 import C4Quality
 from longcrawl.text.explain import explain
 from longcrawl.text.explanation import Explanation
-from longcrawl.text.c4 import C4Quality
 from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
 from longcrawl.text.fineweb import FineWebQuality
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
@@ -14,8 +14,8 @@ from longcrawl.text.signals import SignalRules
 from longcrawl.text.values import rule_values
 
 __all__ = [
-    "Explanation",
     "C4Quality",
+    "Explanation",
     "FineWebQuality",
     "FittedThresholds",
     "GopherQuality",
