@@ -84,11 +84,11 @@ def inspect(
     text: Annotated[str | None, typer.Option(help="A text file, - for standard input.", metavar="FILE")] = None,
     stage: Annotated[list[str] | None, typer.Option(help="With --text: a stage's name; repeat as needed.")] = None,
     recipe: Annotated[str | None, typer.Option(help="With --text: the stages of this recipe.")] = None,
-    language: Annotated[str | None, typer.Option(help="With --text: its language, such as en.")] = None,
+    language: Annotated[str | None, typer.Option(help="With --text: its language; English if left out.")] = None,
 ) -> None:
     """Show what a rectangle holds and one row as text; or, with --text, what every rule says of a text, and why."""
     if text is not None and path is None:
-        typer.echo(inspect_text.inspect_text(text, stage or (), recipe, language))
+        typer.echo(inspect_text.inspect_text(text, stage or (), recipe, language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
         typer.echo(finished.inspect(path, split, row))
     else:

@@ -18,7 +18,7 @@ as it is."""
 
 
 def inspect_text(
-    file: str | Path, stages: Sequence[str] = (), recipe: str | None = None, language: str | None = None
+    file: str | Path, stages: Sequence[str] = (), recipe: str | None = None, language: str = "en"
 ) -> Explanation:
     """Explain a UTF-8 file by the stages of these names as they are by default, or by those of a recipe.
 
