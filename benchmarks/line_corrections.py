@@ -300,6 +300,9 @@ def main() -> None:
         ),
         (lc.text.C4Quality(), PlainC4(), lambda want: list(want[1:])),
     ]
+    for counted in ("flagged", "removed"):
+        left = lc.text.LineCorrections(language="en", counted=counted)(table).num_rows
+        print(f"max_removed_words, {counted} words counted: {len(texts) - left} of {len(texts)} documents leave")
     if options.sentences:
         compare_sentences(texts)
     totals = [0.0, 0.0]

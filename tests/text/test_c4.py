@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 import yaml
 from datasets import Dataset
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
+from longcrawl.stages import first_failure
 
 ROOT = Path(__file__).parent.parent.parent
 AWKWARD = "aAbB {[]}12٣²½.!?…\"'”’)»\t\r\x85\u00a0\u2028\x0b\x1c\0éİıſKß中。\U0001d7d8\U0010ffff"
@@ -69,6 +70,50 @@ def stage_of(naive, **fields):
         citations="cut" if naive.citations else "keep",
         **fields,
     )
+
+
+@pytest.fixture
+def make_peer(monkeypatch):
+    """Give a function that makes datatrove's own filter, which counts sentences as we do."""
+    module = pytest.importorskip("datatrove.pipeline.filters.c4_filters", reason="datatrove is not installed")
+    monkeypatch.setattr(module, "split_into_sentences", lambda line, _: range(plain.sentences(line)))
+    monkeypatch.setattr(module.C4QualityFilter, "stat_update", lambda *_: None)
+    return module.C4QualityFilter
+
+
+@given(documents=st.lists(texts, max_size=6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_datatrove_gives_the_same(make_peer, documents):
+    from datatrove.data import Document
+
+    for ending in ("required", "ignored"):
+        peer = make_peer(min_num_sentences=2, filter_no_terminal_punct=ending == "required")
+        stage = lc.text.C4Quality("datatrove", min_sentences=2, terminal_punctuation=ending)
+        edited, checks = stage.edit(pa.table({"text": pa.array(documents, pa.string())}))
+        stays = first_failure(len(documents), checks)["rule"].is_null().to_pylist()
+        for text, found, kept in zip(documents, edited["text"].to_pylist(), stays, strict=True):
+            document = Document(text=text, id="")
+            assert (peer.filter(document) is True) == kept
+            assert not kept or document.text == found
+
+
+def test_datatrove_gives_the_same_of_real_pages(make_peer, real_data):
+    from datatrove.data import Document
+
+    texts = read_pages(real_data)
+    edited, checks = lc.text.C4Quality("datatrove").edit(pa.table({"text": texts}))
+    stays = first_failure(len(texts), checks)["rule"].is_null().to_pylist()
+    for text, found, kept in zip(texts, edited["text"].to_pylist(), stays, strict=True):
+        document = Document(text=text, id="")
+        assert (make_peer().filter(document) is True) == kept
+        assert not kept or document.text == found
+
+
+def read_pages(real_data):
+    import zstandard
+
+    with zstandard.open(real_data / "short.jsonl.zst", "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
 
 
 @given(st.lists(texts | st.none(), max_size=4), st.sampled_from([pa.string(), pa.large_string()]), plain_settings)
@@ -340,10 +385,7 @@ def test_lines_and_documents_of_any_size_end_soon():
 
 
 def test_what_has_passed_once_passes_again(real_data):
-    import zstandard
-
-    with zstandard.open(real_data / "short.jsonl.zst", "rt", encoding="utf-8") as lines:
-        table = pa.table({"text": [json.loads(line)["text"] for line in lines]})
+    table = pa.table({"text": read_pages(real_data)})
     stage = lc.text.C4Quality()
     once = stage(table)
     assert 0 < once.num_rows < table.num_rows
