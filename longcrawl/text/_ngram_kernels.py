@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.text._lookup_kernels import compiled, mixed
 
-__all__ = ["clear", "repetitions"]
+__all__ = ["clear", "covered", "keep_repeated", "lengthen", "repeated_words", "repetitions"]
 
 _U = np.uint64
 _GOLDEN = _U(0x9E3779B97F4A7C15)
@@ -31,7 +31,7 @@ def clear(table: npt.NDArray[np.int32], entries: int) -> int:
 
 
 @compiled
-def _lengthen(scratch: Any, size: int) -> tuple[int, int]:
+def lengthen(scratch: Any, size: int) -> tuple[int, int]:
     """Join neighbours among the first ``size`` places to n-grams: how many places are left, how many n-grams."""
     places, grams, table, keys = scratch.places, scratch.grams, scratch.table, scratch.keys
     left = 0
@@ -60,7 +60,7 @@ def _lengthen(scratch: Any, size: int) -> tuple[int, int]:
 
 
 @compiled
-def _keep_repeated(scratch: Any, size: int) -> int:
+def keep_repeated(scratch: Any, size: int) -> int:
     """Keep the places whose n-gram comes more than once; give how many there are."""
     places, grams, counts = scratch.places, scratch.grams, scratch.gram_counts
     left = 0
@@ -83,7 +83,7 @@ def _top(scratch: Any, found: int, n: int) -> int:
 
 
 @compiled
-def _covered(scratch: Any, size: int, n: int) -> int:
+def covered(scratch: Any, size: int, n: int) -> int:
     """Count the characters of all words that a repeated n-gram covers, each word once."""
     starts, places, total, reached = scratch.starts, scratch.places, 0, 0
     for at in range(size):
@@ -91,6 +91,17 @@ def _covered(scratch: Any, size: int, n: int) -> int:
         total += starts[place + n] - starts[max(place, reached)]
         reached = place + n
     return total
+
+
+@compiled
+def repeated_words(scratch: Any, words: int) -> int:
+    """Write the places of all words that come more than once; give how many there are."""
+    size = 0
+    for word in range(words):
+        scratch.places[size] = word
+        scratch.grams[size] = scratch.ids[word]
+        size += scratch.counts[scratch.ids[word]] > 1
+    return size
 
 
 @compiled
@@ -104,14 +115,10 @@ def repetitions(scratch: Any, words: int, characters: Any) -> None:
         characters: float64 [NGRAMS], zeros, written.
 
     """
-    size = 0
-    for word in range(words):
-        scratch.places[size] = word
-        scratch.grams[size] = scratch.ids[word]
-        size += scratch.counts[scratch.ids[word]] > 1
+    size = repeated_words(scratch, words)
     for n in range(2, 11):
-        size, found = _lengthen(scratch, size)
-        size = _keep_repeated(scratch, size)
+        size, found = lengthen(scratch, size)
+        size = keep_repeated(scratch, size)
         if size == 0:
             return
-        characters[n - 2] = _top(scratch, found, n) if n <= 4 else _covered(scratch, size, n)
+        characters[n - 2] = _top(scratch, found, n) if n <= 4 else covered(scratch, size, n)

@@ -36,7 +36,9 @@ __all__ = [
     "find_paragraphs",
     "find_unspaced_runs",
     "make_page",
+    "make_segment",
     "number_words",
+    "same_bytes",
     "split_page",
     "word_key",
 ]
@@ -241,7 +243,7 @@ def split_page(  # noqa: C901, PLR0912  # reading a word in a function of its ow
 
 
 @compiled
-def _same_bytes(data: Any, first: int, second: int, length: int) -> bool:
+def same_bytes(data: Any, first: int, second: int, length: int) -> bool:
     same = 0
     while same < length and data[first + same] == data[second + same]:
         same += 1
@@ -263,7 +265,7 @@ def number_words(data: Any, page: Page, words: int) -> int:
             other = firsts[table[at] - 1]
             same = keys[other] == key and ends[other] - begins[other] == length
             # A key that is no hash is the word itself.
-            if same and (key & _HASHED == _U(0) or _same_bytes(data, begins[other], begin, length)):
+            if same and (key & _HASHED == _U(0) or same_bytes(data, begins[other], begin, length)):
                 break
             at = (at + 1) & mask
         if table[at] == 0:
@@ -277,7 +279,7 @@ def number_words(data: Any, page: Page, words: int) -> int:
 
 
 @compiled
-def _segment(page: Page, segment: int, first: int, last: int) -> None:
+def make_segment(page: Page, segment: int, first: int, last: int) -> None:
     """Make a segment of the words from ``first`` to ``last``, without the white space around them."""
     page.segment_begins[segment], page.segment_ends[segment] = page.word_begins[first], page.word_ends[last]
     length = page.starts[last + 1] - page.starts[last]
@@ -296,7 +298,7 @@ def find_lines(page: Page, lines: int) -> int:
     for line in range(lines):
         first, stop = page.line_words[line], page.line_words[line + 1]
         if stop > first:
-            _segment(page, segment, first, stop - 1)
+            make_segment(page, segment, first, stop - 1)
             segment += 1
     return segment
 
@@ -310,7 +312,7 @@ def find_paragraphs(page: Page, lines: int) -> int:
         while line < lines and page.line_words[line + 1] > page.line_words[line]:
             line += 1
         if page.line_words[line] > first:
-            _segment(page, segment, first, page.line_words[line] - 1)
+            make_segment(page, segment, first, page.line_words[line] - 1)
             segment += 1
         line += 1
     return segment
@@ -338,7 +340,7 @@ def count_segments(data: Any, page: Page, segments: int, row: Any) -> None:
         while page.table[at] != 0:
             other = abs(page.table[at]) - 1
             same = keys[other] == keys[segment] and ends[other] - begins[other] == length
-            if same and _same_bytes(data, begins[other], begins[segment], length):
+            if same and same_bytes(data, begins[other], begins[segment], length):
                 break
             at = (at + 1) & mask
         if page.table[at] == 0:

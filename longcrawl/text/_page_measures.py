@@ -46,13 +46,13 @@ from longcrawl.text._page_kernels import (
 )
 from longcrawl.text._stop_words import StopWords, find_stop_word
 
-__all__ = ["measure_pages"]
+__all__ = ["count_symbols", "count_words", "measure_pages"]
 
 _NEWLINE, _DOT, _HASH_SIGN = 0x0A, 0x2E, 0x23
 
 
 @inlined
-def _count_symbols(data: Any, begin: int, end: int) -> tuple[int, int]:
+def count_symbols(data: Any, begin: int, end: int) -> tuple[int, int]:
     """Count number signs, and ellipses: ``…`` and three full stops in a row."""
     hashes, ellipses, dots = 0, 0, 0
     for at in range(begin, end):
@@ -104,7 +104,7 @@ def _quality(
         flags = page.word_flags[word]
         alphabetic += flags & ALPHABETIC != 0
         if flags & SYMBOL:
-            more = _count_symbols(data, page.word_begins[word], page.word_ends[word])
+            more = count_symbols(data, page.word_begins[word], page.word_ends[word])
             hashes += more[0]
             ellipses += more[1]
         length = page.word_ends[word] - page.word_begins[word]
@@ -160,6 +160,18 @@ def _line_rules(data: Any, page: Page, lines: int, flag_of: Any, short: int, row
 
 
 @compiled
+def count_words(
+    data: Any, begin: int, end: int, flag_of: Any, mode: int, breaks: Any, next_break: int, page: Page, row: Any
+) -> tuple[int, int, int]:
+    """Split a document and write the columns that are always there; give words, lines and the next break."""
+    words, lines, unspaced, next_break = split_page(data, begin, end, flag_of, mode, breaks, next_break, page)
+    row[WORDS], row[WORD_CHARACTERS], row[UNSPACED_LETTERS] = words, page.starts[words], unspaced
+    row[NEWLINES] = lines - 1 if end > begin and data[end - 1] != _NEWLINE else lines
+    row[CHARACTERS] = page.line_places[lines] - (row[NEWLINES] < lines)
+    return words, lines, next_break
+
+
+@compiled
 def measure_pages(
     data: Any,
     offsets: Any,
@@ -194,10 +206,7 @@ def measure_pages(
     for document in range(len(offsets) - 1):
         row = rows[document]
         begin, end = offsets[document], offsets[document + 1]
-        words, lines, unspaced, next_break = split_page(data, begin, end, flag_of, mode, breaks, next_break, page)
-        row[WORDS], row[WORD_CHARACTERS], row[UNSPACED_LETTERS] = words, page.starts[words], unspaced
-        row[NEWLINES] = lines - 1 if end > begin and data[end - 1] != _NEWLINE else lines
-        row[CHARACTERS] = page.line_places[lines] - (row[NEWLINES] < lines)
+        words, lines, next_break = count_words(data, begin, end, flag_of, mode, breaks, next_break, page, row)
         if what & QUALITY:
             _quality(data, page, words, lines, flag_of, stop_words, languages[document], met, row)
         if what & REPETITION:

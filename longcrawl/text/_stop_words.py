@@ -4,7 +4,7 @@
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from longcrawl.text._lookup_kernels import compiled, inlined, mixed
 from longcrawl.text._page_kernels import word_key
 
 __all__ = ["StopWords", "find_stop_word", "make_stop_words"]
+
+Spelled = Literal["any case", "as listed"]
 
 _U = np.uint64
 _GOLDEN = _U(0x9E3779B97F4A7C15)
@@ -36,22 +38,22 @@ class StopWords(NamedTuple):
     """Words of the longest list."""
 
 
-def make_stop_words(lists: Sequence[Sequence[str]]) -> StopWords:
-    """Make stop words of one list per language; each is also found capitalised and in capitals."""
+def make_stop_words(lists: Sequence[Sequence[str]], spelled: Spelled = "any case") -> StopWords:
+    """Make stop words of one list per language; in any case means lower case, capitalised and capitals as well."""
     spellings: dict[tuple[int, bytes], int] = {}
     for language, words in enumerate(lists):
         for number, word in enumerate(words):
-            for spelling in (word, word.lower(), word.capitalize(), word.upper()):
+            cases = (word.lower(), word.capitalize(), word.upper()) if spelled == "any case" else ()
+            for spelling in (word, *cases):
                 spellings.setdefault((language, spelling.encode()), number)
     chosen = sorted(spellings)
-    spelled = np.frombuffer(b"".join(word for _, word in chosen) or b"\0", np.uint8)
     begins = np.cumsum([0, *(len(word) for _, word in chosen)], dtype=np.int64)
     made = StopWords(
         np.zeros(1 << (4 * len(chosen)).bit_length(), np.int32),
         np.array([language for language, _ in chosen], np.int32),
         np.zeros(len(chosen), np.uint64),
         begins,
-        spelled,
+        np.frombuffer(b"".join(word for _, word in chosen) or b"\0", np.uint8),
         np.array([spellings[each] for each in chosen], np.int32),
         max((len(word) for _, word in chosen), default=0),
         max(map(len, lists), default=0),

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from longcrawl.stages import stage
 from longcrawl.text import _page_columns as page
-from longcrawl.text.pages import Counts, ratio
-from longcrawl.text.rules import Doubles, Measure, TextRules
+from longcrawl.text._readings import Definitions, Share, quality_shares, repetition_shares
+from longcrawl.text.pages import ratio
+from longcrawl.text.rules import Measure, TextRules
 
 __all__ = ["GopherQuality", "GopherRepetition"]
 
@@ -42,30 +43,13 @@ class GopherQuality(TextRules):
     min_alphabetic_words: float | None = 0.8
     min_stop_words: int | None = 2
     stop_words: tuple[str, ...] = STOP_WORDS
+    definitions: Definitions = "paper"
 
     columns: ClassVar[int] = page.QUALITY
 
     def measures(self) -> Mapping[str, Measure]:
         """Give each rule's value as a function of what was counted."""
-
-        def per(count: int, of: int) -> Measure:
-            return lambda counts: ratio(counts[count], counts[of])
-
-        def plain(count: int) -> Measure:
-            return lambda counts: counts[count]
-
-        return {
-            "min_words": plain(page.WORDS),
-            "max_words": plain(page.WORDS),
-            "min_mean_word_length": per(page.WORD_CHARACTERS, page.WORDS),
-            "max_mean_word_length": per(page.WORD_CHARACTERS, page.WORDS),
-            "max_hash_ratio": per(page.HASHES, page.WORDS),
-            "max_ellipsis_ratio": per(page.ELLIPSES, page.WORDS),
-            "max_bullet_lines": per(page.BULLET_LINES, page.LINES),
-            "max_ellipsis_lines": per(page.ELLIPSIS_LINES, page.LINES),
-            "min_alphabetic_words": per(page.ALPHABETIC_WORDS, page.WORDS),
-            "min_stop_words": plain(page.STOP_WORDS),
-        }
+        return _measures(quality_shares(self.definitions))
 
 
 @stage
@@ -99,27 +83,18 @@ class GopherRepetition(TextRules):
     max_duplicate_8grams: float | None = 0.12
     max_duplicate_9grams: float | None = 0.11
     max_duplicate_10grams: float | None = 0.1
+    definitions: Definitions = "paper"
 
     columns: ClassVar[int] = page.REPETITION
 
     def measures(self) -> Mapping[str, Measure]:
         """Give each rule's value as a function of what was counted."""
+        return _measures(repetition_shares(self.definitions))
 
-        def share(first: int, count: int, of: int) -> Measure:
-            return lambda counts: ratio(counts[first + count], counts[first + of])
 
-        def in_words(column: int) -> Measure:
-            def measure(counts: Counts) -> Doubles:
-                return ratio(counts[column], counts[page.WORD_CHARACTERS])
+def _measures(shares: Mapping[str, Share]) -> dict[str, Measure]:
+    return {name: _measure(*share) for name, share in shares.items()}
 
-            return measure
 
-        found: dict[str, Measure] = {}
-        for name, first in (("line", page.LINE_SEGMENTS), ("paragraph", page.PARAGRAPH_SEGMENTS)):
-            found[f"max_duplicate_{name}s"] = share(first, page.DUPLICATES, page.SEGMENTS)
-            found[f"max_duplicate_{name}_characters"] = share(first, page.DUPLICATE_CHARACTERS, page.SEGMENT_CHARACTERS)
-        for n in range(2, 5):
-            found[f"max_top_{n}gram"] = in_words(page.TOP_2_GRAM + n - 2)
-        for n in range(5, 11):
-            found[f"max_duplicate_{n}grams"] = in_words(page.DUPLICATE_5_GRAMS + n - 5)
-        return found
+def _measure(count: int, of: int | None) -> Measure:
+    return lambda counts: counts[count] if of is None else ratio(counts[count], counts[of])

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.text._page_characters import ALPHABETIC, load_page_characters
-from longcrawl.text._page_columns import AT_BREAKS, COLUMNS, EACH_CHARACTER, WHOLE_RUNS
+from longcrawl.text._page_columns import AT_BREAKS, COLUMNS, EACH_CHARACTER, READING_COLUMNS, WHOLE_RUNS
+from longcrawl.text._readings import READINGS, Definitions
 from longcrawl.text._texts import text_buffers
 from longcrawl.text.segmentation import word_breaks
 
@@ -41,6 +42,7 @@ def count_pages(
     languages: npt.NDArray[np.int32] | None = None,
     words: Words = "whitespace",
     short_line: int = 0,
+    definitions: Definitions = "paper",
 ) -> Counts:
     """Count in valid texts; a null one is counted as if it were empty.
 
@@ -51,6 +53,7 @@ def count_pages(
         languages: which list each document is searched for, -1 for none; None is none for all.
         words: what a word is in scripts that are written without spaces.
         short_line: a line of up to so many characters is short.
+        definitions: whose reading of Gopher's rules is taken; others than the paper's have no LINE_RULES.
 
     """
     from longcrawl.text._page_kernels import make_page
@@ -60,11 +63,52 @@ def count_pages(
     flags = load_page_characters()
     mode, breaks = _cuts(words, data, offsets, flags)
     chosen = np.full(len(texts), -1, np.int32) if languages is None else languages
-    rows = np.zeros((len(texts), COLUMNS))
-    page = make_page(*_size(data, offsets))
-    listed = _stop_words(tuple(stop_words))
-    measure_pages(data, offsets, chosen, listed, flags, mode, breaks, what, short_line, page, rows)
+    size = _size(data, offsets)
+    if definitions == "paper":
+        rows = np.zeros((len(texts), COLUMNS))
+        listed = _stop_words(tuple(stop_words), "any case")
+        page = make_page(*size)
+        measure_pages(data, offsets, chosen, listed, flags, mode, breaks, what, short_line, page, rows)
+        return Counts(rows)
+    rows = np.zeros((len(texts), READING_COLUMNS))
+    listed = _stop_words(tuple(stop_words), "as listed")
+    _read(data, offsets, chosen, listed, mode, breaks, what, definitions, size, rows)
     return Counts(rows)
+
+
+def _read(
+    data: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    languages: npt.NDArray[np.int32],
+    stop_words: Any,
+    mode: int,
+    breaks: npt.NDArray[np.int64],
+    what: int,
+    definitions: Definitions,
+    size: tuple[int, int],
+    rows: Doubles,
+) -> None:
+    """Count by a reading other than the paper's."""
+    from longcrawl.text._page_kernels import make_page
+    from longcrawl.text._reading_characters import load_lower_case, load_reading_characters
+    from longcrawl.text._reading_measures import measure_readings
+    from longcrawl.text._reading_ngrams import make_spelling
+
+    measure_readings(
+        data,
+        offsets,
+        languages,
+        stop_words,
+        load_reading_characters(),
+        load_lower_case(),
+        mode,
+        breaks,
+        what,
+        READINGS[definitions],
+        make_page(*size),
+        make_spelling(size[0]),
+        rows,
+    )
 
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
@@ -105,7 +149,7 @@ def _cuts(words: Words, data: Any, offsets: Any, flags: Any) -> tuple[int, npt.N
 
 
 @lru_cache(maxsize=8)
-def _stop_words(lists: tuple[tuple[str, ...], ...]) -> Any:
+def _stop_words(lists: tuple[tuple[str, ...], ...], spelled: Literal["any case", "as listed"]) -> Any:
     from longcrawl.text._stop_words import make_stop_words
 
-    return make_stop_words(lists)
+    return make_stop_words(lists, spelled)

@@ -70,7 +70,8 @@ class TextRules(Judge):
         texts = valid_texts(column(table, "text", self.name), self.name)
         chosen = self._choose(table)
         lists = tuple(tuple(each.get("stop_words", ())) for each in chosen.settings)
-        counts = count_pages(texts, self.columns, lists, chosen.places, self.words, getattr(self, "short_line", 0))
+        short_line, definitions = getattr(self, "short_line", 0), getattr(self, "definitions", "paper")
+        counts = count_pages(texts, self.columns, lists, chosen.places, self.words, short_line, definitions)
         measures = self._unspaced() | dict(self.measures())
         return [
             _check(name, measure(counts), chosen)
