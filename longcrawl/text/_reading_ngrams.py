@@ -192,6 +192,17 @@ def _count_all(page: Page, words: int, row: Any) -> None:
 
 
 @compiled
+def _repeated_characters(page: Page, words: int, size: int, n: int, reading: Reading, spelling: Spelling) -> int:
+    if reading.repeated == SKIP:
+        return _skipped(page, words, n, spelling)
+    if reading.repeated == SUM:
+        return _summed(page, size, n)
+    if reading.repeated == LATER:
+        return _later(page, size, n)
+    return covered(page, size, n)
+
+
+@compiled
 def count_grams(
     data: Any, begin: int, end: int, page: Page, words: int, reading: Reading, spelling: Spelling, row: Any
 ) -> None:
@@ -222,14 +233,6 @@ def count_grams(
             size, found = lengthen(page, size)
             size = keep_repeated(page, size)
         if n <= 4:
-            row[TOP_2_GRAM + n - 2] = _top_characters(
-                data, begin, end, page, size, found, n, reading, spelling.joined
-            )
-        elif reading.repeated == SKIP:
-            row[DUPLICATE_5_GRAMS + n - 5] = _skipped(page, words, n, spelling)
-        elif reading.repeated == SUM:
-            row[DUPLICATE_5_GRAMS + n - 5] = _summed(page, size, n)
-        elif reading.repeated == LATER:
-            row[DUPLICATE_5_GRAMS + n - 5] = _later(page, size, n)
+            row[TOP_2_GRAM + n - 2] = _top_characters(data, begin, end, page, size, found, n, reading, spelling.joined)
         else:
-            row[DUPLICATE_5_GRAMS + n - 5] = covered(page, size, n)
+            row[DUPLICATE_5_GRAMS + n - 5] = _repeated_characters(page, words, size, n, reading, spelling)

@@ -28,7 +28,7 @@ _CARRIAGE_RETURN, _NEWLINE = 0x0D, 0x0A
 
 @compiled
 def open_last_line(data: Any, begin: int, end: int, page: Page, words: int, lines: int) -> int:
-    """Make the lines those of ``str.split("\\n")``, where an empty one follows the last newline; give how many."""
+    """Make the lines those of ``str.split`` at newlines, where an empty one follows the last newline; give how many."""
     if end > begin and data[end - 1] != _NEWLINE:
         return lines
     page.line_begins[lines + 1] = page.line_begins[lines] + 1
@@ -159,20 +159,15 @@ def is_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
 
 
 @compiled
-def _has_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
-    for ending in range(len(reading.ending_sizes)):
-        if _matches(data, begin, end, reading, ending):
-            return True
-    return False
-
-
-@compiled
 def _count_line(data: Any, begin: int, end: int, reading: Reading, row: Any) -> None:
     if end > begin:
         point, _ = decode(data, begin)
         for bullet in reading.bullets:
             row[BULLET_LINES] += point == bullet
-        row[ELLIPSIS_LINES] += _has_ending(data, begin, end, reading)
+        ended = False
+        for ending in range(len(reading.ending_sizes)):
+            ended = ended or _matches(data, begin, end, reading, ending)
+        row[ELLIPSIS_LINES] += ended
 
 
 @compiled

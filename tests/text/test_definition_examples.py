@@ -1,0 +1,103 @@
+"""Others' readings of Gopher's rules, by examples on which they differ."""
+
+import pyarrow as pa
+import pytest
+
+from longcrawl.errors import StageError
+from longcrawl.text.gopher import GopherQuality, GopherRepetition
+
+ALL = ("paper", "datatrove", "dclm", "dolma", "nemo-curator")
+
+
+def measured(stage, text):
+    checks = stage.checks(pa.table({"text": pa.array([text], pa.string())}))
+    return {check.rule: check.value[0].as_py() for check in checks}
+
+
+def value_of(rule, text, definitions):
+    stage = GopherQuality if hasattr(GopherQuality, rule) else GopherRepetition
+    return measured(stage(definitions=definitions), text).get(rule)
+
+
+PHRASE_TWICE = " ".join([*"abcdefghij", *"abcdefghij", *(f"w{number}" for number in range(40))])
+
+
+def test_a_phrase_of_ten_words_twice_in_sixty():
+    found = {definitions: value_of("max_duplicate_10grams", PHRASE_TWICE, definitions) for definitions in ALL}
+    assert {definitions: round(value, 3) for definitions, value in found.items()} == {
+        "paper": 0.154,
+        "datatrove": 0.053,
+        "dclm": 0.154,
+        "dolma": 0.018,
+        "nemo-curator": 0.101,
+    }
+
+
+@pytest.mark.parametrize(
+    ("definitions", "bullets"),
+    [
+        ("paper", ["- x", "* x", "\N{EN DASH} x", " - x", "• x", "●x"]),
+        ("datatrove", ["- x", " - x", "• x", "-x"]),
+        ("dclm", ["- x", "* x", " - x", "• x", "●x", "-x", "*x"]),
+        ("dolma", ["- x", "* x", "-x", "*x"]),
+        ("nemo-curator", ["• x", "●x"]),
+    ],
+)
+def test_what_a_bullet_is(definitions, bullets):
+    lines = ["- x", "* x", "\N{EN DASH} x", " - x", "• x", "●x", "-x", "*x", "+x", "x"]
+    assert [line for line in lines if value_of("max_bullet_lines", line, definitions)] == bullets
+
+
+def test_datatrove_spells_ngrams_without_spaces():
+    text = "ab c d e f x a bc d e f"
+    assert value_of("max_duplicate_5grams", text, "datatrove") == 6 / len(text)
+    assert value_of("max_duplicate_5grams", text, "paper") == 0
+
+
+def test_datatrove_skips_what_a_repeated_ngram_covers():
+    text = "a b c d e " * 2 + "b c d e a"
+    assert value_of("max_duplicate_5grams", text, "datatrove") == 10 / len(text)
+
+
+def test_nemo_finds_the_most_frequent_ngram_inside_words():
+    text = "to be to be or\nonto before"
+    assert value_of("max_top_2gram", text, "nemo-curator") == 3 * len("to be") / len(text)
+
+
+def test_dclm_takes_the_longest_of_the_most_frequent():
+    text = "a b a b longer words longer words"
+    kept = len("ababc") - 1 + len("longerwords") * 2
+    assert value_of("max_top_2gram", text, "dclm") == 2 * len("longerwords") / kept
+
+
+def test_dolma_has_no_rules_for_paragraphs():
+    rules = set(measured(GopherRepetition(definitions="dolma"), ""))
+    others = set(measured(GopherRepetition(), ""))
+    assert others - rules == {"max_duplicate_paragraphs", "max_duplicate_paragraph_characters"}
+    assert not rules - others
+
+
+@pytest.mark.parametrize("definitions", ALL)
+@pytest.mark.parametrize("stage", [GopherQuality, GopherRepetition])
+def test_an_empty_text_has_no_shares(stage, definitions):
+    for text in ("", None):
+        assert set(measured(stage(definitions=definitions), text).values()) == {0}
+
+
+def test_verdicts_follow_the_reading():
+    table = pa.table({"text": [PHRASE_TWICE]})
+    fails = {
+        definitions: GopherRepetition(definitions=definitions).judge(table)["rule"][0].as_py() for definitions in ALL
+    }
+    assert fails == {
+        "paper": "max_duplicate_5grams",
+        "datatrove": None,
+        "dclm": "max_duplicate_5grams",
+        "dolma": None,
+        "nemo-curator": "max_duplicate_10grams",
+    }
+
+
+def test_unknown_definitions_are_refused():
+    with pytest.raises(StageError, match="definitions"):
+        GopherQuality(definitions="c4")
