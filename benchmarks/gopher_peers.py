@@ -2,9 +2,9 @@
 
     python benchmarks/gopher_peers.py --peers-python PEERS/bin/python --documents short.jsonl.zst [--nemo FOLDER]
 
-PEERS is an environment of its own with datatrove 0.10, dolma 1.2 and what NeMo Curator's filters import (regex, loguru);
-FOLDER is where nemo-curator's wheel was unpacked, since its dependencies are many and its filters need none of them.
-Their filters run there, unchanged but for the words of datatrove, which are those of ``str.split`` instead of spaCy's.
+PEERS is an environment of its own with datatrove 0.10, dolma 1.2 and what NeMo Curator's filters import (regex and
+loguru); FOLDER is where nemo-curator's wheel was unpacked: its dependencies are many, and its filters need none of
+them. All filters run there, unchanged but for datatrove's words, which are those of ``str.split`` instead of spaCy's.
 Every value that they compute is compared with ours, to twelve digits. Known to differ is NeMo Curator's most frequent
 n-gram where several are as frequent: which one it takes hangs on Python's hash seed, so such documents are counted
 apart. Then follow the documents that each reading drops with Gopher's thresholds, of those in English.
@@ -55,11 +55,8 @@ class Recorder(float):
     # NumPy's scalars would compare by themselves otherwise.
     __array_ufunc__ = None
 
-    def __new__(cls, _: list[float]) -> "Recorder":
-        return super().__new__(cls, 1.0)
-
-    def __init__(self, seen: list[float]) -> None:
-        self.seen = seen
+    def __init__(self, _: float) -> None:
+        self.seen: list[float] = []
 
     def __lt__(self, value: float) -> bool:
         self.seen.append(float(value))
@@ -80,20 +77,20 @@ def run_datatrove(texts: list[str]) -> tuple[list[dict[str, float]], float]:
     values = []
     for text in texts:
         document, found = Document(text=text, id=""), {}
-        seen: dict[str, list[float]] = {name: [] for name in (*DATATROVE_REPETITION, *DATATROVE_QUALITY)}
-        grams: dict[int, list[float]] = {n: [] for n in NGRAMS}
-        recorders = [(n, Recorder(grams[n])) for n in NGRAMS]
-        lines = {name: Recorder(seen[name]) for name in DATATROVE_REPETITION}
+        lines = {name: Recorder(1) for name in DATATROVE_REPETITION}
+        grams = {n: Recorder(1) for n in NGRAMS}
+        tuples = list(grams.items())
+        marks = {name: Recorder(1) for name in DATATROVE_QUALITY}
         both = [
-            repetition.GopherRepetitionFilter(top_n_grams=recorders[:3], dup_n_grams=recorders[3:], **lines),
-            quality.GopherQualityFilter(**{name: Recorder(seen[name]) for name in DATATROVE_QUALITY}),
+            repetition.GopherRepetitionFilter(top_n_grams=tuples[:3], dup_n_grams=tuples[3:], **lines),
+            quality.GopherQualityFilter(**marks),
         ]
         for each in both:
             each.filter(document)
-        found |= {rule: seen[name][0] for name, rule in DATATROVE_REPETITION.items()}
-        found |= {rule_of(n): grams[n][0] if grams[n] else 0.0 for n in NGRAMS}
+        found |= {rule: lines[name].seen[0] for name, rule in DATATROVE_REPETITION.items()}
+        found |= {rule_of(n): each.seen[0] if each.seen else 0.0 for n, each in grams.items()}
         for name, rules in DATATROVE_QUALITY.items():
-            found |= dict(zip(rules, seen[name], strict=True))
+            found |= dict(zip(rules, marks[name].seen, strict=True))
         values.append(found)
     filters = [repetition.GopherRepetitionFilter(), quality.GopherQualityFilter()]
     documents = [Document(text=text, id="") for text in texts]
@@ -219,12 +216,8 @@ def count_drops(table) -> None:
     for definitions in READINGS:
         masks = [np.array(each(table)) for each in make_stages(definitions)]
         kept[definitions] = masks[0] & masks[1]
-        repetition, quality = (int((~mask).sum()) for mask in masks)
-        other = int((kept[definitions] != kept["paper"]).sum())
-        dropped = int((~kept[definitions]).sum())
-        print(
-            f"{definitions:13} repetition {repetition:5,}  quality {quality:5,}  either {dropped:5,}  not as paper {other:5,}"
-        )
+        counts = [*(~np.array([*masks, kept[definitions]])).sum(1), (kept[definitions] != kept["paper"]).sum()]
+        print("{:13} repetition {:5,}  quality {:5,}  either {:5,}  not as paper {:5,}".format(definitions, *counts))
     votes = np.array(list(kept.values())).sum(0)
     print(f"of {table.num_rows:,} documents the readings differ on {int(((votes > 0) & (votes < len(kept))).sum()):,}")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._lookup_kernels import compiled
-from longcrawl.text._page_characters import ALPHANUMERIC, SYMBOL
+from longcrawl.text._lookup_kernels import compiled, inlined
+from longcrawl.text._page_characters import ALPHABETIC, ALPHANUMERIC, SYMBOL
 from longcrawl.text._page_columns import (
     ALPHABETIC_WORDS,
     COUNTED_CHARACTERS,
@@ -38,8 +38,8 @@ from longcrawl.text._reading_segments import (
 from longcrawl.text._readings import (
     ALL_WORDS,
     APART,
-    AS_LISTED,
     DISTINCT,
+    LOWERED,
     MEDIAN,
     TEXTUAL_WORDS,
     TOGETHER,
@@ -53,36 +53,40 @@ __all__ = ["measure_readings"]
 _SPACE, _DOT, _HASH_SIGN = 0x20, 0x2E, 0x23
 
 
-@compiled
-def _is_counted(data: Any, page: Page, word: int, flag_of: Any, counted: int) -> bool:
-    if counted == ALL_WORDS:
-        return True
+@inlined
+def _is_counted(data: Any, begin: int, flags: int, flag_of: Any, counted: int) -> bool:
+    """Whether a word is one that a reading counts, if it does not count them all."""
     if counted == TEXTUAL_WORDS:
-        return page.word_flags[word] & TEXTUAL != 0
-    point, _ = decode(data, page.word_begins[word])
-    return flag_of[point] & ALPHANUMERIC != 0
+        kept = flags & TEXTUAL != 0
+    else:
+        point, _ = decode(data, begin)
+        kept = flag_of[point] & ALPHANUMERIC != 0
+    return kept
 
 
 @compiled
 def _count_counted(data: Any, page: Page, words: int, flag_of: Any, counted: int, row: Any) -> None:
-    for word in range(words):
-        if _is_counted(data, page, word, flag_of, counted):
-            row[COUNTED_WORDS] += 1
-            row[COUNTED_CHARACTERS] += page.starts[word + 1] - page.starts[word]
+    begins, flags, starts = page.word_begins, page.word_flags, page.starts
+    found, characters = words, starts[words]
+    if counted != ALL_WORDS:
+        for word in range(words):
+            if not _is_counted(data, begins[word], flags[word], flag_of, counted):
+                found -= 1
+                characters -= starts[word + 1] - starts[word]
+    row[COUNTED_WORDS], row[COUNTED_CHARACTERS] = found, characters
 
 
 @compiled
 def _keep_counted(data: Any, page: Page, words: int, flag_of: Any, counted: int) -> int:
     """Keep the words that count; give how many there are."""
+    begins, ends, flags, starts, keys = page.word_begins, page.word_ends, page.word_flags, page.starts, page.word_keys
     left = 0
     for word in range(words):
-        if not _is_counted(data, page, word, flag_of, counted):
-            continue
-        length = page.starts[word + 1] - page.starts[word]
-        page.word_begins[left], page.word_ends[left] = page.word_begins[word], page.word_ends[word]
-        page.word_keys[left] = page.word_keys[word]
-        page.starts[left + 1] = page.starts[left] + length
-        left += 1
+        if _is_counted(data, begins[word], flags[word], flag_of, counted):
+            length = starts[word + 1] - starts[word]
+            begins[left], ends[left], keys[left] = begins[word], ends[word], keys[word]
+            starts[left + 1] = starts[left] + length
+            left += 1
     return left
 
 
@@ -130,34 +134,47 @@ def _has_symbol(data: Any, begin: int, end: int) -> bool:
 
 
 @compiled
-def _is_symbol(data: Any, page: Page, word: int, reading: Reading) -> bool:
-    """Whether a word is an ellipsis, or has more than half as many runs of number signs as characters."""
-    begin, end = page.word_begins[word], page.word_ends[word]
-    if is_ending(data, begin, end, reading):
-        return True
-    if page.word_flags[word] & SYMBOL == 0:
-        return False
+def _is_mostly_runs(data: Any, begin: int, end: int, characters: int) -> bool:
+    """Whether there are more than half as many runs of number signs as characters."""
     runs = 0
     for at in range(begin, end):
         runs += data[at] == _HASH_SIGN and (at == begin or data[at - 1] != _HASH_SIGN)
-    return 2 * runs > page.starts[word + 1] - page.starts[word]
+    return 2 * runs > characters
 
 
 @compiled
-def _count_all_symbols(data: Any, begin: int, end: int, page: Page, words: int, reading: Reading, row: Any) -> None:
+def _count_symbols_apart(data: Any, page: Page, words: int, row: Any) -> None:
+    hashes, ellipses = 0, 0
     for word in range(words):
-        marked = page.word_flags[word] & SYMBOL != 0
-        if reading.symbols in (APART, TOGETHER):
-            if marked:
-                hashes, ellipses = count_symbols(data, page.word_begins[word], page.word_ends[word])
-                row[HASHES] += hashes
-                row[ELLIPSES] += ellipses
-        elif reading.symbols == WORDS_WITH:
-            row[SYMBOLS] += marked and _has_symbol(data, page.word_begins[word], page.word_ends[word])
-        else:
-            row[SYMBOLS] += _is_symbol(data, page, word, reading)
-    if reading.symbols == TOGETHER:
-        row[SYMBOLS] = row[HASHES] + row[ELLIPSES] + _count_spaced_dots(data, begin, end)
+        if page.word_flags[word] & SYMBOL:
+            more = count_symbols(data, page.word_begins[word], page.word_ends[word])
+            hashes += more[0]
+            ellipses += more[1]
+    row[HASHES], row[ELLIPSES] = hashes, ellipses
+
+
+@compiled
+def _count_symbol_words(data: Any, page: Page, words: int, reading: Reading) -> int:
+    begins, ends, flags, starts = page.word_begins, page.word_ends, page.word_flags, page.starts
+    found = 0
+    for word in range(words):
+        begin, end, marked = begins[word], ends[word], flags[word] & SYMBOL != 0
+        if reading.symbols == WORDS_WITH:
+            found += marked and _has_symbol(data, begin, end)
+        elif marked and _is_mostly_runs(data, begin, end, starts[word + 1] - starts[word]):
+            found += 1
+        # An ellipsis that is one word has no letters.
+        elif flags[word] & ALPHABETIC == 0:
+            found += is_ending(data, begin, end, reading)
+    return found
+
+
+@compiled
+def _count_alphabetic(page: Page, words: int, flag: int) -> int:
+    found = 0
+    for word in range(words):
+        found += page.word_flags[word] & flag != 0
+    return found
 
 
 @compiled
@@ -174,7 +191,7 @@ def _write_point(written: Any, at: int, point: int) -> int:
     return size
 
 
-@compiled
+@inlined
 def _lower(data: Any, at: int, end: int, lower: Any, written: Any) -> int:
     """Write a word in lower case, letter by letter; give how many bytes that took."""
     size = 0
@@ -186,30 +203,22 @@ def _lower(data: Any, at: int, end: int, lower: Any, written: Any) -> int:
 
 
 @compiled
-def _find_listed(
-    data: Any, page: Page, word: int, stop_words: StopWords, language: int, reading: Reading, lower: Any, written: Any
-) -> int:
-    """Give which stop word of its language a word is, -1 if none."""
-    begin, end = page.word_begins[word], page.word_ends[word]
-    if reading.stop_word_case == AS_LISTED:
-        if end - begin > stop_words.longest:
-            return -1
-        return find_stop_word(stop_words, language, data, begin, end - begin, page.word_keys[word])
-    # The lower case of a letter has at least a third of its bytes.
-    if end - begin > 3 * stop_words.longest:
-        return -1
-    size = _lower(data, begin, end, lower, written)
-    return find_stop_word(stop_words, language, written, 0, size, word_key(written, 0, size))
-
-
-@compiled
 def _count_stop_words(
     data: Any, page: Page, words: int, stop_words: StopWords, language: int, reading: Reading, lower: Any, written: Any
 ) -> int:
+    begins, ends, keys = page.word_begins, page.word_ends, page.word_keys
     met = np.zeros(max(1, stop_words.most), np.int64)
     distinct, occurrences = 0, 0
     for word in range(words):
-        number = _find_listed(data, page, word, stop_words, language, reading, lower, written)
+        begin, length, number = begins[word], ends[word] - begins[word], -1
+        if reading.stop_word_case == LOWERED:
+            # The lower case of a letter has at least a third of its bytes.
+            if length <= 3 * stop_words.longest:
+                size = _lower(data, begin, begin + length, lower, written)
+                key = word_key(written, 0, size)
+                number = find_stop_word(stop_words, language, written, 0, size, key)
+        elif length <= stop_words.longest:
+            number = find_stop_word(stop_words, language, data, begin, length, keys[word])
         if number >= 0:
             distinct += 1 - met[number]
             met[number] = 1
@@ -231,9 +240,12 @@ def _count_quality(
     row: Any,
 ) -> None:
     count_lines(data, begin, end, page, words, lines, flag_of, reading, row)
-    _count_all_symbols(data, begin, end, page, words, reading, row)
-    for word in range(words):
-        row[ALPHABETIC_WORDS] += page.word_flags[word] & reading.alphabetic != 0
+    if reading.symbols in (APART, TOGETHER):
+        _count_symbols_apart(data, page, words, row)
+        row[SYMBOLS] = row[HASHES] + row[ELLIPSES] + _count_spaced_dots(data, begin, end)
+    else:
+        row[SYMBOLS] = _count_symbol_words(data, page, words, reading)
+    row[ALPHABETIC_WORDS] = _count_alphabetic(page, words, reading.alphabetic)
     if reading.lengths == MEDIAN:
         row[MEDIAN_LENGTH] = _median_length(page, words, spelling.lengths)
 

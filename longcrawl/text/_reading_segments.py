@@ -137,7 +137,7 @@ def _lowered(byte: int) -> int:
     return byte + 32 if 0x41 <= byte <= 0x5A else byte
 
 
-@compiled
+@inlined
 def _matches(data: Any, begin: int, end: int, reading: Reading, ending: int) -> bool:
     """Whether ``data[begin:end]`` ends in an ending once it is lowered."""
     size = reading.ending_sizes[ending]
@@ -158,7 +158,7 @@ def is_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
     return False
 
 
-@compiled
+@inlined
 def _count_line(data: Any, begin: int, end: int, reading: Reading, row: Any) -> None:
     if end > begin:
         point, _ = decode(data, begin)
@@ -170,7 +170,7 @@ def _count_line(data: Any, begin: int, end: int, reading: Reading, row: Any) -> 
         row[ELLIPSIS_LINES] += ended
 
 
-@compiled
+@inlined
 def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
     """Count line breaks in white space; a carriage return and the newline after it are one."""
     breaks = 0
