@@ -29,7 +29,22 @@ class GopherQuality(TextRules):
     * ``min_alphabetic_words``: share of words with a letter of any script;
     * ``min_stop_words``: how many different ones of ``stop_words`` there are, in lower case, capitalised or capitals.
 
-    Blank lines are no lines.
+    Blank lines are no lines. ``definitions`` takes these rules as others read them:
+
+    |  | datatrove | dclm | dolma | nemo-curator |
+    | --- | --- | --- | --- | --- |
+    | words that count | not only punctuation | first character alphanumeric | all | all |
+    | length of words | mean of these | mean of all | median | mean |
+    | number signs and ellipses | apart, as above | together, ``. . .`` too | words with ``#`` or ``…`` | words of them |
+    | lines | ``str.splitlines``, blank too | as above | between newlines, not stripped | as above |
+    | bullets | ``•`` and ``-`` | ``●`` ``•`` ``*`` ``-`` | ``*`` and ``-`` | twelve, not ``-`` or ``*`` |
+    | ends of lines | as above | ``. . .`` too | ``…`` | ``[...]``, ``-»``, "read more" and others too |
+    | words with a letter | as above | as above | as above | Unicode's Alphabetic |
+    | stop words | different ones, as listed | all, in lower case | all, as listed | all, as listed |
+
+    Words that count are those of ``min_words`` and ``max_words``; ratios are per word of any kind. Where number signs
+    and ellipses are one ratio, both rules have it. NeMo Curator's "words of them" are an ellipsis, or have more than half as
+    many runs of number signs as characters. See :class:`GopherRepetition` for what no reading can give.
     """
 
     min_words: int | None = 50
@@ -68,6 +83,30 @@ class GopherRepetition(TextRules):
 
     The shares of n-grams are those of RedPajama-V2's signals, of words as they stand instead of normalised ones. They
     grow with a document's length, so the same thresholds are stricter on long documents.
+
+    ``definitions`` takes these rules as others read them:
+
+    |  | datatrove | dclm | dolma | nemo-curator |
+    | --- | --- | --- | --- | --- |
+    | lines | between newlines, not stripped | as above | as datatrove's | not blank, not stripped |
+    | paragraphs | between two or more newlines | between pairs of newlines | no rules | as dclm's, not stripped |
+    | duplicates | all but the first | all | all | all but the first |
+    | their characters per | character | character of a line or paragraph | character of a word | as dclm's |
+    | words in n-grams | all | first character alphanumeric | all | all |
+    | the top n-gram | spaces too | the longest of several | as above | where it stands in the text |
+    | one that comes once | counts | is none | counts | counts |
+    | repeated n-grams | but the first, skipping on | as above | each, overlaps again | but the first, spaces too |
+    | their characters per | character | character of a word | the same of all n-grams | character |
+
+    These are datatrove 0.10, DCLM's RefinedWeb recipe, dolma's ``gopher_v2`` and NeMo Curator 1.4. Between newlines are
+    also the empty lines before the first and after the last one. datatrove compares n-grams spelled without spaces. NeMo
+    Curator finds its top n-gram inside of words too, but not across line ends; in a text of fewer than n words its share
+    of n-grams is 1.
+
+    What no reading gives is the others' words: datatrove has spaCy's, DCLM uniseg's (fastText's for their number), here
+    ``words`` says what one is. So to ``dclm`` a word after a quotation mark does not count: its first character is the
+    mark. Of NeMo Curator's equally frequent n-grams chance decides, here the first is taken. Where they divide by zero,
+    the share is 0. ``explain`` marks no places for readings other than the paper's.
     """
 
     max_duplicate_lines: float | None = 0.3

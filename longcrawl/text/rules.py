@@ -13,6 +13,7 @@ from longcrawl.errors import StageError
 from longcrawl.stages import Check, Judge, column
 from longcrawl.text import _page_columns as page
 from longcrawl.text._marks import find_marks
+from longcrawl.text._readings import Definitions
 from longcrawl.text._texts import valid_texts
 from longcrawl.text.languages import find_language, read_languages
 from longcrawl.text.pages import Counts, Words, count_pages, ratio
@@ -70,8 +71,8 @@ class TextRules(Judge):
         texts = valid_texts(column(table, "text", self.name), self.name)
         chosen = self._choose(table)
         lists = tuple(tuple(each.get("stop_words", ())) for each in chosen.settings)
-        short_line, definitions = getattr(self, "short_line", 0), getattr(self, "definitions", "paper")
-        counts = count_pages(texts, self.columns, lists, chosen.places, self.words, short_line, definitions)
+        short_line: int = getattr(self, "short_line", 0)
+        counts = count_pages(texts, self.columns, lists, chosen.places, self.words, short_line, self._definitions())
         measures = self._unspaced() | dict(self.measures())
         return [
             _check(name, measure(counts), chosen)
@@ -80,8 +81,17 @@ class TextRules(Judge):
         ]
 
     def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
-        """Give the places of a text that a rule is about: offsets in characters, sorted, none overlapping."""
+        """Give the places of a text that a rule is about: offsets in characters, sorted, none overlapping.
+
+        Known for the paper's definitions alone; others have none.
+        """
+        if self._definitions() != "paper" and rule != "max_unspaced_letters":
+            return []
         return find_marks(text, rule, self.words, getattr(self, "short_line", 0))
+
+    def _definitions(self) -> Definitions:
+        definitions: Definitions = getattr(self, "definitions", "paper")
+        return definitions
 
     def _unspaced(self) -> dict[str, Measure]:
         if self.words != "whitespace":

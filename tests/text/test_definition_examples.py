@@ -101,3 +101,9 @@ def test_verdicts_follow_the_reading():
 def test_unknown_definitions_are_refused():
     with pytest.raises(StageError, match="definitions"):
         GopherQuality(definitions="c4")
+
+
+def test_places_are_known_for_the_paper_alone():
+    assert GopherQuality().marks("a # b", "max_hash_ratio") == [(2, 3)]
+    assert GopherQuality(definitions="dolma").marks("a # b", "max_hash_ratio") == []
+    assert GopherQuality(definitions="dolma").marks("日", "max_unspaced_letters") == [(0, 1)]
