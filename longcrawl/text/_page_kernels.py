@@ -54,10 +54,15 @@ _NEWLINE = 0x0A
 _PACKED = 7
 """Bytes of a word that is its own key; the top bit of the key says that it is a hash."""
 
+_STOP = np.uint16(1 << 15)
+"""White space, or the first byte of a character that is not ASCII."""
+
 
 class Page(NamedTuple):
     """Memory for one document at a time, made for the longest of a batch; what is not touched costs nothing."""
 
+    byte_flags: npt.NDArray[np.uint16]
+    """Flags of every byte; of those beyond ASCII only that a word of ASCII stops there."""
     word_begins: Integers
     """Byte at which each word begins."""
     word_ends: Integers
@@ -90,10 +95,13 @@ class Page(NamedTuple):
     table: npt.NDArray[np.int32]
 
 
-def make_page(longest: int, newlines: int) -> Page:
-    """Give memory for documents of up to ``longest`` bytes and ``newlines`` newlines."""
+def make_page(longest: int, newlines: int, flag_of: npt.NDArray[np.uint16]) -> Page:
+    """Give memory for documents of up to ``longest`` bytes and ``newlines`` newlines, to be split by these flags."""
+    byte_flags = np.full(256, _STOP)
+    byte_flags[:128] = flag_of[:128] | np.where(flag_of[:128] & SPACE, _STOP, np.uint16(0))
     words, lines = longest // 2 + longest // 3 + 4, min(longest, newlines) + 3
     return Page(
+        byte_flags=byte_flags,
         word_begins=np.empty(words, np.int64),
         word_ends=np.empty(words, np.int64),
         starts=np.empty(words, np.int64),
@@ -171,7 +179,7 @@ def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, n
 
 
 @compiled
-def split_page(  # noqa: C901, PLR0912  # reading a word in a function of its own takes a fifth of the speed
+def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function of its own takes a fifth of the speed
     data: Any, at: int, end: int, flag_of: Any, mode: int, breaks: Integers, next_break: int, page: Page
 ) -> tuple[int, int, int, int]:
     """Write words and lines of the document at ``data[at:end]``.
@@ -190,54 +198,72 @@ def split_page(  # noqa: C901, PLR0912  # reading a word in a function of its ow
         How many words, lines, and letters of scripts without spaces there are, and the next break.
 
     """
-    word, line, place, unspaced = 0, 0, 0, 0
+    word, line, unspaced, characters = 0, 0, 0, 0
+    # A byte that is no character of its own has been passed over: a place in characters is a byte less those.
+    behind, byte_flags = at, page.byte_flags
     page.starts[0] = 0
     page.line_words[0], page.line_begins[0], page.line_places[0] = 0, at, 0
     while at < end:
-        point, size = decode(data, at)
-        flag = flag_of[point]
+        byte = data[at]
+        flag = byte_flags[byte]
         if flag & SPACE:
-            at += size
-            place += 1
-            if point == _NEWLINE:
+            at += 1
+            if byte == _NEWLINE:
                 line += 1
-                page.line_words[line], page.line_begins[line], page.line_places[line] = word, at, place
+                page.line_words[line], page.line_begins[line], page.line_places[line] = word, at, at - behind
             continue
-        begin, first, key, seen = at, place, _U(0), np.uint16(0)
-        while True:
-            seen |= flag
-            before = flag
-            key = key << _U(8) | _U(data[at])
-            if size > 1:
-                unspaced += flag & UNSPACED != 0
-                for step in range(1, size):
-                    key = key << _U(8) | _U(data[at + step])
-            at += size
-            place += 1
-            if at == end:
-                break
-            if data[at] < 0x80 and before & UNSPACED == 0:
-                size = 1
-                flag = flag_of[data[at]]
-                if flag & SPACE:
-                    break
+        if flag & _STOP:
+            point, size = decode(data, at)
+            if flag_of[point] & SPACE:
+                at += size
+                behind += size - 1
                 continue
+        begin, first, key, seen, before = at, at - behind, _U(0), np.uint16(0), np.uint16(0)
+        while True:
+            # Most text is ASCII: nothing to decode, and no script without spaces.
+            while flag & _STOP == 0:
+                seen |= flag
+                key = key << _U(8) | _U(byte)
+                at += 1
+                if at == end:
+                    break
+                byte = data[at]
+                flag = byte_flags[byte]
+                before = np.uint16(0)
+            if at == end or flag & SPACE:
+                break
             point, size = decode(data, at)
             flag = flag_of[point]
             if flag & SPACE:
                 break
-            if (flag | before) & UNSPACED:
+            if at > begin and (flag | before) & UNSPACED:
+                cut, next_break = _begins_word(flag, before, at, mode, breaks, next_break)
+                if cut:
+                    break
+            seen |= flag
+            unspaced += flag & UNSPACED != 0
+            for step in range(size):
+                key = key << _U(8) | _U(data[at + step])
+            at += size
+            behind += size - 1
+            before = flag
+            if at == end:
+                break
+            byte = data[at]
+            flag = byte_flags[byte]
+            if before & UNSPACED and flag & _STOP == 0:
                 cut, next_break = _begins_word(flag, before, at, mode, breaks, next_break)
                 if cut:
                     break
         page.word_begins[word], page.word_ends[word], page.word_places[word] = begin, at, first
         page.word_keys[word] = key if at - begin <= _PACKED else _hash(data, begin, at)
         page.word_flags[word] = seen
+        characters += at - behind - first
         word += 1
-        page.starts[word] = page.starts[word - 1] + place - first
+        page.starts[word] = characters
     if at > page.line_begins[line]:
         line += 1
-        page.line_words[line], page.line_begins[line], page.line_places[line] = word, at + 1, place + 1
+        page.line_words[line], page.line_begins[line], page.line_places[line] = word, at + 1, at + 1 - behind
     page.line_words[line] = word
     return word, line, unspaced, next_break
 

@@ -67,7 +67,7 @@ def count_pages(
     if definitions == "paper":
         rows = np.zeros((len(texts), COLUMNS))
         listed = _stop_words(tuple(stop_words), "any case")
-        page = make_page(*size)
+        page = make_page(*size, flags)
         measure_pages(data, offsets, chosen, listed, flags, mode, breaks, what, short_line, page, rows)
         return Counts(rows)
     rows = np.zeros((len(texts), READING_COLUMNS))
@@ -94,18 +94,19 @@ def _read(
     from longcrawl.text._reading_measures import measure_readings
     from longcrawl.text._reading_ngrams import make_spelling
 
+    flags = load_reading_characters()
     measure_readings(
         data,
         offsets,
         languages,
         stop_words,
-        load_reading_characters(),
+        flags,
         load_lower_case(),
         mode,
         breaks,
         what,
         READINGS[definitions],
-        make_page(*size),
+        make_page(*size, flags),
         make_spelling(size[0]),
         rows,
     )
@@ -118,7 +119,7 @@ def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dic
     data, offsets = text_buffers(texts)
     flags = load_page_characters()
     mode, breaks = _cuts(words, data, offsets, flags)
-    page = make_page(*_size(data, offsets))
+    page = make_page(*_size(data, offsets), flags)
     next_break = 0
     for begin, end in pairwise(offsets):
         split, _, _, next_break = split_page(data, begin, end, flags, mode, breaks, next_break, page)
