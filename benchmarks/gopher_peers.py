@@ -197,15 +197,21 @@ def make_stages(definitions: str) -> list:
 
 
 def compare(definitions: str, table, peers: list[dict[str, float]]) -> None:
-    """Print how many of the peers' values there are by rule, and how many are not ours."""
-    ours = {check.rule: check.value.to_pylist() for each in make_stages(definitions) for check in each.checks(table)}
-    compared, differ = Counter(), Counter()
+    """Print by rule how many values the peers have, how many are not ours, and how many verdicts that changes."""
+    checks = {check.rule: check for each in make_stages(definitions) for check in each.checks(table)}
+    ours = {rule: check.value.to_pylist() for rule, check in checks.items()}
+    compared, differ, verdicts = Counter(), Counter(), Counter()
     for at, values in enumerate(peers):
         for rule, value in values.items():
+            check, own = checks[rule.removeprefix("tied ")], ours[rule.removeprefix("tied ")][at]
             compared[rule] += 1
-            differ[rule] += not math.isclose(value, ours[rule.removeprefix("tied ")][at], rel_tol=1e-12, abs_tol=1e-12)
+            if not math.isclose(value, own, rel_tol=1e-12, abs_tol=1e-12):
+                differ[rule] += 1
+                verdicts[rule] += (value > check.threshold) != (own > check.threshold)
     for rule in sorted(compared):
-        print(f"{definitions:13} {rule:36} compared {compared[rule]:6,}  differ {differ[rule]:6,}")
+        counts = f"compared {compared[rule]:6,}  differ {differ[rule]:6,}  verdicts {verdicts[rule]:6,}"
+        print(f"{definitions:13} {rule:36} {counts}")
+    print(f"{definitions}: {compared.total():,} values compared")
 
 
 def count_drops(table) -> None:

@@ -35,7 +35,7 @@ class GopherQuality(TextRules):
     | --- | --- | --- | --- | --- |
     | words that count | not only punctuation | first character alphanumeric | all | all |
     | length of words | mean of these | mean of all | median | mean |
-    | number signs and ellipses | apart, as above | together, ``. . .`` too | words with ``#`` or ``…`` | words of them |
+    | number signs, ellipses | apart, as above | together, ``. . .`` too | words with ``#`` or ``…`` | words of them |
     | lines | ``str.splitlines``, blank too | as above | between newlines, not stripped | as above |
     | bullets | ``•`` and ``-`` | ``●`` ``•`` ``*`` ``-`` | ``*`` and ``-`` | twelve, not ``-`` or ``*`` |
     | ends of lines | as above | ``. . .`` too | ``…`` | ``[...]``, ``-»``, "read more" and others too |
@@ -43,8 +43,8 @@ class GopherQuality(TextRules):
     | stop words | different ones, as listed | all, in lower case | all, as listed | all, as listed |
 
     Words that count are those of ``min_words`` and ``max_words``; ratios are per word of any kind. Where number signs
-    and ellipses are one ratio, both rules have it. NeMo Curator's "words of them" are an ellipsis, or have more than half as
-    many runs of number signs as characters. See :class:`GopherRepetition` for what no reading can give.
+    and ellipses are one ratio, both rules have it. NeMo Curator's "words of them" are an ellipsis, or have more than
+    half as many runs of number signs as characters. See :class:`GopherRepetition` for what no reading can give.
     """
 
     min_words: int | None = 50
@@ -99,9 +99,9 @@ class GopherRepetition(TextRules):
     | their characters per | character | character of a word | the same of all n-grams | character |
 
     These are datatrove 0.10, DCLM's RefinedWeb recipe, dolma's ``gopher_v2`` and NeMo Curator 1.4. Between newlines are
-    also the empty lines before the first and after the last one. datatrove compares n-grams spelled without spaces. NeMo
-    Curator finds its top n-gram inside of words too, but not across line ends; in a text of fewer than n words its share
-    of n-grams is 1.
+    also the empty lines before the first and after the last one. datatrove compares n-grams spelled without spaces.
+    NeMo Curator finds its top n-gram inside of words too, but not across line ends; in a text of fewer than n words its
+    share of n-grams is 1.
 
     What no reading gives is the others' words: datatrove has spaCy's, DCLM uniseg's (fastText's for their number), here
     ``words`` says what one is. So to ``dclm`` a word after a quotation mark does not count: its first character is the
