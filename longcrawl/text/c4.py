@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Edit, column, stage, with_column
 from longcrawl.text._phrases import PhraseTree, make_tree
+from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import NUMERIC, load_characters
 from longcrawl.text.word_lists import read_word_lists
@@ -159,12 +160,7 @@ class C4Quality(Edit):
         from longcrawl.text._c4_kernels import count_listed
 
         lists = _read_bad_words(self.bad_words or "")
-        if self.language is None:
-            languages = pc.cast(column(table, "language", self.name), pa.string())
-        else:
-            languages = pa.repeat(self.language, table.num_rows)
-        places = pc.index_in(languages, value_set=pa.array(lists.languages, pa.string()))
-        roots = np.asarray(pc.fill_null(places, -1), np.int32)
+        roots, _ = places_of_languages(table, lists.languages, self.language, self.name)
         counts = np.zeros(table.num_rows, np.int64)
         count_listed(data, offsets, roots, lists.unspaced, load_characters("re").flags, lists.tree, counts)
         return counts

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Edit, column, stage, with_column
+from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import load_characters
 from longcrawl.text.line_patterns import LinePatterns, read_line_patterns
@@ -66,7 +67,7 @@ class LineCorrections(Edit):
         counted: which words these are, see above.
         patterns: phrases by language, as data: shipped ones by name (``refinedweb``), or the path of a YAML file of
             that form. Of the shipped phrases only the four named above are the paper's, which lists no others.
-        language: the language of all documents; None takes the column ``language``.
+        language: the language of all documents; None takes the column ``language``. en-GB and eng_Latn are English.
         on_unknown_language: what a document of another language than those of ``patterns`` gets: "error"; "default",
             the phrases of the file's ``default`` language (English in the shipped one); or "keep", which leaves the
             document as it is. The paper notes that its rules "require adaptation across languages".
@@ -136,19 +137,15 @@ class LineCorrections(Edit):
 
         if self.patterns is None:
             return np.full(table.num_rows, patterns.none, np.int32)
-        if self.language is None:
-            languages = pc.cast(column(table, "language", self.name), pa.string())
-        else:
-            languages = pa.repeat(self.language, table.num_rows)
-        places = pc.index_in(languages, value_set=pa.array(patterns.languages, pa.string()))
-        if places.null_count and self.on_unknown_language == "error":
-            named = languages.filter(places.is_null())[0].as_py()
+        places, spoken = places_of_languages(table, patterns.languages, self.language, self.name)
+        unknown = places < 0
+        if self.on_unknown_language == "error" and unknown.any():
             raise StageError(
-                f"{self.name} has no line patterns for the language {named!r}, only for: "
-                f"{', '.join(patterns.languages)}; set on_unknown_language to 'default' or 'keep', or language"
+                f"{self.name} has no line patterns for the language {spoken[int(unknown.argmax())].as_py()!r}, only "
+                f"for: {', '.join(patterns.languages)}; set on_unknown_language to 'default' or 'keep', or language"
             )
         other = KEEP if self.on_unknown_language == "keep" else patterns.default_root
-        return np.asarray(pc.fill_null(pc.multiply(places, 2), other), np.int32)
+        return np.where(unknown, other, 2 * places).astype(np.int32)
 
     def _correct(
         self,

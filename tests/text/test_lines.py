@@ -299,6 +299,15 @@ def test_languages_choose_phrases(patterns):
         lc.text.LineCorrections().edit(table.drop(["language"]))
 
 
+def test_a_language_goes_by_any_of_its_names():
+    stage = lc.text.LineCorrections()
+    assert [stage.changes("3 likes", name) for name in ("en", "en-GB", "eng_Latn")] == [
+        stage.changes("3 likes", "en")
+    ] * 3
+    with pytest.raises(StageError, match="no line patterns for the language None, only for: en"):
+        stage.changes("3 likes")
+
+
 def test_no_phrases_need_no_language():
     table = pa.table({"text": ["12\n" + PROSE]})
     assert lc.text.LineCorrections(patterns=None).edit(table)[0]["text"].to_pylist() == [PROSE]
