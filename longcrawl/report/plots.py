@@ -65,7 +65,10 @@ def _draw(axes: Any, values: Any, check: Check, bins: int) -> None:
     low, high = np.percentile(known, [1, 99])
     bound = check.threshold if isinstance(check.threshold, float | int) else None
     if bound is not None:
-        low, high = min(low, bound), max(high, bound)
+        # What a threshold removes is seen beside it, however little it is.
+        beyond = (max(high, bound) - min(low, bound)) / 10
+        low = min(low, bound - beyond if known.min() < bound else bound)
+        high = max(high, bound + beyond if known.max() > bound else bound)
     edges = np.linspace(low, high if high > low else low + 1, bins + 1)
     counts, _ = np.histogram(np.clip(known, edges[0], edges[-1]), edges)
     middles = (edges[:-1] + edges[1:]) / 2
