@@ -17,6 +17,64 @@ PROSE = "Plain sentences, which no rule of the paper has anything against, are t
 # Section 2, "Filtering: document-wise and line-wise", and G.2, "Line-wise filtering".
 
 
+WORDS = "The people of this town have to be with each other and that is what they do. "
+
+
+def rule_of(text: str, stage: lc.text.GopherQuality | lc.text.GopherRepetition, language: str = "en") -> str | None:
+    """Give the rule by which a stage removes a document."""
+    return stage.judge(pa.table({"text": [text], "language": [language]}))["rule"][0].as_py()
+
+
+def numbered(count: int) -> str:
+    return " ".join(f"word{number}" for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("\n".join(["the same line"] * 5 + [numbered(90)]), "max_duplicate_lines"),
+        ("one\ntwo\n\n" * 2 + numbered(40).replace(" ", "\n"), "max_duplicate_paragraphs"),
+        (" ".join(f"buy now {number}" for number in range(40)), "max_top_2gram"),
+        (f"{numbered(20)} between {numbered(20)} {WORDS}", "max_duplicate_5grams"),
+    ],
+)
+def test_a_document_with_excessive_line_paragraph_or_n_gram_repetitions_is_removed(text, rule):
+    """Remove any document with excessive line, paragraph, or n-gram repetitions, by Rae et al. (2021)."""
+    assert rule_of(text, lc.text.GopherRepetition()) == rule
+    assert rule_of(PROSE[:90], lc.text.GopherRepetition()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("cheap shoes buy shoes online best shoes " * 20, "min_stop_words"),
+        ("== ## == ## the of == ## == ## " * 20, "min_mean_word_length"),
+        ("=*= --- =-= *** the of " * 20, "min_mean_word_length"),
+        ("====== ----- ~~~~~ the of +++++ " * 20, "min_alphabetic_words"),
+    ],
+)
+def test_lists_of_keywords_and_sequences_of_special_characters_are_filtered_out(text, rule):
+    """Lists of keywords, or sequences of special characters, are not suitable: the quality heuristics filter them."""
+    assert rule_of(text, lc.text.GopherQuality()) == rule
+    assert rule_of(WORDS * 5, lc.text.GopherQuality()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [(WORDS, "min_words"), (WORDS * 6000, "max_words"), ("#the #end #of #it and more " * 20, "max_hash_ratio")],
+)
+def test_outliers_in_overall_length_and_symbol_to_word_ratio_are_removed(text, rule):
+    """Removing outliers in terms of overall length, symbol-to-word ratio, and other criteria."""
+    assert rule_of(text, lc.text.GopherQuality()) == rule
+
+
+def test_quality_filters_are_adapted_per_language():
+    """These filters have to be adapted on a per language basis: English thresholds overfilter other languages."""
+    german = "Die Leute von hier sind nicht so wie die anderen, und das ist auch gut für alle in der Stadt. " * 5
+    assert rule_of(german, lc.text.GopherQuality(), "de") == "min_stop_words"
+    assert rule_of(german, lc.text.GopherQuality(languages="gopher"), "de") is None
+
+
 def corrected(*lines: str, **fields) -> list[str]:
     """Give the lines that the filter leaves of a document of these lines, prose before and after them."""
     table = pa.table({"text": ["\n".join([PROSE, *lines, PROSE])]})
