@@ -79,22 +79,22 @@ def inspect(
     path: Annotated[
         Path | None, typer.Argument(help="The folder of a run, or of a rectangle.", metavar="PATH", show_default=False)
     ] = None,
-    split: Annotated[str, typer.Option(help="train or heldout.")] = "train",
-    row: Annotated[int, typer.Option(help="The row to decode.")] = 0,
+    split: Annotated[str | None, typer.Option(help="train or heldout; train if left out.")] = None,
+    row: Annotated[int | None, typer.Option(help="The row to decode; the first if left out.")] = None,
     text: Annotated[str | None, typer.Option(help="A text file, - for standard input.", metavar="FILE")] = None,
     stage: Annotated[list[str] | None, typer.Option(help="With --text: a stage's name; repeat as needed.")] = None,
     recipe: Annotated[str | None, typer.Option(help="With --text: the stages of this recipe.")] = None,
     language: Annotated[str | None, typer.Option(help="With --text: its language; English if left out.")] = None,
 ) -> None:
     """Show what a rectangle holds and one row as text; or, with --text, what every rule says of a text, and why."""
-    if text is not None and path is None:
+    if text is not None and path is None and split is None and row is None:
         typer.echo(inspect_text.inspect_text(text, stage or (), recipe, language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
-        typer.echo(finished.inspect(path, split, row))
+        typer.echo(finished.inspect(path, split or "train", row or 0))
     else:
         raise LongCrawlError(
-            "inspect takes the PATH of a run or rectangle, or a text: longcrawl inspect --text FILE, "
-            "with --stage, --recipe or --language"
+            "inspect takes the PATH of a run or rectangle, with --split and --row, or a text: "
+            "longcrawl inspect --text FILE, with --stage, --recipe or --language"
         )
 
 

@@ -1,6 +1,7 @@
 """Configuration as frozen dataclasses: strict construction from plain values, one sentence on a wrong one."""
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -73,7 +74,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(item, options[0]) for item in value)
     if hint in (int, float):
-        return isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
+        kind = int | float if hint is float else int
+        return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
     return hint is Any or isinstance(value, origin or hint)
 
 

@@ -8,13 +8,20 @@ from longcrawl.errors import SourceError, StageError
 from longcrawl.fields import build
 from longcrawl.recipe import load_recipe
 from longcrawl.stages import STAGES, Stage
-from longcrawl.text import Explanation, FineWebQuality, GopherQuality, GopherRepetition, explain
+from longcrawl.text import (
+    C4Quality,
+    Explanation,
+    FineWebQuality,
+    GopherQuality,
+    GopherRepetition,
+    LineCorrections,
+    explain,
+)
 
 __all__ = ["inspect_text"]
 
-USUAL = (GopherQuality.name, GopherRepetition.name, FineWebQuality.name, "line_corrections", "c4_quality")
-"""The stages that are asked where none is named, those of them that there are; edits last, so that judges see the file
-as it is."""
+USUAL = (GopherQuality, GopherRepetition, FineWebQuality, LineCorrections, C4Quality)
+"""The stages that are asked where none is named; edits last, so that judges see the file as it is."""
 
 
 def inspect_text(
@@ -24,7 +31,8 @@ def inspect_text(
 
     Args:
         file: a path, or ``-`` for standard input.
-        stages: names as recipes have them; none of them, and no recipe, takes Gopher's and FineWeb's rules.
+        stages: names as recipes have them. Where neither they nor a recipe are named: Gopher's, FineWeb's, RefinedWeb's
+            and C4's rules, the last on what RefinedWeb's have left.
         recipe: a shipped recipe's name, or the path of a ``.yaml`` file.
         language: the text's language.
 
@@ -48,8 +56,8 @@ def _named_stages(names: Sequence[str]) -> list[Stage]:
     for name in names:
         if name not in STAGES:
             raise StageError(f"unknown stage {name!r}; known: {', '.join(sorted(STAGES))}")
-    chosen = names or [name for name in USUAL if name in STAGES]
-    return [build(STAGES[name], {}, f"stage {name!r}", StageError) for name in chosen]
+    chosen = [STAGES[name] for name in names] or USUAL
+    return [build(each, {}, f"stage {each.name!r}", StageError) for each in chosen]
 
 
 def _read(file: str | Path) -> str:

@@ -227,7 +227,7 @@ def test_inspect_takes_a_text_from_standard_input():
         ("verify nothing", r"FormatError: .*\n"),
         (
             "text and path",
-            r"LongCrawlError: inspect takes the PATH of a run or rectangle, or a text: .* --text FILE.*\n",
+            r"LongCrawlError: inspect takes the PATH of a run or rectangle, .* or a text: .* --text FILE.*\n",
         ),
         ("neither text nor path", r"LongCrawlError: inspect takes the PATH .*\n"),
         ("path by stage", r"LongCrawlError: inspect takes the PATH .*\n"),

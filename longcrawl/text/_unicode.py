@@ -103,7 +103,7 @@ def cached_arrays(name: str, build: Callable[[], dict[str, npt.NDArray[Any]]]) -
         return dict(kept)
     made = build()
     with suppress(OSError), whole_file(path) as beside, beside.open("wb") as opened:
-        np.savez(opened, allow_pickle=False, **made)
+        np.savez(opened, **made)  # type: ignore[arg-type]  # its stubs take the arrays for allow_pickle
     return made
 
 

@@ -168,9 +168,9 @@ def fit_thresholds(
         StageError: a setting is out of range, or the documents lack a column.
 
     """
-    _check_settings(documents, stage, keep, stop_words, min(min_documents, batch_size))
+    _check_settings(stage, keep, stop_words, min(min_documents, batch_size))
     bare = replace(stage, languages=None)
-    chosen = _chosen_rules(bare, rules, stop_words)
+    chosen = _chosen_rules(bare, [rules] if isinstance(rules, str) else rules, stop_words)
     sample = _measure(documents, bare, chosen, batch_size, count_words=stop_words > 0)
     groups = _groups(sample, [languages] if isinstance(languages, str) else languages)
     fitted, counts, kept, too_few = {}, {}, {}, {}
@@ -187,15 +187,10 @@ def fit_thresholds(
     return FittedThresholds(stage.name, keep, min_documents, fitted, counts, kept, too_few, nameless)
 
 
-def _check_settings(documents: Any, stage: Any, keep: float, stop_words: int, smallest: int) -> None:
-    if not isinstance(documents, pa.Table) and not any(
-        hasattr(each, "with_format") for each in (documents, getattr(documents, "data", None))
-    ):
-        kind = type(documents).__name__
-        raise StageError(f"fit_thresholds takes a datasets.Dataset, a crawl or an Arrow table of documents, got {kind}")
+def _check_settings(stage: Any, keep: float, stop_words: int, smallest: int) -> None:
     if not isinstance(stage, TextRules):
         raise StageError(f"fit_thresholds takes a rule set such as lc.text.GopherQuality(), got {stage!r}")
-    if not 0 < keep <= 1:
+    if not isinstance(keep, float | int) or not 0 < keep <= 1:
         raise StageError(f"keep is a share above 0 and up to 1, such as 0.99, got {keep!r}")
     if smallest < 1:
         raise StageError(f"min_documents and batch_size are at least 1, got {smallest}")
@@ -257,7 +252,8 @@ def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[
         called.setdefault(parse_tag(name) or name, []).append(name)
     if languages is None:
         return {names[0]: names for names in called.values()}
-    return {name: called.get(parse_tag(name) or name, []) for name in languages}
+    wanted = {parse_tag(name) or name: name for name in reversed(languages)}
+    return {name: called.get(language, []) for language, name in wanted.items()}
 
 
 def _fit(rules: Sequence[str], values: npt.NDArray[np.float64], keep: float) -> tuple[dict[str, Any], float]:

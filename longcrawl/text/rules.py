@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -25,13 +26,13 @@ Doubles = npt.NDArray[np.float64]
 Measure = Callable[[Counts], Doubles]
 
 
-class _Chosen(NamedTuple):
-    """Which thresholds judge each document."""
+class _Settings(NamedTuple):
+    """What judges documents: the stage's own fields first, then those of each language of its table."""
 
-    settings: tuple[Mapping[str, Any], ...]
-    """Fields by name, one mapping per language that is judged differently; the stage's own come first."""
-    places: npt.NDArray[np.int32]
-    """Which of them judges each document, -1 where none does."""
+    languages: tuple[str, ...]
+    stop_words: tuple[tuple[str, ...], ...]
+    bounds: Mapping[str, Doubles]
+    """Of each rule that any of them has: the thresholds, NaN where it is off; the last is NaN, for no judge at all."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,18 @@ class TextRules(Judge):
     """Rules whose thresholds are fields: ``min_x`` and ``max_x``, None to switch a rule off; the ledger has that name.
 
     A document without words has no shares: each counts as 0. A text that is null is judged as an empty one.
+
+    Args:
+        words: what a word is in scripts that are written without spaces: the whole run between white space, each of the
+            "characters", or as "icu" segments it (``pip install 'longcrawl[segmentation]'``). Elsewhere it is what
+            stands between white space.
+        max_unspaced_letters: share of the words' characters that may be letters of such scripts while ``words`` is
+            "whitespace"; more of them would be counted as a few giant words.
+        language: the language of all documents; None takes the column ``language``. Only ``languages`` asks for it.
+        languages: thresholds by language, see :func:`longcrawl.text.read_languages`.
+        on_unknown_language: what a document gets whose language is not among them: the stage's own thresholds
+            ("default"), no judgement ("keep"), or an "error".
+
     """
 
     words: Words = "whitespace"
@@ -52,15 +65,16 @@ class TextRules(Judge):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_bounds()
         if self.languages is not None:
             read_languages(self.languages)
 
     def prepare(self) -> None:
-        """Load what is needed to split words, and compile the kernels."""
+        """Load what is needed to split words, compile the kernels, and look the language up where it is given."""
         if self.words == "icu":
             load_segmenter()
-        empty = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language])})
-        self.checks(empty.slice(0, 0))
+        one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
+        self.checks(one.slice(0, 0 if self.language is None else 1))
 
     def measures(self) -> Mapping[str, Measure]:
         """Give each rule's value as a function of what was counted, in the order in which rules speak."""
@@ -69,15 +83,16 @@ class TextRules(Judge):
     def checks(self, table: pa.Table) -> list[Check]:
         """Measure every rule that any language has."""
         texts = valid_texts(column(table, "text", self.name), self.name)
-        chosen = self._choose(table)
-        lists = tuple(tuple(each.get("stop_words", ())) for each in chosen.settings)
+        settings = _settings(self)
+        places = self._places(table, settings)
         short_line: int = getattr(self, "short_line", 0)
-        counts = count_pages(texts, self.columns, lists, chosen.places, self.words, short_line, self._definitions())
+        lists = settings.stop_words
+        counts = count_pages(texts, self.columns, lists, places, self.words, short_line, self._definitions())
         measures = self._unspaced() | dict(self.measures())
         return [
-            _check(name, measure(counts), chosen)
+            _check(name, measure(counts), settings.bounds[name], places)
             for name, measure in measures.items()
-            if any(each[name] is not None for each in chosen.settings)
+            if name in settings.bounds
         ]
 
     def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
@@ -94,42 +109,60 @@ class TextRules(Judge):
         return definitions
 
     def _unspaced(self) -> dict[str, Measure]:
-        if self.words != "whitespace":
-            return {}
-        return {
-            "max_unspaced_letters": lambda counts: ratio(counts[page.UNSPACED_LETTERS], counts[page.WORD_CHARACTERS])
-        }
+        return {"max_unspaced_letters": _unspaced_letters} if self.words == "whitespace" else {}
 
-    def _own(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def _check_bounds(self) -> None:
+        """Refuse what can never be meant.
 
-    def _choose(self, table: pa.Table) -> _Chosen:
-        own = self._own()
+        Raises:
+            StageError: a threshold below 0, a least above the most, or stop words that no document can have.
+
+        """
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, bound in own.items():
+            if name.startswith(("min_", "max_", "short_")) and bound is not None and bound < 0:
+                raise StageError(
+                    f"{self.name}.{name} takes a number from 0 on, or null to switch it off, got {bound!r}"
+                )
+        for what in ("words", "mean_word_length"):
+            least, most = own.get(f"min_{what}"), own.get(f"max_{what}")
+            if least is not None and most is not None and least > most:
+                raise StageError(f"{self.name} keeps nothing: min_{what} {least!r} is above max_{what} {most!r}")
+        words, wanted = own.get("stop_words", ()), own.get("min_stop_words") or 0
+        for word in words:
+            if word.split() != [word]:
+                raise StageError(f"{self.name}.stop_words takes single words, got {word!r}")
+        if wanted > len(words):
+            raise StageError(f"{self.name} keeps nothing: min_stop_words is {wanted} of {len(words)} stop words")
+
+    def _places(self, table: pa.Table, settings: _Settings) -> npt.NDArray[np.int32]:
+        """Give which of the settings judges each document, -1 where none does."""
         if self.languages is None:
-            return _Chosen((own,), np.zeros(table.num_rows, np.int32))
+            return np.zeros(table.num_rows, np.int32)
         known = read_languages(self.languages)
         spoken = self._spoken(table)
         names = spoken.dictionary.to_pylist()
-        found = [find_language(known, name) for name in names]
-        settings = [own]
         places = np.full(len(names) + 1, 0 if self.on_unknown_language == "default" else -1, np.int32)
-        for place, (name, language) in enumerate(zip(names, found, strict=True)):
+        for place, name in enumerate(names):
+            language = find_language(known, name)
             if language is not None:
-                places[place] = len(settings)
-                settings.append(own | {key: value for key, value in known[language].items() if key in own})
+                places[place] = 1 + settings.languages.index(language)
             elif self.on_unknown_language == "error":
                 raise self._unknown(repr(name), known)
         if self.on_unknown_language == "error" and spoken.null_count:
             raise self._unknown("null", known)
         index = pc.fill_null(spoken.indices, len(names)).to_numpy(zero_copy_only=False)
-        return _Chosen(tuple(settings), places[index])
+        chosen: npt.NDArray[np.int32] = places[index]
+        return chosen
 
     def _spoken(self, table: pa.Table) -> pa.DictionaryArray:
         if self.language is not None:
-            spoken = pa.array([self.language] * table.num_rows, pa.string())
-        else:
-            spoken = pc.cast(column(table, "language", self.name), pa.string())
-        return pc.dictionary_encode(spoken)
+            return pc.dictionary_encode(pa.array([self.language] * table.num_rows, pa.string()))
+        named = column(table, "language", self.name)
+        try:
+            return pc.dictionary_encode(pc.cast(named, pa.string()))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:
+            raise StageError(f"{self.name} needs a column 'language' of strings, this one is {named.type}") from wrong
 
     def _unknown(self, name: str, known: Mapping[str, Any]) -> StageError:
         listed = ", ".join(sorted(known))
@@ -143,12 +176,25 @@ def _unspaced_letters(counts: Counts) -> Doubles:
     return ratio(counts[page.UNSPACED_LETTERS], counts[page.WORD_CHARACTERS])
 
 
-def _check(name: str, values: Doubles, chosen: _Chosen) -> Check:
+@lru_cache(maxsize=16)
+def _settings(stage: TextRules) -> _Settings:
+    own = {field.name: getattr(stage, field.name) for field in fields(stage)}
+    known = {} if stage.languages is None else read_languages(stage.languages)
+    chosen = [own, *(own | {key: value for key, value in entry.items() if key in own} for entry in known.values())]
+    rules = [name for name in own if name.startswith(("min_", "max_"))]
+    bounds = {
+        name: np.array([*(np.nan if each[name] is None else each[name] for each in chosen), np.nan])
+        for name in rules
+        if any(each[name] is not None for each in chosen)
+    }
+    return _Settings(tuple(known), tuple(tuple(each.get("stop_words", ())) for each in chosen), bounds)
+
+
+def _check(name: str, values: Doubles, bounds: Doubles, places: npt.NDArray[np.int32]) -> Check:
     """Compare a rule's values with its thresholds; where there is none, or no language, the document passes."""
     comparison: Literal["at_least", "at_most"] = "at_least" if name.startswith("min_") else "at_most"
-    bounds = np.array([np.nan if each[name] is None else each[name] for each in chosen.settings] + [np.nan])
-    bound = bounds[chosen.places]
+    bound = bounds[places]
     passes = np.isnan(bound) | (values >= bound if comparison == "at_least" else values <= bound)
-    alike = len(chosen.settings) == 1 and not (chosen.places < 0).any()
+    alike = len(bounds) == 2 and not (places < 0).any()  # the stage's own, and that of no judge
     threshold = float(bounds[0]) if alike else pa.array(bound, mask=np.isnan(bound))
     return Check(name, pa.array(values), pa.array(passes), threshold, comparison)

@@ -1,5 +1,6 @@
 """Filter by quality signals that came with the documents: named, versioned rule sets."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -76,7 +77,8 @@ class SignalRules(Judge):
         for name, bound in self.thresholds.items():
             if name not in known:
                 raise StageError(f"preset {self.preset!r} has no threshold {name!r}; known: {', '.join(known)}")
-            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float)):
+            number = isinstance(bound, int | float) and not isinstance(bound, bool) and math.isfinite(bound)
+            if bound is not None and not number:
                 raise StageError(f"threshold {name!r} takes a number, or null to switch it off, got {bound!r}")
         bounds = {rule.name: self.thresholds.get(rule.name, rule.bound) for rule in rules}
         return tuple(replace(rule, bound=bound) for rule in rules if (bound := bounds[rule.name]) is not None)

@@ -1,6 +1,6 @@
 """Every rule's value of every document: what distributions and thresholds are made from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -52,14 +52,24 @@ def measured_checks(table: pa.Table, stage: Stage) -> Sequence[Check]:
 
 
 def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
-    """Give the batches of a dataset, a crawl or an Arrow table; of none, one empty batch that has the columns."""
+    """Give the batches of a dataset, a crawl or an Arrow table; of none, one empty batch that has the columns known.
+
+    Raises:
+        StageError: these are no documents, or they are several splits.
+
+    """
     if isinstance(documents, pa.Table):
         yield documents
         return
-    data: Any = documents if hasattr(documents, "with_format") else documents.data
+    data: Any = documents if hasattr(documents, "with_format") else getattr(documents, "data", None)
+    if isinstance(data, Mapping):
+        raise StageError(f"these are several splits; choose one: documents[{next(iter(data), 'train')!r}]")
+    if not hasattr(data, "with_format"):
+        kind = type(documents).__name__
+        raise StageError(f"documents are a datasets.Dataset, a crawl or an Arrow table, got {kind}")
     found = False
     for table in data.with_format("arrow").iter(batch_size):
         found = True
         yield table
     if not found:
-        yield data.with_format("arrow")[:]
+        yield pa.schema([] if data.features is None else data.features.arrow_schema).empty_table()

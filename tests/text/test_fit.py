@@ -183,7 +183,7 @@ def test_it_prints_as_a_table():
     ("settings", "said"),
     [
         ({"stage": lc.text.MinChars(3)}, "takes a rule set such as lc.text.GopherQuality()"),
-        ({"documents": ["a"]}, "takes a datasets.Dataset, a crawl or an Arrow table of documents, got list"),
+        ({"documents": ["a"]}, "documents are a datasets.Dataset, a crawl or an Arrow table, got list"),
         ({"keep": 0}, "keep is a share above 0 and up to 1, such as 0.99, got 0"),
         ({"keep": 99}, "keep is a share above 0"),
         ({"min_documents": 0}, "min_documents and batch_size are at least 1, got 0"),

@@ -291,3 +291,37 @@ def test_rules_work_in_a_crawl():
     crawl = lc.Crawl(data) | lc.text.GopherQuality()
     assert crawl.data["id"][:] == ["a"]
     assert str(crawl.why("b")) == "b: left at gopher_quality, rule min_mean_word_length: 1.5 against 3"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"min_words": -1}, "gopher_quality.min_words takes a number from 0 on, or null to switch it off, got -1"),
+        ({"max_bullet_lines": math.nan}, "GopherQuality.max_bullet_lines takes .*, got nan"),
+        ({"max_words": 20}, "keeps nothing: min_words 50 is above max_words 20"),
+        ({"min_stop_words": 9}, "keeps nothing: min_stop_words is 9 of 8 stop words"),
+        ({"stop_words": ["of the"]}, "stop_words takes single words, got 'of the'"),
+        (
+            {"language": "xx", "languages": "gopher", "on_unknown_language": "error"},
+            "no thresholds for the language 'xx'",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused_before_any_document(fields, sentence):
+    with pytest.raises(StageError, match=sentence):
+        lc.text.GopherQuality(**fields).prepare()
+
+
+def test_rules_are_the_same_in_every_batch(tmp_path):
+    (tmp_path / "table.yaml").write_text("version: 1\nlanguages: {it: {max_words: 9}, de: {stop_words: [und]}}")
+    stage = lc.text.GopherQuality(max_words=None, languages=str(tmp_path / "table.yaml"))
+    data = Dataset.from_dict({"id": list("abc"), "text": [FINE] * 3, "language": ["de", "de", "it"]})
+    values = [lc.text.rule_values(data.select([at]), stage) for at in range(3)]
+    assert pa.concat_tables(values) == lc.text.rule_values(data, stage)
+    assert stage.judge(data.with_format("arrow")[:])["rule"].to_pylist() == ["min_words"] * 3
+
+
+def test_a_language_column_of_lists_is_one_sentence():
+    table = pa.table({"text": ["a"], "language": [["en"]]})
+    with pytest.raises(StageError, match="needs a column 'language' of strings, this one is list"):
+        lc.text.GopherQuality(languages="gopher").judge(table)

@@ -326,7 +326,7 @@ DOCUMENTS = {
     "text": [GERMAN, "short words of the day", GERMAN, GERMAN],
     "language": ["deu_Latn", "en", "xx", None],
 }
-ONLY_LENGTH = {"min_words": None, "min_stop_words": None, "min_alphabetic_words": None}
+ONLY_LENGTH = dict.fromkeys(["min_words", "min_stop_words", "min_alphabetic_words", "min_mean_word_length"])
 
 
 def length_table(tmp_path: Path) -> str:

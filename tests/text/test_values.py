@@ -4,7 +4,7 @@ import sys
 
 import pyarrow as pa
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 import longcrawl as lc
 from longcrawl.errors import StageError
@@ -45,7 +45,7 @@ def test_a_picture_has_a_panel_per_rule_and_says_what_it_removes(tmp_path):
     assert {"min_words: 2 of 3", "max_words: 0 of 3", "min_mean_word_length: 2 of 3"} <= titles
     figure.savefig(tmp_path / "rules.png")
     assert (tmp_path / "rules.png").stat().st_size > 10_000
-    with pytest.raises(StageError, match="no documents to draw"):
+    with pytest.raises(StageError, match="no documents with a value to draw"):
         lc.report.plot_rules(TABLE.slice(0, 0), stage)
 
 
@@ -53,3 +53,19 @@ def test_a_missing_matplotlib_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(StageError, match=r"pip install 'longcrawl\[plots\]'"):
         lc.report.plot_rules(TABLE, lc.text.MinChars(3))
+
+
+def test_what_is_no_documents_is_one_sentence():
+    stage = lc.text.MinChars(3)
+    with pytest.raises(StageError, match="documents are a datasets.Dataset, a crawl or an Arrow table, got list"):
+        lc.text.rule_values(["a"], stage)
+    with pytest.raises(StageError, match=r"these are several splits; choose one: documents\['train'\]"):
+        lc.text.rule_values(DatasetDict(train=Dataset(TABLE)), stage)
+
+
+def test_a_picture_of_thresholds_by_language_counts_what_they_remove():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    table = TABLE.append_column("language", pa.array(["en", "de", None]))
+    stage = lc.text.GopherQuality(min_words=3, languages="gopher")
+    titles = {axes.get_title() for axes in lc.report.plot_rules(table, stage).axes}
+    assert "min_words: 2 of 3" in titles
