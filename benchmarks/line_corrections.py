@@ -172,6 +172,7 @@ class Page(NamedTuple):
     placeholders: int
     braces: int
     sentences: int
+    changes: list[tuple[int, str, str | None, str]]
 
 
 class PlainC4(NamedTuple):
@@ -185,37 +186,46 @@ class PlainC4(NamedTuple):
     policy: tuple[str, ...] = POLICY
     citations: bool = True
 
-    def in_form(self, words: list[str], line: str) -> bool:
-        """Say whether a line has the words and the end that it should have."""
-        if self.max_length is not None and any(len(word) > self.max_length for word in words):
-            return False
+    def form(self, words: list[str], line: str) -> str | None:
+        """Give the first rule by which a line goes for its end or its words."""
         if self.definitions == "paper":
             marked = line.endswith((".", "!", "?", '"', "”"))
         else:
             marked = line.endswith((".", "!", "?", '"', "'")) and not line.endswith("...")
         if self.terminal and not marked:
-            return False
-        return self.min_words is None or len(words) >= self.min_words
+            return "terminal_punctuation"
+        if self.min_words is not None and len(words) < self.min_words:
+            return "min_words_per_line"
+        if self.max_length is not None and any(len(word) > self.max_length for word in words):
+            return "max_word_length"
+        return None
 
     def __call__(self, text: str) -> Page:
         """Clean one document."""
         paper = self.definitions == "paper"
-        kept, placeholders, braces, ends = [], 0, 0, 0
-        for whole in re.findall(r"[^\n]*\n|[^\n]+\Z", text) if paper else text.splitlines():
+        kept, placeholders, braces, ends, changes, number = [], 0, 0, 0, [], 1
+        for whole in re.findall(r"[^\n]*\n|[^\n]+\Z", text) if paper else text.splitlines(keepends=True):
             stripped = whole.strip()
             line = CITATION.sub("", stripped) if self.citations else stripped
             if paper:
                 line = line.strip()
-            in_form = self.in_form((line if paper else stripped).split(), line)
+            rule = self.form((line if paper else stripped).split(), line)
             lower = in_lower_case(line)
             script = self.javascript and "javascript" in lower
-            if paper or in_form:
+            if paper or rule is None:
                 placeholders += lower.count("lorem ipsum")
                 braces += 0 if script and not paper else line.count("{")
-            if in_form and not script and not any(phrase in lower for phrase in self.policy):
+            if rule is None and script:
+                rule = "javascript"
+            elif rule is None and any(phrase in lower for phrase in self.policy):
+                rule = "policy_phrases"
+            if rule is None:
                 kept.append(line)
                 ends += sentences(line)
-        return Page("\n".join(kept).strip(), placeholders, braces, ends)
+            if stripped and (rule or line != stripped):
+                changes.append((number, stripped, None if rule else line, rule or "citations"))
+            number += whole.endswith("\n")
+        return Page("\n".join(kept).strip(), placeholders, braces, ends, changes)
 
 
 def documents(path: Path) -> list[str]:
@@ -298,7 +308,7 @@ def main() -> None:
             PlainCorrections(lists),
             lambda want: [want.flagged / max(want.words, 1)],
         ),
-        (lc.text.C4Quality(), PlainC4(), lambda want: list(want[1:])),
+        (lc.text.C4Quality(), PlainC4(), lambda want: list(want[1:4])),
     ]
     for counted in ("flagged", "removed"):
         left = lc.text.LineCorrections(language="en", counted=counted)(table).num_rows

@@ -15,7 +15,7 @@ from longcrawl.text._phrase_kernels import OTHERS, decode, skip_space, step
 from longcrawl.text._phrases import PhraseTree
 from longcrawl.text._unicode import SENTENCE_END, SPACE, WORD
 
-__all__ = ["JAVASCRIPT", "LOREM_IPSUM", "POLICY", "Rules", "clean_pages", "count_listed"]
+__all__ = ["JAVASCRIPT", "LOREM_IPSUM", "POLICY", "RULES", "Rules", "clean_page", "clean_pages", "count_listed"]
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
@@ -24,9 +24,22 @@ Facts = npt.NDArray[np.int64]
 JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4
 """Kinds of phrases."""
 
+STAYS, UNENDED, SHORT, OVERLONG, SCRIPT, POLICIES, CUT = range(7)
+RULES = {
+    UNENDED: "terminal_punctuation",
+    SHORT: "min_words_per_line",
+    OVERLONG: "max_word_length",
+    SCRIPT: "javascript",
+    POLICIES: "policy_phrases",
+    CUT: "citations",
+}
+"""What is done to lines, by the name of its field: a line goes by the first of the rules, marks are cut by the last."""
+
 FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, PHRASES, PLACEHOLDERS = range(8)
 """What is known of a line: the bytes of its content, words, characters of the longest, sentences, braces, kinds."""
 FACTS = 8
+LOGGED = 6
+"""What is logged of a line."""
 
 BRACE, BRACKET, CLOSING_BRACKET = ord("{"), ord("["), ord("]")
 NEWLINE, RETURN = 0x0A, 0x0D
@@ -210,18 +223,31 @@ def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
 
 
 @compiled
-def _judge(line: Facts, in_form: bool, rules: Rules, page: Any) -> bool:
-    """Say whether a line stays; adds what it has that speaks against the page, and its sentences.
+def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rules: Rules) -> int:
+    """Give the first rule by which a line goes for its end or for its words; ``STAYS`` for none."""
+    if rules.terminal and not _ends_in_mark(out, first, last, rules):
+        return UNENDED
+    if words < rules.min_words:
+        return SHORT
+    return OVERLONG if longest > rules.max_word_length else STAYS
+
+
+@compiled
+def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
+    """Give the first rule by which a line goes; adds what it has that speaks against the page, and its sentences.
 
     The paper looks for placeholders and braces in the whole page, datatrove in lines that have stayed so far.
     """
-    if in_form or not rules.datatrove:
+    if rule == STAYS or not rules.datatrove:
         page[0] += line[PLACEHOLDERS]
         if not (rules.datatrove and line[PHRASES] & JAVASCRIPT):
             page[1] += line[BRACES]
-    stays = in_form and not line[PHRASES] & (JAVASCRIPT | POLICY)
-    page[2] += line[SENTENCES] if stays else 0
-    return stays
+    if rule != STAYS:
+        return rule
+    if line[PHRASES] & (JAVASCRIPT | POLICY):
+        return SCRIPT if line[PHRASES] & JAVASCRIPT else POLICIES
+    page[2] += line[SENTENCES]
+    return STAYS
 
 
 @compiled
@@ -234,35 +260,72 @@ def _move(out: Bytes, start: int, stop: int, place: int) -> int:
 
 
 @compiled
+def clean_page(
+    data: Bytes,
+    at: int,
+    end: int,
+    flag_of: Flags,
+    rules: Rules,
+    tree: PhraseTree,
+    out: Bytes,
+    place: int,
+    page: Any,
+    log: Any,
+) -> tuple[int, int]:
+    """Write the lines that stay of a document to ``out``, stripped and joined by newlines.
+
+    Adds to ``page``, shape (3,): placeholders, braces, sentences. Writes to ``log`` as many lines as it has rows, of
+    those that are not blank and that go or lose marks: number of newlines before, start and stop in ``data``, then in
+    ``out``, rule.
+
+    Returns:
+        Where the lines end, and how many of them there are for the log.
+
+    """
+    line = np.empty(FACTS, np.int64)
+    kept, changed, newlines = 0, 0, 0
+    while at < end:
+        start, (stop, at) = at, _find_line_end(data, at, end, rules.datatrove)
+        _measure(data, start, stop, flag_of, rules, tree, line)
+        begin, size, words, longest = line[FIRST], line[STOP] - line[FIRST], line[WORDS], line[LONGEST]
+        base = place + (kept > 0)
+        first, last = base, _write_line(data, begin, begin + size, rules, out, base)
+        cut = last - first < size
+        if cut:
+            _measure(out, first, last, flag_of, rules, tree, line)
+            if not rules.datatrove:
+                words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
+        rule = _judge(line, _check_form(out, first, last, words, longest, rules), rules, page)
+        before = place
+        if rule == STAYS:
+            if kept:
+                out[place] = NEWLINE
+            place = _move(out, first, last, base)
+            kept += 1
+        if cut or (rule != STAYS and size):
+            if changed < len(log):
+                ends = (base, place, CUT) if rule == STAYS else (before, before, rule)
+                log[changed, 0], log[changed, 1], log[changed, 2] = newlines, begin, begin + size
+                log[changed, 3], log[changed, 4], log[changed, 5] = ends
+            changed += 1
+        newlines += at > stop and data[at - 1] == NEWLINE
+    return place, changed
+
+
+@compiled
 def clean_pages(
     data: Bytes, offsets: Any, flag_of: Flags, rules: Rules, tree: PhraseTree, out: Bytes, ends: Any, counts: Any
 ) -> None:
-    """Write the lines that stay of every document to ``out``, stripped and joined by newlines.
+    """Write the lines that stay of every document to ``out``, without the white space around all of them.
 
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences.
     """
-    line = np.empty(FACTS, np.int64)
+    no_log = np.empty((0, LOGGED), np.int64)
     place = 0
     ends[0] = 0
     for document in range(len(offsets) - 1):
-        at, end, begin, kept = offsets[document], offsets[document + 1], place, 0
-        while at < end:
-            start, (stop, at) = at, _find_line_end(data, at, end, rules.datatrove)
-            _measure(data, start, stop, flag_of, rules, tree, line)
-            words, longest, size = line[WORDS], line[LONGEST], line[STOP] - line[FIRST]
-            base = place + (kept > 0)
-            first, last = base, _write_line(data, line[FIRST], line[STOP], rules, out, base)
-            if last - first < size:
-                _measure(out, first, last, flag_of, rules, tree, line)
-                if not rules.datatrove:
-                    words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
-            in_form = longest <= rules.max_word_length and words >= rules.min_words
-            in_form = in_form and (not rules.terminal or _ends_in_mark(out, first, last, rules))
-            if _judge(line, in_form, rules, counts[document]):
-                if kept:
-                    out[place] = NEWLINE
-                place = _move(out, first, last, base)
-                kept += 1
+        at, end, begin = offsets[document], offsets[document + 1], place
+        place, _ = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], no_log)
         first = skip_space(out, begin, place, flag_of)
         while place > first and flag_of[decode(out, _last_start(out, place))[0]] & SPACE:
             place = _last_start(out, place)

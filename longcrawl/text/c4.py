@@ -14,6 +14,7 @@ from longcrawl.text._phrases import PhraseTree, make_tree
 from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import NUMERIC, load_characters
+from longcrawl.text.lines import LineChange
 from longcrawl.text.word_lists import read_word_lists
 
 __all__ = ["POLICY_PHRASES", "C4Quality"]
@@ -141,6 +142,22 @@ class C4Quality(Edit):
         made = text_column(out, ends, texts, table.schema.field("text").type)
         return with_column(table, "text", made), checks
 
+    def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have none
+        r"""Give the lines of one text that go, and those that lose citation marks.
+
+        The rule of a line is the field by which it goes, ``citations`` where it stays; of several the first in the
+        order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not told of, and the
+        language is of no account.
+        """
+        from longcrawl.text._c4_kernels import LOGGED, clean_page
+
+        data, offsets = text_buffers(pa.array([text], pa.large_string()))
+        out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
+        phrases = _make_phrases(self.javascript == "drop", self.policy_phrases)
+        page, flags, (at, end) = np.zeros(3, np.int64), load_characters("re").flags, offsets.tolist()
+        _, changed = clean_page(data, at, end, flags, self._rules(), phrases, out, 0, page, log)
+        return [_change(data, out, row) for row in log[:changed].tolist()]
+
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
         checks = []
         if self.lorem_ipsum == "drop":
@@ -184,6 +201,14 @@ class _BadWords(NamedTuple):
     languages: tuple[str, ...]
     tree: PhraseTree
     unspaced: npt.NDArray[np.bool_]
+
+
+def _change(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], row: list[int]) -> LineChange:
+    from longcrawl.text._c4_kernels import CUT, RULES
+
+    newlines, start, stop, begin, end, rule = row
+    after = out[begin:end].tobytes().decode() if rule == CUT else None
+    return LineChange(newlines + 1, data[start:stop].tobytes().decode(), after, RULES[rule])
 
 
 def _at_most_none(rule: str, counts: npt.NDArray[np.int64]) -> Check:

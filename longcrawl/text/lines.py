@@ -31,7 +31,8 @@ class LineChange(NamedTuple):
     after: str | None
     """None where the line was discarded."""
     rule: str
-    """``uppercase``, ``numerical``, ``counter``; or ``prefix``, ``suffix``, ``anywhere``, joined by + where several."""
+    """Of ``LineCorrections``: ``uppercase``, ``numerical``, ``counter``; or ``prefix``, ``suffix``, ``anywhere``,
+    joined by + where several. Of ``C4Quality``: the name of its field."""
 
 
 @stage

@@ -3,6 +3,7 @@
 # The alphabets are the point here:
 # ruff: noqa: RUF001
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -140,6 +141,81 @@ def test_every_page_equals_plain_python(documents, kind, naive):
     for at, check in enumerate(checks, 1):
         assert check.value.to_pylist() == [want[at] for want in expected]
         assert check.passes.to_pylist() == [want[at] >= 5 if at == 3 else want[at] == 0 for want in expected]
+
+
+@given(texts, plain_settings)
+@example("a b c.[1]\n[1] a b c.\n\n  [edit]\t\nx", plain.PlainC4())
+@example("a b c.\r[1] a b c\x0b[1]\r\n\n[1]", plain.PlainC4("datatrove", terminal=False, min_words=None))
+@example("javascript: use cookies.\nuse cookies here.\nuse cookies\nto.", plain.PlainC4())
+@settings(max_examples=400, deadline=None)
+def test_changes_are_what_was_done_to_the_text(text, naive):
+    stage = stage_of(naive)
+    changes = stage.changes(text)
+    assert changes == naive(text).changes
+    assert applied(changes, text, naive) == stage.edit(pa.table({"text": [text]}))[0]["text"][0].as_py()
+
+
+def applied(changes, text, naive):
+    """Give a text with changes made to it; what they tell nothing of stays, but for blank lines that no rule keeps."""
+    left = {(change.line, change.before): change.after for change in changes}
+    keeps_blank = not naive.terminal and naive.min_words is None
+    lines, number = [], 1
+    for whole in (
+        re.findall(r"[^\n]*\n|[^\n]+\Z", text) if naive.definitions == "paper" else text.splitlines(keepends=True)
+    ):
+        line = whole.strip()
+        after = left.get((number, line), line if line or keeps_blank else None)
+        lines += [] if after is None else [after]
+        number += whole.endswith("\n")
+    return "\n".join(lines).strip()
+
+
+def test_changes_name_the_first_rule_of_each_line():
+    lines = [
+        f"  {GOOD}\t",
+        "",
+        "Home | About",
+        "Two words.",
+        f"It is {'x' * 1001} long.",
+        "Turn JavaScript on.",
+        "We use cookies here.",
+        "We use cookies and javascript here.",
+        "It is known[1] here.[2] ",
+        "[edit]",
+        "Home javascript",
+    ]
+    changes = lc.text.C4Quality().changes("\n".join(lines))
+    assert changes == [
+        (3, lines[2], None, "terminal_punctuation"),
+        (4, lines[3], None, "min_words_per_line"),
+        (5, lines[4], None, "max_word_length"),
+        (6, lines[5], None, "javascript"),
+        (7, lines[6], None, "policy_phrases"),
+        (8, lines[7], None, "javascript"),
+        (9, "It is known[1] here.[2]", "It is known here.", "citations"),
+        (10, "[edit]", None, "terminal_punctuation"),
+        (11, lines[10], None, "terminal_punctuation"),
+    ]
+    assert lc.text.C4Quality().changes("\n".join(lines), "de") == changes
+    assert {change.rule for change in changes} <= {field.name for field in dataclasses.fields(lc.text.C4Quality)}
+    assert lc.text.C4Quality().changes("") == []
+
+
+def test_changes_of_datatrove_are_counted_by_newlines():
+    assert lc.text.C4Quality("datatrove").changes("One two three.\x85Home\r\nAbout\rIt is so[1] here.[2]") == [
+        (1, "Home", None, "terminal_punctuation"),
+        (2, "About", None, "terminal_punctuation"),
+        (2, "It is so[1] here.[2]", "It is so here.", "citations"),
+    ]
+
+
+@pytest.mark.parametrize("definitions", ["paper", "datatrove"])
+def test_explain_shows_what_happens_to_lines(definitions):
+    told = lc.text.explain(f"{GOOD}\nHome\x0bAbout\nIt is[1] known.", lc.text.C4Quality(definitions, min_sentences=1))
+    assert "c4_quality terminal_punctuation" in str(told)
+    assert "c4_quality citations, 1 line changed:\n  line 3: It is[1] known. -> It is known." in str(told)
+    assert "It is known." in told._repr_html_()
+    assert told.verdict == "kept"
 
 
 def cleaned(*lines, **fields):
