@@ -10,16 +10,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._lookup_kernels import compiled
-from longcrawl.text._phrase_kernels import OTHERS, decode, skip_space, step
+from longcrawl.text._lookup_kernels import compiled, inlined
+from longcrawl.text._phrase_kernels import OTHERS, copy, decode, skip_space, step
 from longcrawl.text._phrases import PhraseTree
 from longcrawl.text._unicode import SENTENCE_END, SPACE, WORD
 
-__all__ = ["JAVASCRIPT", "LOREM_IPSUM", "POLICY", "RULES", "Rules", "clean_page", "clean_pages", "count_listed"]
+__all__ = [
+    "JAVASCRIPT",
+    "LOREM_IPSUM",
+    "POLICY",
+    "RULES",
+    "Rules",
+    "clean_page",
+    "clean_pages",
+    "make_byte_flags",
+]
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 Facts = npt.NDArray[np.int64]
+Points = npt.NDArray[np.uint32]
 
 JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4
 """Kinds of phrases."""
@@ -35,14 +45,18 @@ RULES = {
 }
 """What is done to lines, by the name of its field: a line goes by the first of the rules, marks are cut by the last."""
 
-FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, PHRASES, PLACEHOLDERS = range(8)
+FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
 """What is known of a line: the bytes of its content, words, characters of the longest, sentences, braces, kinds."""
-FACTS = 8
+FACTS = 9
 LOGGED = 6
 """What is logged of a line."""
 
 BRACE, BRACKET, CLOSING_BRACKET = ord("{"), ord("["), ord("]")
 NEWLINE, RETURN = 0x0A, 0x0D
+
+_U = np.uint64
+_SOLID, _LETTER, _BRACKET, _MARK, _CLOSER, _HALT, _FIRST = 1, 2, 4, 8, 16, 32, 1 << 8
+"""What is known of a byte: no space, of ``\\w``, a bracket, terminal, closing, to be looked at; places in phrases."""
 
 
 class Rules(NamedTuple):
@@ -61,6 +75,23 @@ class Rules(NamedTuple):
     """The zero of every script that has decimal digits; the other nine follow it."""
     min_words: int
     max_word_length: int
+    byte_flags: npt.NDArray[np.int64]
+
+
+def make_byte_flags(
+    flag_of: Flags, tree: PhraseTree, marks: Points, closers: Points, datatrove: bool
+) -> npt.NDArray[np.int64]:
+    """Give what is known of every byte as the first one of a character, shape (256,)."""
+    flags = np.full(256, _HALT | int(tree.places[OTHERS]) * _FIRST)
+    of_ascii, breaks = flag_of[:128], [NEWLINE, *([0x0B, 0x0C, RETURN, 0x1C, 0x1D, 0x1E] if datatrove else [])]
+    flags[:128] = np.where(of_ascii & SPACE, 0, _SOLID) | np.where(of_ascii & WORD, _LETTER, 0)
+    flags[:128] |= np.where(of_ascii & SENTENCE_END, _HALT, 0) | tree.places[:OTHERS].astype(np.int64) * _FIRST
+    flags[[BRACE, *breaks]] |= _HALT
+    flags[BRACKET] |= _BRACKET
+    flags[marks[marks < OTHERS]] |= _MARK
+    flags[closers[closers < OTHERS]] |= _CLOSER
+    flags[:128] |= np.where(of_ascii & SENTENCE_END, _CLOSER, 0)
+    return flags
 
 
 @compiled
@@ -84,20 +115,6 @@ def _is_break(data: Bytes, at: int, end: int) -> int:
     if byte == 0xE2 and data[at + 1] == 0x80 and 0xA8 <= data[at + 2] <= 0xA9:
         return 3
     return 0
-
-
-@compiled
-def _find_line_end(data: Bytes, at: int, end: int, datatrove: bool) -> tuple[int, int]:
-    """Give where the line that starts at a byte ends, and where the next one starts."""
-    while at < end:
-        if data[at] == NEWLINE:
-            return at, at + 1
-        if datatrove and (data[at] <= 0x1E or data[at] >= 0xC2):
-            width = _is_break(data, at, end)
-            if width:
-                return at, at + width
-        at += 1
-    return end, end
 
 
 @compiled
@@ -157,8 +174,19 @@ def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place:
 
 
 @compiled
+def _last_start(data: Bytes, stop: int) -> int:
+    """Give where the character that ends before a byte starts."""
+    at = stop - 1
+    while data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+@compiled
 def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts) -> None:
-    """Note the phrases that start at a byte, wherever in a word that is."""
+    """Note the phrases whose first characters, as many as all phrases have, end at a byte."""
+    for _ in range(tree.sure):
+        at = _last_start(data, at)
     node = 0
     while at < end:
         point, at = decode(data, at)
@@ -170,59 +198,102 @@ def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts)
 
 
 @compiled
-def _measure(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> None:
-    """Write what is known of a line."""
-    line[:] = 0
-    first, stop, words, longest, length, braces = -1, at, 0, 0, 0, 0
-    sentences, in_sentence, ended = 0, False, False
+def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules) -> tuple[bool, int]:
+    """Say whether white space or nothing follows the marks that start at a byte; gives where they end."""
     while at < end:
+        flag = rules.byte_flags[data[at]]
+        if flag & _CLOSER:
+            at += 1
+            continue
+        if data[at] < OTHERS:
+            return flag & _SOLID == 0, at
         point, after = decode(data, at)
-        flag = flag_of[point]
-        if flag & SPACE:
-            longest = max(longest, length)
-            length = 0
-            sentences += ended and in_sentence
-            in_sentence = in_sentence and not ended
-            ended = False
-        else:
-            first = at if first < 0 else first
-            words += length == 0
-            length += 1
-            stop = after
-            braces += point == BRACE
-            if flag & WORD:
-                in_sentence = True
-                ended = False
-            elif flag & SENTENCE_END:
-                ended = True
-            elif ended and not _is_one_of(point, rules.closers):
-                ended = False
-            if tree.pairs[min(point, OTHERS), min(data[after], OTHERS) if after < end else OTHERS]:
-                _find_phrases(data, at, end, tree, line)
+        if not _is_one_of(point, rules.closers):
+            return flag_of[point] & SPACE != 0, at
         at = after
-    line[FIRST], line[STOP] = first if first >= 0 else end, stop if first >= 0 else end
-    line[WORDS], line[LONGEST] = words, max(longest, length)
-    line[SENTENCES], line[BRACES] = sentences + in_sentence, braces
+    return True, at
 
 
 @compiled
-def _last_start(data: Bytes, stop: int) -> int:
-    """Give where the character that ends before a byte starts."""
-    at = stop - 1
-    while data[at] & 0xC0 == 0x80:
-        at -= 1
+def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, line: Facts) -> None:
+    """Write where a line's content starts and stops."""
+    if stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID:
+        line[FIRST], line[STOP] = start, stop
+        return
+    first = skip_space(data, start, stop, flag_of)
+    while stop > first and flag_of[decode(data, _last_start(data, stop))[0]] & SPACE:
+        stop = _last_start(data, stop)
+    line[FIRST], line[STOP] = first, stop
+
+
+@compiled
+def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> int:
+    """Write what is known of the line that starts at a byte; gives where the next one starts."""
+    start, stop, words, longest, length, sentences, checked = at, end, 0, 0, 0, 0, at
+    seen, noted, state, before = 0, 0, 0, 0
+    byte_flags, found = rules.byte_flags, _FIRST << (tree.sure - 1)
+    line[BRACES] = line[PHRASES] = line[PLACEHOLDERS] = 0
+    while at < end:
+        # Most text is ASCII inside of a sentence, and what is asked of it needs no branch.
+        while at < end:
+            # An index without a sign is not asked whether it counts from the end.
+            flag = byte_flags[data[_U(at)]]
+            if flag & _HALT:
+                break
+            at += 1
+            seen |= flag
+            state = (state << 1 | _FIRST) & flag
+            if state & found:
+                _find_phrases(data, at, end, tree, line)
+            solid = flag & _SOLID
+            words += solid & ~before
+            before = solid
+            length = (length + 1) & -solid
+            longest = max(longest, length)
+        if at == end:
+            break
+        width = _is_break(data, at, end) if rules.datatrove else int(data[at] == NEWLINE)
+        if width:
+            stop, at = at, at + width
+            break
+        point, after = decode(data, at)
+        if flag_of[point] & SENTENCE_END and at >= checked:
+            ends, checked = _ends_sentence(data, at, end, flag_of, rules)
+            if ends:
+                sentences += seen & _LETTER != 0
+                noted |= seen
+                seen = 0
+        line[BRACES] += point == BRACE
+        seen |= _LETTER if flag_of[point] & WORD else 0
+        state = (state << 1 | _FIRST) & byte_flags[min(point, OTHERS)]
+        solid = 0 if flag_of[point] & SPACE else _SOLID
+        words += solid & ~before
+        before = solid
+        length = (length + 1) & -solid
+        longest = max(longest, length)
+        at = after
+        if state & found:
+            _find_phrases(data, at, end, tree, line)
+    _trim(data, start, stop, flag_of, byte_flags, line)
+    line[WORDS], line[LONGEST], line[BRACKETS] = words, longest, (noted | seen) & _BRACKET
+    line[SENTENCES] = sentences + (seen & _LETTER != 0)
     return at
 
 
-@compiled
+@inlined
 def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
-    if stop == start or not _is_one_of(decode(data, _last_start(data, stop))[0], rules.marks):
+    if stop == start:
+        return False
+    if data[stop - 1] < OTHERS:
+        if not rules.byte_flags[data[stop - 1]] & _MARK:
+            return False
+    elif not _is_one_of(decode(data, _last_start(data, stop))[0], rules.marks):
         return False
     dots = stop - start >= 3 and data[stop - 1] == data[stop - 2] == data[stop - 3] == ord(".")
     return not (rules.datatrove and dots)
 
 
-@compiled
+@inlined
 def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rules: Rules) -> int:
     """Give the first rule by which a line goes for its end or for its words; ``STAYS`` for none."""
     if rules.terminal and not _ends_in_mark(out, first, last, rules):
@@ -232,7 +303,7 @@ def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rul
     return OVERLONG if longest > rules.max_word_length else STAYS
 
 
-@compiled
+@inlined
 def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
     """Give the first rule by which a line goes; adds what it has that speaks against the page, and its sentences.
 
@@ -285,30 +356,32 @@ def clean_page(
     line = np.empty(FACTS, np.int64)
     kept, changed, newlines = 0, 0, 0
     while at < end:
-        start, (stop, at) = at, _find_line_end(data, at, end, rules.datatrove)
-        _measure(data, start, stop, flag_of, rules, tree, line)
-        begin, size, words, longest = line[FIRST], line[STOP] - line[FIRST], line[WORDS], line[LONGEST]
-        base = place + (kept > 0)
-        first, last = base, _write_line(data, begin, begin + size, rules, out, base)
-        cut = last - first < size
+        at = _read_line(data, at, end, flag_of, rules, tree, line)
+        begin, stop, words, longest = line[FIRST], line[STOP], line[WORDS], line[LONGEST]
+        base, before, cut = place + (kept > 0), place, False
+        if line[BRACKETS] and rules.citations:
+            first, last = base, _write_line(data, begin, stop, rules, out, base)
+            cut = last - first < stop - begin
         if cut:
-            _measure(out, first, last, flag_of, rules, tree, line)
+            _read_line(out, first, last, flag_of, rules, tree, line)
             if not rules.datatrove:
                 words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
-        rule = _judge(line, _check_form(out, first, last, words, longest, rules), rules, page)
-        before = place
+            rule = _check_form(out, first, last, words, longest, rules)
+        else:
+            rule = _check_form(data, begin, stop, words, longest, rules)
+        rule = _judge(line, rule, rules, page)
         if rule == STAYS:
             if kept:
                 out[place] = NEWLINE
-            place = _move(out, first, last, base)
+            place = _move(out, first, last, base) if cut else copy(data, begin, stop, out, base)
             kept += 1
-        if cut or (rule != STAYS and size):
+        if cut or (rule != STAYS and stop > begin):
             if changed < len(log):
                 ends = (base, place, CUT) if rule == STAYS else (before, before, rule)
-                log[changed, 0], log[changed, 1], log[changed, 2] = newlines, begin, begin + size
+                log[changed, 0], log[changed, 1], log[changed, 2] = newlines, begin, stop
                 log[changed, 3], log[changed, 4], log[changed, 5] = ends
             changed += 1
-        newlines += at > stop and data[at - 1] == NEWLINE
+        newlines += data[at - 1] == NEWLINE
     return place, changed
 
 
@@ -331,30 +404,3 @@ def clean_pages(
             place = _last_start(out, place)
         place = _move(out, first, place, begin)
         ends[document + 1] = place
-
-
-@compiled
-def count_listed(
-    data: Bytes, offsets: Any, roots: Any, unspaced: Any, flag_of: Flags, tree: PhraseTree, counts: Any
-) -> None:
-    """Count the listed words in every document whose root is not negative.
-
-    A word is flanked by characters that are of no word, but in languages that ``unspaced`` says write without spaces.
-    """
-    for document in range(len(offsets) - 1):
-        at, end, root = offsets[document], offsets[document + 1], roots[document]
-        inside = False
-        while at < end and root >= 0:
-            point, after = decode(data, at)
-            if (unspaced[root] or not inside) and tree.begins[min(point, OTHERS)]:
-                node, place = root, at
-                while place < end:
-                    other, place = decode(data, place)
-                    node = step(tree, node, other)
-                    if node < 0:
-                        break
-                    if tree.kinds[node]:
-                        flanked = place == end or not flag_of[decode(data, place)[0]] & WORD
-                        counts[document] += flanked or unspaced[root]
-            inside = flag_of[point] & WORD != 0
-            at = after

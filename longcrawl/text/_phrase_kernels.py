@@ -51,10 +51,11 @@ def skip_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
 @compiled
 def copy(data: Bytes, start: int, stop: int, out: Bytes, place: int) -> int:
     """Copy bytes to ``place``; gives where they end."""
-    for at in range(start, stop):
-        out[place] = data[at]
-        place += 1
-    return place
+    source, target = data[start:stop], out[place : place + stop - start]
+    # A count from 0 is an index without a sign, and the loop a copy of blocks.
+    for at in range(len(source)):
+        target[at] = source[at]
+    return place + stop - start
 
 
 @compiled

@@ -1,6 +1,6 @@
 """Phrases as a tree that kernels walk along a text, code point by code point, in any case."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,17 +21,20 @@ class PhraseTree(NamedTuple):
     """Shape (nodes,): the kinds of the phrases that end at a node, or-ed."""
     begins: npt.NDArray[np.bool_]
     """Shape (129,): whether an edge of any root takes this ASCII character; the last stands for all others."""
-    pairs: npt.NDArray[np.bool_]
-    """Shape (129, 129): whether a phrase can begin with this ASCII character and this byte of UTF-8, likewise."""
+    sure: int
+    """Characters of the shortest phrase, or 8."""
+    places: npt.NDArray[np.uint8]
+    """Shape (129,): bit n says whether a phrase can have this ASCII character as the n-th of its ``sure``, likewise."""
 
 
 def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree:
     """Make a tree of the root, the text and the kind of each phrase; nodes 0 to ``roots`` - 1 are the roots."""
     from longcrawl.text._phrase_kernels import enter
 
+    given = list(phrases)
     edges: dict[tuple[int, str], int] = {}
     kinds = [0] * roots
-    for root, phrase, kind in phrases:
+    for root, phrase, kind in given:
         node = root
         for character in lowered(phrase):
             node = edges.setdefault((node, character), len(kinds))
@@ -40,25 +43,23 @@ def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree
     spelled = [(node, other, child) for (node, lower), child in edges.items() for other in _spellings(lower)]
     nodes, points, children = np.array(spelled, np.int64).reshape(-1, 3).T
     size = 1 << (2 * len(spelled)).bit_length()
-    begins, pairs = _beginnings(roots, spelled, kinds)
-    tree = PhraseTree(np.zeros(size, np.uint64), np.zeros(size, np.int32), np.array(kinds, np.uint8), begins, pairs)
+    begins, sure, places = _beginnings([lowered(phrase) for _, phrase, _ in given])
+    tree = PhraseTree(
+        np.zeros(size, np.uint64), np.zeros(size, np.int32), np.array(kinds, np.uint8), begins, sure, places
+    )
     enter(tree, np.ascontiguousarray(nodes), np.ascontiguousarray(points), np.ascontiguousarray(children))
     return tree
 
 
-def _beginnings(
-    roots: int, edges: list[tuple[int, int, int]], kinds: list[int]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    begins, pairs = np.zeros(129, np.bool_), np.zeros((129, 129), np.bool_)
-    seconds: dict[int, list[int]] = {}
-    for node, point, _ in edges:
-        seconds.setdefault(node, []).append(min(point, 128))
-    for node, point, child in edges:
-        if node < roots:
-            begins[min(point, 128)] = True
-            # A phrase of one character can have anything after it, or nothing.
-            pairs[min(point, 128), slice(None) if kinds[child] else seconds[child]] = True
-    return begins, pairs
+def _beginnings(phrases: Sequence[str]) -> tuple[npt.NDArray[np.bool_], int, npt.NDArray[np.uint8]]:
+    """Give which characters start a phrase, and where others stand among the first that every phrase has."""
+    sure = max(1, min([8, *map(len, phrases)]))
+    places = np.zeros(129, np.uint8)
+    for phrase in phrases:
+        for place, lower in enumerate(phrase[:sure]):
+            for point in _spellings(lower):
+                places[min(point, 128)] |= 1 << place
+    return places & 1 != 0, sure, places
 
 
 def lowered(phrase: str) -> str:

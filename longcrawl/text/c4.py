@@ -1,6 +1,6 @@
 """C4's rules: keep lines that look like sentences, and pages that have enough of them."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -132,9 +132,9 @@ class C4Quality(Edit):
         out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(texts), 3), np.int64)
-        phrases = _make_phrases(self.javascript == "drop", self.policy_phrases)
+        phrases = self._phrases()
         flags = load_characters("re").flags
-        clean_pages(data, offsets, flags, self._rules(), phrases, out, ends, counts)
+        clean_pages(data, offsets, flags, self._rules(phrases), phrases, out, ends, counts)
         checks = self._counted(counts)
         if self.bad_words is not None:
             listed = self._listed(table, out, ends)
@@ -153,9 +153,9 @@ class C4Quality(Edit):
 
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
-        phrases = _make_phrases(self.javascript == "drop", self.policy_phrases)
+        phrases = self._phrases()
         page, flags, (at, end) = np.zeros(3, np.int64), load_characters("re").flags, offsets.tolist()
-        _, changed = clean_page(data, at, end, flags, self._rules(), phrases, out, 0, page, log)
+        _, changed = clean_page(data, at, end, flags, self._rules(phrases), phrases, out, 0, page, log)
         return [_change(data, out, row) for row in log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
@@ -174,7 +174,7 @@ class C4Quality(Edit):
         self, table: pa.Table, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """Count the listed words of every document."""
-        from longcrawl.text._c4_kernels import count_listed
+        from longcrawl.text._bad_word_kernels import count_listed
 
         lists = _read_bad_words(self.bad_words or "")
         roots, _ = places_of_languages(table, lists.languages, self.language, self.name)
@@ -182,18 +182,30 @@ class C4Quality(Edit):
         count_listed(data, offsets, roots, lists.unspaced, load_characters("re").flags, lists.tree, counts)
         return counts
 
-    def _rules(self) -> Any:
-        from longcrawl.text._c4_kernels import Rules
+    def _phrases(self) -> PhraseTree:
+        # What has the end of a line in it is on no line.
+        ends = str.splitlines if self.definitions == "datatrove" else partial(str.split, sep="\n")
+        policy_phrases = tuple(phrase for phrase in self.policy_phrases if len(ends(phrase)) == 1)
+        return _make_phrases(self.javascript == "drop", policy_phrases)
 
-        return Rules(
+    def _rules(self, phrases: PhraseTree) -> Any:
+        from longcrawl.text._c4_kernels import Rules, make_byte_flags
+
+        datatrove, marks, closers = (
             self.definitions == "datatrove",
-            self.citations == "cut",
-            self.terminal_punctuation == "required",
             _points(_MARKS[self.definitions]),
             _points(_CLOSERS),
+        )
+        return Rules(
+            datatrove,
+            self.citations == "cut",
+            self.terminal_punctuation == "required",
+            marks,
+            closers,
             _zeros(),
             -1 if self.min_words_per_line is None else self.min_words_per_line,
             _OUT_OF_REACH if self.max_word_length is None else self.max_word_length,
+            make_byte_flags(load_characters("re").flags, phrases, marks, closers, datatrove),
         )
 
 

@@ -54,7 +54,9 @@ plain_settings = st.builds(
     min_words=st.sampled_from([3, 1, None]),
     max_length=st.sampled_from([1000, 8, None]),
     javascript=st.booleans(),
-    policy=st.sampled_from([plain.POLICY, (), ("é", "a b", "Ab", "ſ")]),
+    policy=st.sampled_from(
+        [plain.POLICY, (), ("é", "a b", "Ab", "ſ"), ("a\nb", "a\x85b", "é² a", "ſK"), ("bé b", "aa]")]
+    ),
     citations=st.booleans(),
 )
 
