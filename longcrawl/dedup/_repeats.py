@@ -1,0 +1,210 @@
+"""Every stretch of tokens that occurs twice, within a bound of memory and pass by pass.
+
+The passes of the first step count anchors, those of the second look windows up (see ``_substring_kernels``); each takes
+the anchors or windows whose hash falls into its part, and writes what it found to a file of its own. A pass whose file
+is there is not done again. What is found in the end does not depend on how many passes there are: windows with equal
+tokens have equal hashes, so they meet in one pass, and each stretch is compared token by token.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.dedup._ranges import RangeFile, RangeWriter, join_sorted, merge_ranges, range_writer
+from longcrawl.dedup._token_store import TokenStore
+from longcrawl.errors import StageError
+from longcrawl.files import write_text
+
+if TYPE_CHECKING:
+    from longcrawl.dedup._substring_kernels import Windows
+
+__all__ = ["ALL_BITS", "LEAST_MEMORY", "find_repeats"]
+
+Longs = npt.NDArray[np.int64]
+
+LEAST_MEMORY = 64 << 20
+"""Bytes below which a search would spend its time on giving memory back."""
+
+ALL_BITS = (1 << 64) - 1
+
+_CELLS = 32
+"""Cells per anchor, where there is room: with 32, one anchor in 32 is taken for a repeated one."""
+_FEWEST_CELLS = 16
+_MOST_CELLS = 1 << 32
+_LOAD = 0.75
+"""Share of the table that is filled if no candidate repeats."""
+_FULL = 0.9
+
+
+def find_repeats(
+    store: TokenStore, min_tokens: int, memory: int, folder: Path, hash_mask: int = ALL_BITS
+) -> Iterator[Longs]:
+    """Give, in increasing order, the maximal ranges of tokens that are covered by windows which occur twice or more.
+
+    Args:
+        store: the tokens.
+        min_tokens: tokens in a window, 1 or more.
+        memory: bytes that the search may hold beside the store's 8 bytes per document; ``LEAST_MEMORY`` or more.
+        folder: holds the passes that are done, in a few bytes per token; it belongs to these documents and settings.
+        hash_mask: the bits of hashes that are used; fewer make passes slower, and change nothing else.
+
+    Yields:
+        int64 arrays of shape (n, 2): [start, stop) in tokens of the store; no range reaches over a separator.
+
+    Raises:
+        StageError: ``folder`` holds passes over other documents or with other settings.
+
+    """
+    from longcrawl.dedup._substring_kernels import make_windows
+
+    _refuse_strangers(store, min_tokens, memory, folder)
+    if len(store.tokens) < min_tokens:
+        return iter(())
+    windows = make_windows(store.tokens, store.separator, min_tokens)
+    search = _Search(store, windows, memory, folder, np.uint64(hash_mask))
+    return merge_ranges(search.match(search.scan()), memory // 4)
+
+
+def _refuse_strangers(store: TokenStore, min_tokens: int, memory: int, folder: Path) -> None:
+    here = {"documents": len(store.bounds) - 1, "tokens": len(store.tokens), "min_tokens": min_tokens, "memory": memory}
+    plan = folder / "passes.json"
+    if not plan.exists():
+        write_text(plan, json.dumps(here))
+    elif (found := json.loads(plan.read_text("utf-8"))) != here:
+        raise StageError(f"{folder} holds passes of another search ({found}, not {here}): remove it, or take another")
+
+
+@dataclass(frozen=True)
+class _Search:
+    store: TokenStore
+    windows: "Windows"
+    memory: int
+    folder: Path
+    hash_mask: np.uint64
+
+    def scan(self) -> list[RangeFile]:
+        """List the runs of windows whose anchor occurs twice."""
+        anchors = 1 + 2 * len(self.store.tokens) // (self.windows.length - self.windows.gram + 2)
+        most = min(self.memory // 2 * 4, _MOST_CELLS)
+        parts = -(-_FEWEST_CELLS * anchors // most)
+        cells = min(_CELLS * anchors // parts, most)
+        files = [RangeFile(self.folder / f"anchors-{part:04d}.bin") for part in range(parts)]
+        for part, file in enumerate(files):
+            if not file.finished:
+                self._scan_part((part, parts, cells), file)
+        return files
+
+    def _scan_part(self, share: tuple[int, int, int], file: RangeFile) -> None:
+        from longcrawl.dedup._substring_kernels import CHUNK, scan_anchors
+
+        counts = np.zeros(share[2] // 32 + 1, np.uint64)
+        nothing, runs = np.empty((0, 2), np.int64), np.empty((max(self.memory // 256, CHUNK), 2), np.int64)
+        for start, stop in self._blocks():
+            scan_anchors(self.windows, start, stop, share, counts, nothing)
+            self._release()
+        with range_writer(file) as writer:
+            for start, stop in self._blocks():
+                at = start
+                while at < stop:
+                    at, found = scan_anchors(self.windows, at, stop, share, counts, runs)
+                    writer.extend(runs[:found])
+                self._release()
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """Cut all windows into blocks of which one at a time may be in memory."""
+        windows = len(self.store.tokens) - self.windows.length + 1
+        step = windows if self._fits else max(self.memory // 8 // self.store.tokens.itemsize, 1)
+        return ((start, min(start + step, windows)) for start in range(0, windows, step))
+
+    def match(self, runs: list[RangeFile]) -> list[RangeFile]:
+        """List the ranges that windows of the runs have in common with others."""
+        candidates = sum(int((block[:, 1] - block[:, 0]).sum()) for block in merge_ranges(runs, self.memory // 16))
+        most = self.memory // 2 // 8
+        parts = max(-(-int(candidates / _LOAD) // most), 1)
+        table = np.empty(min(int(1.02 * candidates / _LOAD / parts) + 64, most), np.uint64)
+        files = [RangeFile(self.folder / f"windows-{part:04d}.bin") for part in range(parts)]
+        for part, file in enumerate(files):
+            if not file.finished:
+                with range_writer(file) as writer:
+                    self._match_part((part, parts), table, runs, writer)
+        return files
+
+    def _match_part(
+        self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: list[RangeFile], writer: RangeWriter
+    ) -> None:
+        """Fill the table and look up in it; where it is full, begin anew at the first window that it did not take."""
+        from longcrawl.dedup._substring_kernels import START, STATE, UNSEEN
+
+        buffer = _Buffer(self.memory // 256, writer)
+        first = 0
+        while first >= 0:
+            table[:] = 0
+            state = np.zeros(STATE, np.int64)
+            state[START], state[UNSEEN] = first, -1
+            for block in merge_ranges(runs, self.memory // 16):
+                self._match_block(share, table, block, state, buffer)
+            first = int(state[UNSEEN])
+        buffer.flush()
+
+    def _match_block(
+        self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: Longs, state: Longs, buffer: "_Buffer"
+    ) -> None:
+        from longcrawl.dedup._substring_kernels import CHUNK, FOUND, MAPPED, PAGE, RUN, match_windows
+
+        bytes_per_token = self.store.tokens.itemsize
+        longest = max(self.memory // 64 // bytes_per_token, 2 * self.windows.length)
+        mappable = max(self.memory // 4 - 4 * PAGE, 4 * CHUNK * bytes_per_token)
+        if self._fits:
+            longest, mappable = len(self.store.tokens), np.iinfo(np.int64).max
+        room = (int(_FULL * len(table)), longest, mappable)
+        state[RUN] = 0
+        while state[RUN] < len(runs):
+            match_windows(self.windows, runs, share, self.hash_mask, table, room, state, buffer.free)
+            buffer.took(int(state[FOUND]))
+            if state[MAPPED] >= room[2]:
+                self._release()
+        self._release()
+
+    @property
+    def _fits(self) -> bool:
+        return self.store.tokens.nbytes <= self.memory // 4
+
+    def _release(self) -> None:
+        if not self._fits:
+            self.store.release()
+
+
+class _Buffer:
+    """Ranges found in any order, on their way to a file; they are sorted and joined where they are many."""
+
+    def __init__(self, rows: int, writer: RangeWriter) -> None:
+        self._rows = np.empty((rows, 2), np.int64)
+        self._used = 0
+        self._writer = writer
+
+    @property
+    def free(self) -> Longs:
+        """The rows to write to, at least two."""
+        return self._rows[self._used :]
+
+    def took(self, count: int) -> None:
+        """Keep the first ``count`` of the free rows; make room if there is none."""
+        self._used += count
+        if len(self.free) < 2:
+            joined = join_sorted(self._rows[: self._used])
+            self._used = 0
+            if len(joined) > len(self._rows) // 2:
+                self._writer.add(joined)
+            else:
+                self._rows[: len(joined)] = joined
+                self._used = len(joined)
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        self._writer.add(join_sorted(self._rows[: self._used]))
+        self._used = 0

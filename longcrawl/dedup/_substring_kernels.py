@@ -1,0 +1,379 @@
+"""Windows of tokens that repeat, as numba kernels over one long row of tokens with a separator after each document.
+
+Two steps keep memory and time low. An *anchor* of a window is the least hash of its ``gram`` tokens in a row; equal
+windows have equal anchors, and some 16 windows in a row share one, so a small table of counts finds the windows whose
+anchor occurs twice. Only those are hashed whole and looked up, and a hash that is found is compared token by token.
+"""
+
+# Numba takes arguments by position. Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc, index"
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "CHUNK",
+    "FOUND",
+    "MAPPED",
+    "PAGE",
+    "RUN",
+    "SKIP",
+    "START",
+    "STATE",
+    "UNSEEN",
+    "USED",
+    "Windows",
+    "join",
+    "make_windows",
+    "match_windows",
+    "scan_anchors",
+]
+
+Tokens = npt.NDArray[Any]
+Wide = npt.NDArray[np.uint64]
+Longs = npt.NDArray[np.int64]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_U = np.uint64
+_BASE = 0x9E3779B97F4A7C15
+_MIX = _U(0xD6E8FEB86659FD93)
+_MIX_ANCHOR = _U(0xA0761D6478BD642F)
+_LOW = _U(0xFFFFFFFF)
+_HALF = _U(32)
+
+_GRAM_SHARE = 0.6
+"""Of a window. Shorter grams repeat more often without their windows, longer ones give more anchors."""
+
+CHUNK = 4096
+"""Windows that are hashed together, so that what is computed of them stays in the first-level cache."""
+SMALL_CHUNK = 256
+"""The same where windows are looked up: runs are short, and a match makes the rest of a chunk useless."""
+
+_PLACE_BITS = _U(40)
+_PLACE = _U((1 << 40) - 1)
+_TAG = _U(0xFFFFFF)
+
+PAGE = 1 << 21
+"""Bytes that the system maps at most when one byte of a file is touched (Linux since 6.11 maps whole large folios)."""
+
+STATE = 8
+"""How many numbers ``match_windows`` keeps between calls; they start as zeros, ``UNSEEN`` as -1."""
+RUN, START, SKIP, USED, UNSEEN, MAPPED, NEAR, FOUND = range(STATE)
+"""The run and the window to go on with, the first window not known to repeat an earlier one, the windows in the table,
+the first that found it full, the bytes of tokens touched, a place whose surroundings are among them, and the rows
+written."""
+
+
+class Windows(NamedTuple):
+    """All windows of ``length`` tokens that lie inside a document."""
+
+    tokens: Tokens
+    """Unsigned integers, with ``separator`` after each document."""
+    separator: Any
+    """Of the type of the tokens."""
+    length: int
+    gram: int
+    """Tokens in the stretches of which the one with the least hash is a window's anchor."""
+    powers: Wide
+    """Powers of the base of the polynomial hash, modulo 2**64."""
+    inverse_powers: Wide
+
+
+def make_windows(tokens: Tokens, separator: Any, length: int) -> Windows:
+    """Prepare to look at windows of ``length`` tokens, 1 or more."""
+    powers = np.empty((2, CHUNK + 2 * length), np.uint64)
+    inverse = pow(_BASE, -1, 1 << 64)
+    up = down = 1
+    for at in range(powers.shape[1]):
+        powers[:, at] = up, down
+        up, down = up * _BASE % (1 << 64), down * inverse % (1 << 64)
+    gram = max(1, round(_GRAM_SHARE * length))
+    return Windows(tokens, separator, length, gram, powers[0], powers[1])
+
+
+def compiled(function: F) -> F:
+    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
+    kernel: F = numba.njit(cache=True, nogil=True)(function)
+    return kernel
+
+
+def inlined(function: F) -> F:
+    """As ``compiled``, but put into its callers: calls with many arrays cost more than what they do."""
+    kernel: F = numba.njit(cache=True, nogil=True, inline="always")(function)
+    return kernel
+
+
+@compiled
+def _hash(windows: Windows, start: int, count: int, length: int, sums: Wide, hashes: Wide) -> None:
+    """Hash ``count`` stretches of ``length`` tokens, one from each token from ``start`` on.
+
+    Differences of a running sum of token x power, brought to one power again: unlike in a rolling hash, no step waits
+    for the multiplication of the step before.
+    """
+    tokens, powers, inverse_powers = windows.tokens[start:], windows.powers, windows.inverse_powers
+    total = _U(0)
+    sums[0] = total
+    for at in range(count + length - 1):
+        total += _U(tokens[at] + 1) * powers[at]
+        sums[at + 1] = total
+    for at in range(count):
+        mixed = (sums[at + length] - sums[at]) * inverse_powers[at]
+        hashes[at] = (mixed ^ (mixed >> _HALF)) * _MIX
+
+
+@compiled
+def _lower(first: Wide, second: Wide, lower: Wide) -> None:
+    """Write the lower of each two; by itself this loop becomes vector instructions."""
+    for at in range(first.size):
+        lower[at] = min(first[at], second[at])
+
+
+@compiled
+def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide) -> Wide:
+    """Give the least of ``width`` hashes from each of ``count`` on, by doubling; ``here`` and ``there`` are scratch."""
+    size = count + width - 1
+    least, span = hashes, 1
+    while 2 * span <= width:
+        size -= span
+        _lower(least[:size], least[span : span + size], here[:size])
+        least, here, there = here, there, here
+        span *= 2
+    if width > span:
+        _lower(least[:count], least[width - span : width - span + count], here[:count])
+        least = here
+    return least
+
+
+@compiled
+def _changes(
+    ends: Tokens, entering: Wide, least: Wide, separator: Any, length: int, carried: Longs, where: Longs, anchors: Wide
+) -> int:
+    """List the windows from which another anchor holds, and those where documents end; give how many there are.
+
+    ``where`` gets twice the window's place, plus 1 if the window lies inside a document. An anchor that enters counts
+    even if it equals the one before it, so every place that is the last anchor of some window is listed exactly once.
+    """
+    found = 0
+    last_separator, was_inside, before = carried[0], carried[1] != 0, _U(carried[2])
+    for at in range(ends.size):
+        last_separator = at + length - 1 if ends[at] == separator else last_separator
+        inside = last_separator < at
+        anchor = least[at]
+        new = (anchor != before) | (entering[at] == anchor) | (not was_inside)
+        where[found] = 2 * at + inside
+        anchors[found] = anchor
+        found += (inside & new) | (inside != was_inside)
+        was_inside = inside
+        before = anchor
+    carried[0], carried[1], carried[2] = last_separator - ends.size, was_inside, np.int64(before)
+    return found
+
+
+@compiled
+def _to_cells(anchors: Wide, where: Longs, found: int, part: int, parts: int, cells: int) -> None:
+    """Turn each anchor into the number of its cell; one of another part becomes a change out of all documents."""
+    for at in range(found):
+        mixed = (anchors[at] ^ (anchors[at] >> _U(29))) * _MIX_ANCHOR
+        mixed ^= mixed >> _HALF
+        scaled = (mixed >> _HALF) * _U(parts)
+        if scaled >> _HALF != _U(part):
+            where[at] &= -2
+        # What is left of the upper half within the part, and the lower half, choose the cell.
+        anchors[at] = ((scaled & _LOW) ^ (mixed & _LOW)) * _U(cells) >> _HALF
+
+
+@compiled
+def _count(anchors: Wide, where: Longs, found: int, counts: Wide) -> None:
+    """Count cells, two bits each: seen once, seen twice."""
+    for at in range(found):
+        cell = anchors[at]
+        word, shift = counts[cell >> _U(5)], (cell & _U(31)) * _U(2)
+        seen = _U(1) | ((word >> shift & _U(1)) << _U(1))
+        counts[cell >> _U(5)] = word | (seen << shift) * _U(where[at] & 1)
+
+
+@compiled
+def _look_up(anchors: Wide, where: Longs, found: int, counts: Wide) -> None:
+    """Replace each cell by 1 if it was seen twice and the window lies inside a document, else by 0."""
+    for at in range(found):
+        cell = anchors[at]
+        twice = counts[cell >> _U(5)] >> ((cell & _U(31)) * _U(2) + _U(1)) & _U(1)
+        anchors[at] = twice & _U(where[at])
+
+
+@compiled
+def scan_anchors(
+    windows: Windows, start: int, stop: int, share: tuple[int, int, int], counts: Wide, runs: Longs
+) -> tuple[int, int]:
+    """Count the anchors of the windows from ``start`` to ``stop``; if ``runs`` has rows, list runs of windows instead.
+
+    Args:
+        windows: the last ``windows.length - 1`` tokens start no window and must not be in reach of ``stop``.
+        start: the first window, as the place of its first token.
+        stop: the one after the last.
+        share: (part, parts, cells): anchors whose hash falls into that part of ``parts`` are counted in ``cells``.
+        counts: two bits per cell, seen once and seen twice; counting goes on from what is there.
+        runs: shape (0, 2), or (CHUNK, 2) and more: gets [first, stop) of windows whose anchors were counted twice.
+
+    Returns:
+        The first window not looked at, which is ``stop`` unless ``runs`` is full, and the number of rows written.
+
+    """
+    at, length, width = start, windows.length, windows.length - windows.gram + 1
+    sums, hashes = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
+    here, there = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
+    anchors, where = np.empty(CHUNK + 1, np.uint64), np.empty(CHUNK + 1, np.int64)
+    carried = np.array([-1, 0, 0])
+    for ahead in range(length - 1):
+        if windows.tokens[at + ahead] == windows.separator:
+            carried[0] = ahead
+    written, inside, first = 0, False, 0
+    while at < stop and (len(runs) == 0 or written + CHUNK // 2 + 2 <= len(runs)):
+        count = min(CHUNK, stop - at)
+        _hash(windows, at, count + width - 1, windows.gram, sums, hashes)
+        least = _least_of_each(hashes, count, width, here, there)
+        ends, entering = (
+            windows.tokens[at + length - 1 : at + length - 1 + count],
+            hashes[width - 1 : width - 1 + count],
+        )
+        found = _changes(ends, entering, least, windows.separator, length, carried, where, anchors)
+        _to_cells(anchors, where, found, share[0], share[1], share[2])
+        if len(runs) == 0:
+            _count(anchors, where, found, counts)
+        else:
+            _look_up(anchors, where, found, counts)
+            for change in range(found):
+                repeats = anchors[change] != _U(0)
+                if repeats and not inside:
+                    first = at + (where[change] >> 1)
+                elif inside and not repeats:
+                    runs[written, 0], runs[written, 1] = first, at + (where[change] >> 1)
+                    written += 1
+                inside = repeats
+        at += count
+    if inside:
+        runs[written, 0], runs[written, 1] = first, at
+        written += 1
+    return at, written
+
+
+@inlined
+def _common(tokens: Tokens, separator: Any, earlier: int, later: int, longest: int) -> int:
+    """Count the tokens that two places have in common, up to the end of either's document."""
+    same = 0
+    while same < longest and tokens[later + same] == tokens[earlier + same] and tokens[later + same] != separator:
+        same += 1
+    return same
+
+
+@inlined
+def _meet(
+    windows: Windows, place: int, mixed: np.uint64, table: Wide, room: tuple[int, int, int], state: Longs
+) -> tuple[int, int]:
+    """Find an earlier window with the tokens of this one: its place and how many tokens the two places have in common.
+
+    A window that is the first of its kind is written to the table, while there is room, and has 0 tokens in common.
+    """
+    tag = mixed >> _HALF & _TAG
+    slot, size = (mixed & _LOW) * _U(table.size) >> _HALF, _U(table.size)
+    while table[slot] != _U(0):
+        entry = table[slot]
+        if entry >> _PLACE_BITS == tag:
+            earlier = np.int64(entry & _PLACE) - 1
+            same = _common(windows.tokens, windows.separator, earlier, place, room[1])
+            state[MAPPED] += 2 * same * windows.tokens.itemsize
+            if abs(earlier - state[NEAR]) * windows.tokens.itemsize >= PAGE:
+                state[MAPPED] += 3 * PAGE
+                state[NEAR] = earlier
+            if same >= windows.length:
+                return earlier, same
+        slot += _U(1)
+        if slot == size:
+            slot = _U(0)
+    if state[USED] < room[0]:
+        table[slot] = tag << _PLACE_BITS | _U(place + 1)
+        state[USED] += 1
+    elif state[UNSEEN] < 0:
+        state[UNSEEN] = place
+    return 0, 0
+
+
+@compiled
+def match_windows(
+    windows: Windows,
+    runs: Longs,
+    share: tuple[int, int],
+    hash_mask: np.uint64,
+    table: Wide,
+    room: tuple[int, int, int],
+    state: Longs,
+    spans: Longs,
+) -> None:
+    """Look up the windows of ``runs`` that fall into a part, and write every stretch of tokens that two have in common.
+
+    The table maps the hash of a window to the first place where its tokens stand: an entry is 24 bits of the hash and
+    40 of the place plus 1, 0 is empty. Where hashes agree tokens are compared, and on from the window's end: windows
+    inside the common stretch are known to repeat earlier ones and are passed over.
+
+    Args:
+        windows: the last token is a separator.
+        runs: windows [first, stop) in increasing order, shape (runs, 2).
+        share: (part, parts): windows whose hash falls into that part are looked up.
+        hash_mask: the bits of hashes that are used; with fewer only time is lost.
+        table: zeros, or what the last call left; it must have more rows than it may hold windows.
+        room: windows the table may hold, tokens compared at once, bytes of tokens to touch before coming back.
+        state: see ``STATE``; it is done when ``RUN`` is the number of runs.
+        spans: shape (n, 2), n at least 2: [start, stop) in tokens; ``FOUND`` says how many rows are written.
+
+    """
+    length = windows.length
+    sums, hashes = np.empty(SMALL_CHUNK + 2 * length, np.uint64), np.empty(SMALL_CHUNK + 2 * length, np.uint64)
+    part, parts = _U(share[0]), _U(share[1])
+    state[FOUND] = state[MAPPED] = 0
+    state[NEAR] = -PAGE
+    reached = np.int64(-1)
+    while state[RUN] < len(runs):
+        at, stop = max(runs[state[RUN], 0], state[START], state[SKIP]), runs[state[RUN], 1]
+        while at < stop:
+            count, step = min(SMALL_CHUNK, stop - at), 0
+            _hash(windows, at, count, length, sums, hashes)
+            # Runs that are not far apart have one page of the file or more between them.
+            state[MAPPED] += (at + count - (reached if reached >= 0 else at)) * windows.tokens.itemsize
+            reached = at + count
+            while step < count:
+                if state[FOUND] + 2 > len(spans) or state[MAPPED] >= room[2]:
+                    state[START] = at + step
+                    return
+                mixed = (hashes[step] ^ (hashes[step] >> _HALF)) & hash_mask
+                step += 1
+                if (mixed >> _HALF) * parts >> _HALF != part:
+                    continue
+                place = at + step - 1
+                earlier, same = _meet(windows, place, mixed, table, room, state)
+                if same > 0:
+                    found = state[FOUND]
+                    spans[found, 0], spans[found, 1] = earlier, earlier + same
+                    spans[found + 1, 0], spans[found + 1, 1] = place, place + same
+                    state[FOUND] = found + 2
+                    state[SKIP] = place + same - length + 1
+                    step += same - length
+            at = max(at + count, state[SKIP])
+        state[RUN] += 1
+
+
+@compiled
+def join(spans: Longs) -> int:
+    """Join, in place, stretches that overlap or touch; they are sorted by start. Gives how many are left."""
+    kept = 0
+    for row in range(len(spans)):
+        if kept > 0 and spans[row, 0] <= spans[kept - 1, 1]:
+            spans[kept - 1, 1] = max(spans[kept - 1, 1], spans[row, 1])
+        else:
+            spans[kept, 0], spans[kept, 1] = spans[row, 0], spans[row, 1]
+            kept += 1
+    return kept

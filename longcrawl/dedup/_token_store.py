@@ -1,0 +1,143 @@
+"""The tokens of all documents in one row on disk, read through a mapping whose memory is given back."""
+
+import json
+import mmap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import StageError
+from longcrawl.files import whole_file, write_text
+from longcrawl.keyed_hash import keyed_hash
+
+__all__ = ["TokenStore", "as_store", "store_tokens", "stored_ids"]
+
+Longs = npt.NDArray[np.int64]
+
+_INDEX = "tokens.json"
+_MOST = (1 << 40) - 2
+
+
+class TokenStore:
+    """Tokens of documents end to end, with a separator after each.
+
+    Document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``. The separator is the greatest number of the tokens' type, which no token is.
+    """
+
+    def __init__(self, tokens: npt.NDArray[Any], bounds: Longs, mapped: mmap.mmap | None = None) -> None:
+        self.tokens = tokens
+        self.bounds = bounds
+        self.separator = tokens.dtype.type(np.iinfo(tokens.dtype).max)
+        self._mapped = mapped
+
+    def release(self) -> None:
+        """Give back the memory of what was read of the file; the system still has it at hand while there is room."""
+        if self._mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+
+    def documents_of(self, ranges: Longs) -> tuple[Longs, Longs]:
+        """Give the document of each range of tokens, and the ranges counted from their document's first token."""
+        documents = np.searchsorted(self.bounds, ranges[:, 0], "right") - 1
+        return documents, ranges - self.bounds[documents, None]
+
+
+def as_store(tokens: npt.NDArray[Any], offsets: Longs) -> TokenStore:
+    """Make a store of documents that are in memory; document d is ``tokens[offsets[d]:offsets[d + 1]]``."""
+    bounds = offsets - offsets[0] + np.arange(len(offsets))
+    return TokenStore(_separated(tokens, offsets), bounds)
+
+
+def store_tokens(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> TokenStore:
+    """Write the columns ``id`` and ``tokens`` of all tables to ``folder``, or take what is there, and open it.
+
+    Raises:
+        StageError: two documents have the same id, or there are 2**40 tokens or more.
+
+    """
+    index = folder / _INDEX
+    if not index.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        described = _write(tables, folder, needed_by)
+        write_text(index, json.dumps(described))
+    return _open(folder, json.loads(index.read_text("utf-8")))
+
+
+def stored_ids(folder: Path, documents: Longs) -> pa.Array:
+    """Give the ids of documents by their number."""
+    with pa.memory_map(str(folder / "ids.arrow")) as mapped:
+        ids = pa.ipc.open_file(mapped).read_all()["id"]
+        return pa.concat_arrays(ids.take(pa.array(documents)).chunks or [pa.array([], pa.large_string())])
+
+
+def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str, Any]:
+    dtype, hashes, lengths = np.dtype(np.uint8), [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    schema = pa.schema([("id", pa.large_string())])
+    with (
+        whole_file(folder / "tokens.bin") as tokens_beside,
+        whole_file(folder / "ids.arrow") as ids_beside,
+        tokens_beside.open("wb") as file,
+        pa.ipc.new_file(str(ids_beside), schema) as ids_file,
+    ):
+        for table in tables:
+            ids = pc.cast(table["id"], pa.large_string())
+            ids_file.write_table(pa.table([ids], schema=schema))
+            hashes.append(keyed_hash(ids.to_pylist(), "twins", 0))
+            for values, offsets in _documents(table["tokens"]):
+                dtype = values.dtype
+                file.write(_separated(values, offsets).data)
+                lengths.append(np.diff(offsets))
+    bounds = np.zeros(1 + sum(map(len, lengths)), np.int64)
+    np.cumsum(np.concatenate(lengths) + 1, out=bounds[1:])
+    if bounds[-1] > _MOST:
+        raise StageError(f"{needed_by} takes fewer than 2**40 tokens, there are {bounds[-1]:,}: split the documents")
+    _refuse_twins(folder, np.concatenate(hashes), needed_by)
+    with whole_file(folder / "bounds.npy") as beside, beside.open("wb") as file:
+        np.save(file, bounds)
+    return {"documents": len(bounds) - 1, "tokens": int(bounds[-1]), "dtype": dtype.name}
+
+
+def _documents(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Longs]]:
+    """Give values and offsets of the chunks of a list column; null has no tokens."""
+    for chunk in column.chunks:
+        values = chunk.flatten().to_numpy()
+        lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy()
+        offsets = np.zeros(len(chunk) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        yield values, offsets
+
+
+def _separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
+    made = np.full(offsets[-1] - offsets[0] + len(offsets) - 1, np.iinfo(tokens.dtype).max, tokens.dtype)
+    at = 0
+    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        made[at : at + stop - start] = tokens[start:stop]
+        at += stop - start + 1
+    return made
+
+
+def _refuse_twins(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: str) -> None:
+    """Compare the ids of documents that share a hash of theirs."""
+    order = np.argsort(hashes, kind="stable")
+    alike = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    suspects = np.unique(order[np.concatenate([alike, alike + 1])])
+    known: dict[str, int] = {}
+    for document, name in zip(suspects.tolist(), stored_ids(folder, suspects).to_pylist(), strict=True):
+        if known.setdefault(name, document) != document:
+            raise StageError(
+                f"{needed_by} needs unique ids, {name!r} is that of documents {known[name]:,} and {document:,}: "
+                "drop one of the two"
+            )
+
+
+def _open(folder: Path, described: dict[str, Any]) -> TokenStore:
+    bounds = np.load(folder / "bounds.npy", mmap_mode="r")
+    if not described["tokens"]:
+        return TokenStore(np.zeros(0, described["dtype"]), bounds)
+    with (folder / "tokens.bin").open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return TokenStore(np.frombuffer(mapped, described["dtype"]), bounds, mapped)
