@@ -15,7 +15,19 @@ from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, FunnelRow, Reason, count_rules, entries, find_reason, label_stages
 from longcrawl.outputs import OUTPUTS, Output
-from longcrawl.stages import VERDICT_SCHEMA, Edit, Judge, Order, Rewrite, Stage, Survey, document_ids, first_failure
+from longcrawl.spans import SpanSurvey, WithSpans
+from longcrawl.stages import (
+    VERDICT_SCHEMA,
+    Edit,
+    Judge,
+    Order,
+    Rewrite,
+    Spans,
+    Stage,
+    Survey,
+    document_ids,
+    first_failure,
+)
 
 __all__ = ["Crawl", "open_crawl", "write_output"]
 
@@ -113,10 +125,12 @@ class Crawl:
         if isinstance(stage, Judge):
             return self._judged(stage)
         if isinstance(stage, Edit):
-            return self._edited(stage)
+            return self._edited(stage, stage)
         if isinstance(stage, Rewrite):
             fitted = stage.fit(self._tables(), str(_fit_folder())) if stage.needs_fit else stage
             return self._then(_map(self.data, fitted, fitted), fitted, LEDGER_SCHEMA.empty_table())
+        if isinstance(stage, SpanSurvey):
+            return self._with_spans(stage)
         if isinstance(stage, Survey):
             return self._surveyed(stage)
         raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, an Edit or a Survey")
@@ -186,8 +200,8 @@ class Crawl:
         data = self.data if not gone.num_rows else self.data.select(np.flatnonzero(kept))
         return self._then(data, stage, gone)
 
-    def _edited(self, stage: Edit) -> "Crawl":
-        data = _map(self.data, _Edited(stage), stage)
+    def _edited(self, edit: Edit, stage: Stage) -> "Crawl":
+        data = _map(self.data, _Edited(edit), stage)
         beside = [_VERDICT + name for name in VERDICT_SCHEMA.names]
         verdicts = _all_rows(data.select_columns(beside)).rename_columns(VERDICT_SCHEMA.names)
         gone = entries(_ids(data), verdicts, self._label(stage))
@@ -195,10 +209,20 @@ class Crawl:
         kept = pc.is_null(verdicts["rule"]).to_numpy()
         return self._then(data.select(np.flatnonzero(kept)) if gone.num_rows else data, stage, gone)
 
+    def _with_spans(self, stage: SpanSurvey) -> "Crawl":
+        _fit_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_fit_folder()) as directory:
+            spans = stage.find(_batches(_map(self.data, stage, stage)), directory)
+        return self._edited(WithSpans(stage, spans), stage)
+
     def _surveyed(self, stage: Survey) -> "Crawl":
         answer = stage.resolve(_all_rows(_map(self.data, stage, stage)))
         if isinstance(answer, Order):
             return self._then(self.data.select(answer.indices), stage, LEDGER_SCHEMA.empty_table())
+        if isinstance(answer, Spans):
+            raise StageError(
+                f"{stage.name} answers with spans; it must be a SpanSurvey, which knows what to do with them"
+            )
         gone = entries(answer["id"], answer, self._label(stage))
         kept = pc.invert(pc.is_in(_ids(self.data), value_set=answer["id"])).to_numpy(zero_copy_only=False)
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
@@ -224,7 +248,7 @@ class Crawl:
         return crawl
 
     def _tables(self) -> Iterator[pa.Table]:
-        yield from self.data.with_format("arrow").iter(BATCH)
+        return _batches(self.data)
 
 
 def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
@@ -261,6 +285,10 @@ def _map(data: "datasets.Dataset", function: Any, stage: Stage) -> "datasets.Dat
         function, batched=True, batch_size=BATCH, writer_batch_size=64, desc=stage.name
     )
     return mapped.with_format(None)
+
+
+def _batches(data: "datasets.Dataset | datasets.IterableDataset") -> Iterator[pa.Table]:
+    yield from data.with_format("arrow").iter(BATCH)
 
 
 def _all_rows(data: "datasets.Dataset") -> pa.Table:

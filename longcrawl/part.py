@@ -4,7 +4,8 @@ A part is done when its marker, a small JSON file, is there; the marker is writt
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from longcrawl.builders.sources import BadFiles, Part, Source
 from longcrawl.files import whole_file, write_text
 from longcrawl.fused import Tally, run_fused
 from longcrawl.outputs import Writer
-from longcrawl.stages import Stage, Survey
+from longcrawl.spans import SpanSurvey, WithSpans
+from longcrawl.stages import Spans, Stage, Survey
 
-__all__ = ["WORK", "PartTask", "run_part", "sketches", "survivors"]
+__all__ = ["WORK", "PartTask", "keep_spans", "run_part", "sketches", "survivors"]
 
 WORK = "work"
 """The folder of a run that holds what is finished while the run is not."""
@@ -37,6 +39,8 @@ class PartTask:
     stages: tuple[tuple[str, Stage], ...]
     survey: Survey | None
     writer: Writer | None
+    begins_with: tuple[str, SpanSurvey] | None = None
+    """The survey whose spans, found in the segment before, are applied first."""
 
     @property
     def marker(self) -> Path:
@@ -48,7 +52,7 @@ def run_part(task: PartTask) -> dict[str, Any]:
     """Run one part and give its counts: documents read, in and out of each stage, broken files."""
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     read = _Counted(_input(task, bad_files))
-    kept = run_fused(task.stages, read, tally)
+    kept = run_fused([*_applied(task), *task.stages], read, tally)
     if task.writer is not None:
         task.writer.spill(kept, work / "spill", task.number)
     else:
@@ -72,9 +76,22 @@ def survivors(work: Path, segment: int, parts: int) -> Iterator[pa.Table]:
         yield from _tables(_file(work, segment, number, "arrow"))
 
 
-def sketches(work: Path, segment: int, parts: int) -> pa.Table:
+def sketches(work: Path, segment: int, parts: int) -> Iterator[pa.Table]:
     """Give what a survey sketched of all parts, part after part."""
-    return pa.concat_tables(pq.read_table(_file(work, segment, number, "parquet")) for number in range(parts))
+    for number in range(parts):
+        yield from _tables(_file(work, segment, number, "sketches"))
+
+
+def keep_spans(work: Path, segment: int, parts: int, spans: Spans) -> None:
+    """Write spans that were found in a segment's sketches, each part's for itself."""
+    start = 0
+    documents = spans.table["document"].to_numpy()
+    for number in range(parts):
+        stop = start + _rows(_file(work, segment, number, "sketches"))
+        first, last = (int(place) for place in documents.searchsorted([start, stop]))
+        with whole_file(_file(work, segment, number, "spans")) as beside:
+            pq.write_table(spans.table.slice(first, last - first), beside)
+        start = stop
 
 
 class _Counted:
@@ -109,23 +126,60 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
             yield table.filter(pc.invert(pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone)))
 
 
+def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
+    if task.begins_with is None:
+        return []
+    label, survey = task.begins_with
+    spans = Spans(pq.read_table(_file(task.folder / WORK, task.segment - 1, task.number, "spans")))
+    return [(label, WithSpans(survey, spans))]
+
+
 def _keep(kept: Iterable[pa.Table], task: PartTask) -> None:
     """Write survivors, and sketches where a survey follows; there is at least one table, perhaps an empty one."""
-    work, sketched, sink = task.folder / WORK, [], None
-    with whole_file(_file(work, task.segment, task.number, "arrow")) as beside:
+    kinds = ["arrow"] if task.survey is None else ["arrow", "sketches"]
+    with ExitStack() as files:
+        sinks = [
+            files.enter_context(_sink(_file(task.folder / WORK, task.segment, task.number, kind))) for kind in kinds
+        ]
+        for table in kept:
+            sinks[0].write(table)
+            if task.survey is not None:
+                sinks[1].write(task.survey.sketch(table))
+
+
+class _Sink:
+    """A file of tables, which takes its schema from the first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, table: pa.Table) -> None:
+        if self._writer is None:
+            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            self._writer = pa.ipc.new_file(self._path, table.schema, options=options)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+@contextmanager
+def _sink(path: Path) -> Iterator[_Sink]:
+    with whole_file(path) as beside:
+        sink = _Sink(beside)
         try:
-            for table in kept:
-                if sink is None:
-                    sink = pa.ipc.new_file(beside, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
-                sink.write_table(table)
-                if task.survey is not None:
-                    sketched.append(task.survey.sketch(table))
+            yield sink
         finally:
-            if sink is not None:
-                sink.close()
-    if task.survey is not None:
-        with whole_file(_file(work, task.segment, task.number, "parquet")) as beside:
-            pq.write_table(pa.concat_tables(sketched), beside)
+            sink.close()
+
+
+def _rows(file: Path) -> int:
+    """Count the rows of a file of tables, reading nothing but its first column."""
+    with pa.memory_map(str(file)) as mapped:
+        stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+        return sum(stored.get_batch(number).num_rows for number in range(stored.num_record_batches))
 
 
 def _tables(file: Path) -> Iterator[pa.Table]:

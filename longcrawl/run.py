@@ -24,6 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.fingerprint import Hasher
 from datasets.utils import tqdm
@@ -38,11 +39,12 @@ from longcrawl.formats.rectangle import read_description, seal
 from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.outputs import Writer, WriteTask
-from longcrawl.part import PartTask, run_part, sketches, survivors
+from longcrawl.part import PartTask, keep_spans, run_part, sketches, survivors
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.report.card import write_card
 from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
-from longcrawl.stages import Order, Rewrite, Stage, Survey
+from longcrawl.spans import SpanSurvey
+from longcrawl.stages import Order, Rewrite, Spans, Stage, Survey
 
 __all__ = ["RunSummary", "run"]
 
@@ -81,6 +83,8 @@ class Segment:
     number: int
     stages: tuple[tuple[str, Stage], ...]
     ends_with: tuple[str, Stage] | None
+    begins_with: tuple[str, SpanSurvey] | None
+    """The survey that ended the segment before and found spans, which are applied first."""
 
 
 def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrides: Iterable[str] = ()) -> RunSummary:
@@ -170,8 +174,10 @@ class _Job:
         stages = list(self.recipe.stages)
         done: list[Stage] = []
         number = 0
+        found: tuple[str, SpanSurvey] | None = None
         while True:
-            segment = _next_segment(number, stages)
+            segment = _next_segment(number, stages, found)
+            found = None
             writer = (
                 None
                 if segment.ends_with
@@ -188,7 +194,11 @@ class _Job:
                 tables = survivors(self.work, number, len(self.parts))
                 stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
             elif isinstance(stage, Survey):
-                self._resolve(segment, label, stage)
+                if isinstance(stage, SpanSurvey):
+                    self._find_spans(segment, stage)
+                    found = (label, stage)
+                else:
+                    self._resolve(segment, label, stage)
                 done.append(stage)
                 stages = stages[1:]
             number += 1
@@ -196,7 +206,17 @@ class _Job:
     def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
         survey = segment.ends_with[1] if segment.ends_with and isinstance(segment.ends_with[1], Survey) else None
         tasks = [
-            PartTask(self.folder, segment.number, number, part, self.recipe.source, segment.stages, survey, writer)
+            PartTask(
+                self.folder,
+                segment.number,
+                number,
+                part,
+                self.recipe.source,
+                segment.stages,
+                survey,
+                writer,
+                segment.begins_with,
+            )
             for number, part in enumerate(self.parts)
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
@@ -235,9 +255,11 @@ class _Job:
 
     def _resolve(self, segment: Segment, label: str, survey: Survey) -> None:
         """Let a survey decide over all parts; the next segment leaves out what it removes."""
-        removals = survey.resolve(sketches(self.work, segment.number, len(self.parts)))
+        removals = survey.resolve(pa.concat_tables(sketches(self.work, segment.number, len(self.parts))))
         if isinstance(removals, Order):
             raise RunError(f"stage {label!r} orders documents and removes none; it must have orders = True")
+        if isinstance(removals, Spans):
+            raise RunError(f"stage {label!r} finds spans; it must be a SpanSurvey, which says what to do with them")
         gone = entries(removals["id"], removals, label).sort_by("id")
         if gone.num_rows:  # `datasets` cannot load a parquet file without rows
             with whole_file(self.folder / "ledger" / f"{segment.number:02d}-{label}.parquet") as beside:
@@ -246,6 +268,13 @@ class _Job:
             pq.write_table(gone.select(["id"]), beside)
         came = self.funnel.kept
         self.funnel = self.funnel.then(FunnelRow(label, came, came - gone.num_rows, count_rules(gone)))
+
+    def _find_spans(self, segment: Segment, survey: SpanSurvey) -> None:
+        """Let a survey find spans over all parts, pass by pass; the next segment begins with applying them."""
+        parts = len(self.parts)
+        directory = str(self.work / f"spans-{segment.number}")
+        spans = survey.find(sketches(self.work, segment.number, parts), directory)
+        keep_spans(self.work, segment.number, parts, spans)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
         spill, target = self.work / "spill", self.folder / self.recipe.output.name
@@ -338,8 +367,8 @@ def _parts(recipe: Recipe) -> list[Part]:
     return splits["train"]
 
 
-def _next_segment(number: int, stages: Sequence[tuple[str, Stage]]) -> Segment:
+def _next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:
     for place, (label, stage) in enumerate(stages):
         if (isinstance(stage, Survey) and not stage.orders) or (isinstance(stage, Rewrite) and stage.needs_fit):
-            return Segment(number, tuple(stages[:place]), (label, stage))
-    return Segment(number, tuple(stages), None)
+            return Segment(number, tuple(stages[:place]), (label, stage), found)
+    return Segment(number, tuple(stages), None, found)

@@ -7,7 +7,7 @@ kinds:
 * :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
 * :class:`Edit` does both: it corrects documents, and measures which of them are not worth keeping.
 * :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
-  removals (deduplication) or an order (shuffling).
+  removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.spans`).
 
 Each works alone in ``datasets.Dataset.map``/``.filter``, in ``crawl | stage`` and in a recipe, with equal results.
 """
@@ -17,6 +17,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -30,6 +31,7 @@ from longcrawl.fields import check_fields, plain_settings
 __all__ = [
     "REMOVAL_SCHEMA",
     "SORT_KEY",
+    "SPAN_SCHEMA",
     "STAGES",
     "VERDICT_SCHEMA",
     "Check",
@@ -37,6 +39,7 @@ __all__ = [
     "Judge",
     "Order",
     "Rewrite",
+    "Spans",
     "Stage",
     "Survey",
     "as_table",
@@ -61,6 +64,9 @@ REMOVAL_SCHEMA = pa.schema(
     ]
 )
 """One row per document that a survey removes; ``kept_id`` is the document that it duplicates."""
+
+SPAN_SCHEMA = pa.schema([("document", pa.int64()), ("id", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
+"""One row per place that a survey finds in a document; ``document`` counts the sketches, start and end its units."""
 
 SORT_KEY = "sort_key"
 """The uint64 column by which documents are ordered in the end, once an ordering survey has been passed."""
@@ -162,6 +168,44 @@ class Order:
     indices: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Spans:
+    """The answer of a survey that finds places in documents, see :mod:`longcrawl.spans`."""
+
+    table: pa.Table
+    """``SPAN_SCHEMA``, sorted by document and start; spans of one document do not overlap."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the table alone, so that a fingerprint does not depend on what has been asked."""
+        return Spans, (self.table,)
+
+    def of(self, ids: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Give the spans of these documents: int64 [n], the place among ``ids``, and int64 [n, 2], start and end."""
+        numbers = np.array([self._numbers.get(name, -1) for name in ids.to_pylist()], np.int64)
+        rows = np.flatnonzero(numbers >= 0)
+        firsts, counts = self._firsts[numbers[rows]], np.diff(self._firsts)[numbers[rows]]
+        before = np.cumsum(counts) - counts
+        chosen = np.repeat(firsts - before, counts) + np.arange(counts.sum())
+        return np.repeat(rows, counts), self._places[chosen]
+
+    @cached_property
+    def _places(self) -> npt.NDArray[np.int64]:
+        return np.stack([self.table["start"].to_numpy(), self.table["end"].to_numpy()], axis=1)
+
+    @cached_property
+    def _firsts(self) -> npt.NDArray[np.int64]:
+        """Give where the spans of each document that has some start, and where the last ones end."""
+        documents = self.table["document"].to_numpy()
+        changes = np.flatnonzero(np.diff(documents)) + 1
+        return np.concatenate([[0], changes, [len(documents)]]) if len(documents) else np.zeros(1, np.int64)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Give the number of each document that has spans, by id."""
+        names = self.table["id"].take(pa.array(self._firsts[:-1])).to_pylist()
+        return {name: number for number, name in enumerate(names)}
+
+
 class Survey(Stage):
     """Decides with all documents in view."""
 
@@ -173,8 +217,8 @@ class Survey(Stage):
         """Give what ``resolve`` needs to know of each document, ``id`` first; pure, one row per document."""
 
     @abstractmethod
-    def resolve(self, sketches: pa.Table) -> "pa.Table | Order":
-        """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``) or an :class:`Order`."""
+    def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
+        """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans."""
 
     def __call__(self, batch: Any) -> Any:
         """Sketch a batch of ``Dataset.map(stage, batched=True)``."""

@@ -30,7 +30,7 @@ def test_the_public_surface():
         "Language", "LineCorrections", "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals", "explain",
         "find_language", "fit_thresholds", "language_tables", "read_languages", "rule_values",
     ]  # fmt: skip
-    assert lc.dedup.__all__ == ["ExactDocuments", "ListedDuplicates"]
+    assert lc.dedup.__all__ == ["ExactDocuments", "ExactSubstring", "ListedDuplicates"]
     assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from longcrawl.errors import StageError
 from longcrawl.files import whole_file, write_text
 from longcrawl.keyed_hash import keyed_hash
+from longcrawl.stages import refuse_twins
 
 __all__ = ["TokenStore", "as_store", "store_tokens", "stored_ids"]
 
@@ -26,7 +27,8 @@ _MOST = (1 << 40) - 2
 class TokenStore:
     """Tokens of documents end to end, with a separator after each.
 
-    Document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``. The separator is the greatest number of the tokens' type, which no token is.
+    Document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``. The separator is the greatest number of the tokens' type,
+    which no token is.
     """
 
     def __init__(self, tokens: npt.NDArray[Any], bounds: Longs, mapped: mmap.mmap | None = None) -> None:
@@ -125,13 +127,7 @@ def _refuse_twins(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: str) 
     order = np.argsort(hashes, kind="stable")
     alike = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
     suspects = np.unique(order[np.concatenate([alike, alike + 1])])
-    known: dict[str, int] = {}
-    for document, name in zip(suspects.tolist(), stored_ids(folder, suspects).to_pylist(), strict=True):
-        if known.setdefault(name, document) != document:
-            raise StageError(
-                f"{needed_by} needs unique ids, {name!r} is that of documents {known[name]:,} and {document:,}: "
-                "drop one of the two"
-            )
+    refuse_twins(stored_ids(folder, suspects), needed_by)
 
 
 def _open(folder: Path, described: dict[str, Any]) -> TokenStore:

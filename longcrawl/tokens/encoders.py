@@ -196,6 +196,23 @@ class Encoder:
         )
 
     @cached_property
+    def token_bytes(self) -> npt.NDArray[np.int64]:
+        """How many bytes of UTF-8 each id stands for, 0 for those that no text is encoded to.
+
+        Raises:
+            TokenizerError: it is no byte-level BPE, whose tokens are the bytes of a text cut into pieces.
+
+        """
+        ranks, ids = self._ranks, None
+        if ranks is None:
+            bpe = byte_level_bpe(self._document)
+            ranks, ids = dict(bpe.ranks), bpe.ids
+        lengths = np.array([len(token) for token in ranks], np.int64)
+        found = np.zeros(self.vocabulary_size, np.int64)
+        found[list(ranks.values()) if ids is None else ids] = lengths
+        return found
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what decides the ids, the same for ranks and for the `tokenizer.json` that says the same."""
         content: dict[str, Any] = {

@@ -1,0 +1,180 @@
+"""Exact-substring deduplication: long stretches of text that occur twice anywhere in the data.
+
+Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data Makes Language Models Better", 2022.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.dedup._repeats import LEAST_MEMORY, find_repeats
+from longcrawl.dedup._token_store import store_tokens, stored_ids
+from longcrawl.dedup.units import Unit, make_unit
+from longcrawl.errors import StageError
+from longcrawl.spans import SpanSurvey
+from longcrawl.stages import SPAN_SCHEMA, Check, Spans, column, document_ids, stage, with_column
+from longcrawl.text._texts import valid_texts
+
+__all__ = ["MASK_TYPE", "ExactSubstring"]
+
+Longs = npt.NDArray[np.int64]
+
+MASK_TYPE = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
+"""The column ``masked``: sorted spans [start, end) in characters (code points) of the text."""
+
+
+@stage
+class ExactSubstring(SpanSurvey):
+    """Find every stretch of ``min_tokens`` tokens or more that occurs at least twice, in one document or in several.
+
+    All copies count, and none is kept. Found are windows of ``min_tokens`` equal tokens, compared token by token;
+    windows that overlap or touch become one span, and a span covers the whole characters inside its tokens. Documents
+    in which nothing repeats stay as they are. ``policy`` says what happens to the others:
+
+    * "cut": the spans go; a document leaves if fewer than ``min_characters`` characters are left;
+    * "mask": the text stays, and a column ``masked`` (list<struct<start, end>>, in characters; empty where nothing
+      repeats) says what no loss should be computed on; a document leaves if fewer than ``min_characters`` characters
+      are not masked;
+    * "drop-partial": a document leaves if more than ``max_share`` of its characters lie in spans;
+    * "drop-any": a document leaves if it has a span.
+
+    Args:
+        min_tokens: 1 or more; RefinedWeb takes 50.
+        policy: see above; RefinedWeb cuts.
+        unit: what is compared, see :mod:`longcrawl.dedup.units`: "tokens" of ``tokenizer``, "characters" or "bytes".
+        tokenizer: a byte-level BPE by name or file, see :func:`longcrawl.tokens.encoders.load_encoder`.
+        max_share: for "drop-partial".
+        min_characters: for "cut" and "mask".
+        memory: bytes that the search may take, 64 MiB or more. It makes as many passes as that needs, each kept on
+            disk until all are done, and finds the same in any number of them. Beside this are 16 bytes per document,
+            the spans themselves, and the batch at hand.
+
+    >>> from datasets import Dataset
+    >>> import longcrawl as lc
+    >>> texts = ["See also: all articles. A tale of two cities.", "See also: all articles. It was the best of times."]
+    >>> crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "text": texts}))
+    >>> (crawl | lc.dedup.ExactSubstring(20, unit="characters")).data["text"][:]
+    ['A tale of two cities.', 'It was the best of times.']
+
+    Raises:
+        StageError: two documents have one id; an id or the column ``text`` is missing; the documents are masked
+            already, and to cut them or mask them again would lose that.
+        TokenizerError: the tokenizer cannot be loaded.
+
+    """
+
+    min_tokens: int = 50
+    policy: Literal["cut", "mask", "drop-partial", "drop-any"] = "cut"
+    unit: Literal["tokens", "characters", "bytes"] = "tokens"
+    tokenizer: str = "gpt2"
+    max_share: float = 0.2
+    min_characters: int = 20
+    memory: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_tokens < 1:
+            raise StageError(f"exact_substring.min_tokens must be 1 or more, got {self.min_tokens}")
+        if self.memory < LEAST_MEMORY:
+            raise StageError(f"exact_substring.memory must be {LEAST_MEMORY:,} bytes or more, got {self.memory:,}")
+
+    def prepare(self) -> None:
+        """Load the tokenizer.
+
+        Raises:
+            StageError: its tokens do not say which bytes of a text they stand for.
+            TokenizerError: it cannot be loaded.
+
+        """
+        self._unit()
+
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Give ``id`` and ``tokens``, a large list of uint8, uint16 or uint32; a null text has none."""
+        ids = document_ids(table, self.name)
+        encoded = self._unit().encode(valid_texts(column(table, "text", self.name), self.name))
+        lists = pa.LargeListArray.from_arrays(pa.array(encoded.offsets), pa.array(encoded.ids))
+        return pa.table({"id": ids, "tokens": lists})
+
+    def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
+        """Find the spans of all documents, in tokens.
+
+        Raises:
+            StageError: two documents have the same id; ``directory`` holds another search.
+
+        """
+        folder = Path(directory)
+        store = store_tokens(sketches, folder, self.name)
+        found = []
+        for ranges in find_repeats(store, self.min_tokens, self.memory, folder):
+            documents, inside = store.documents_of(ranges)
+            ids = pc.cast(stored_ids(folder, documents), pa.string())
+            found.append(pa.table([documents, ids, inside[:, 0], inside[:, 1]], schema=SPAN_SCHEMA))
+        return Spans(pa.concat_tables([SPAN_SCHEMA.empty_table(), *found]))
+
+    def apply(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
+        """Do what ``policy`` says to a batch of documents."""
+        texts = valid_texts(column(table, "text", self.name), self.name)
+        if "masked" in table.column_names and self.policy in ("cut", "mask"):
+            raise StageError("exact_substring would lose the column 'masked' of an earlier stage: drop it first")
+        rows, places = self._characters(document_ids(table, self.name), texts, spans)
+        covered = np.zeros(table.num_rows, np.int64)
+        np.add.at(covered, rows, places[:, 1] - places[:, 0])
+        lengths = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
+        if self.policy == "cut":
+            table = with_column(table, "text", _cut(texts, rows, places))
+        elif self.policy == "mask":
+            table = with_column(table, "masked", _masked(rows, places, table.num_rows))
+        return table, [self._check(lengths, covered)]
+
+    def _check(self, lengths: Longs, covered: Longs) -> Check:
+        untouched = covered == 0
+        if self.policy in ("cut", "mask"):
+            left = lengths - covered
+            passes = pa.array(untouched | (left >= self.min_characters))
+            return Check("characters_left", pa.array(left), passes, self.min_characters, "at_least")
+        share = covered / np.maximum(lengths, 1)
+        most = self.max_share if self.policy == "drop-partial" else 0.0
+        return Check("repeated_share", pa.array(share), pa.array(untouched | (share <= most)), most, "at_most")
+
+    def _characters(self, ids: pa.Array, texts: pa.Array, spans: Spans) -> tuple[Longs, Longs]:
+        """Give the spans of a batch in characters, and the row of each."""
+        rows, in_units = spans.of(ids)
+        with_spans, places = np.unique(rows, return_inverse=True)
+        found = self._unit().locate(texts.take(pa.array(with_spans)), places, in_units)
+        whole = found[:, 1] > found[:, 0]
+        return rows[whole], found[whole]
+
+    def _unit(self) -> Unit:
+        return _load_unit(self.unit, self.tokenizer)
+
+
+@lru_cache(maxsize=4)
+def _load_unit(name: str, tokenizer: str) -> Unit:
+    return make_unit(name, tokenizer)
+
+
+def _cut(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
+    """Give the texts without the spans."""
+    affected, firsts = np.unique(rows, return_index=True)
+    made = []
+    for row, spans in zip(affected.tolist(), np.split(places, firsts[1:]), strict=True):
+        text = texts[row].as_py()
+        kept = [0, *spans.ravel().tolist(), len(text)]
+        made.append("".join(text[start:stop] for start, stop in zip(kept[::2], kept[1::2], strict=True)))
+    replaced = np.zeros(len(texts), bool)
+    replaced[affected] = True
+    return pc.replace_with_mask(texts, pa.array(replaced), pa.array(made, pa.large_string()))
+
+
+def _masked(rows: Longs, places: Longs, documents: int) -> pa.Array:
+    """Give the column ``masked``."""
+    offsets = np.zeros(documents + 1, np.int32)
+    np.cumsum(np.bincount(rows, minlength=documents), out=offsets[1:])
+    spans = pa.StructArray.from_arrays([pa.array(places[:, 0]), pa.array(places[:, 1])], ["start", "end"])
+    return pa.ListArray.from_arrays(pa.array(offsets), spans).cast(MASK_TYPE)

@@ -1,0 +1,133 @@
+"""What exact-substring deduplication compares: texts as numbers, and the way from those back to characters.
+
+A unit is two functions. ``encode`` turns texts into ids, equal ids for equal pieces of text; ``locate`` turns spans of
+those ids into spans of characters of the original text. A new one, such as tokens of normalised text, is a class with
+these two and a line in :func:`make_unit`.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import StageError, TokenizerError
+from longcrawl.text._texts import text_buffers
+from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder
+
+__all__ = ["UNITS", "Bytes", "Characters", "Tokens", "Unit", "make_unit"]
+
+Longs = npt.NDArray[np.int64]
+
+UNITS = ("tokens", "characters", "bytes")
+"""The names that :func:`make_unit` knows."""
+
+
+class Unit(Protocol):
+    """How texts become numbers and spans of numbers become spans of characters."""
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Give the ids of large strings: uint8, uint16 or uint32, always of one type, and never its greatest number.
+
+        Null has none.
+        """
+
+    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Find the characters that lie whole in spans of ids.
+
+        Args:
+            texts: large strings without nulls.
+            rows: int64 [spans], the text of each span, in increasing order.
+            spans: int64 [spans, 2], start and stop in ids; those of one text are sorted and do not overlap.
+
+        Returns:
+            int64 [spans, 2], start and stop in characters (code points); a span without a whole one is empty.
+
+        """
+
+
+def make_unit(name: str, tokenizer: str) -> Unit:
+    """Give the unit of this name; ``tokenizer`` is the one that "tokens" takes.
+
+    Raises:
+        StageError: no such unit, or a tokenizer that cannot say which bytes a token stands for.
+        TokenizerError: the tokenizer cannot be loaded.
+
+    """
+    if name == "tokens":
+        return Tokens(tokenizer)
+    if name == "characters":
+        return Characters()
+    if name == "bytes":
+        return Bytes()
+    raise StageError(f"unknown unit {name!r}; known: {', '.join(UNITS)}")
+
+
+class Tokens:
+    """Tokens of a byte-level BPE, such as GPT-2's, of the text as it is."""
+
+    def __init__(self, tokenizer: str) -> None:
+        self._encoder: Encoder = load_encoder(tokenizer)
+        try:
+            self._bytes = self._encoder.token_bytes
+        except TokenizerError as wrong:
+            raise StageError(
+                f"tokens of {tokenizer!r} do not say which bytes they stand for ({wrong}): take a byte-level BPE such "
+                "as gpt2, or the unit 'characters'"
+            ) from wrong
+        self._dtype = np.uint16 if self._encoder.vocabulary_size < 1 << 16 else np.uint32
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Give token ids."""
+        ids, offsets = self._encoder.encode(texts)
+        return EncodedTexts(ids.astype(self._dtype, copy=False), offsets)
+
+    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Tokenise again, and go from tokens to bytes to characters."""
+        ids, offsets = self._encoder.encode(texts)
+        ends = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(self._bytes[ids], out=ends[1:])
+        starts = ends[offsets]
+        if not np.array_equal(np.diff(starts), pc.binary_length(texts).to_numpy()):
+            raise StageError("tokens do not add up to their text; is the tokenizer a byte-level BPE without changes?")
+        in_bytes = ends[offsets[rows, None] + spans] - starts[rows, None]
+        return _whole_characters(texts, rows, in_bytes)
+
+
+class Characters:
+    """Code points."""
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Give the code point of every character, uint32."""
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), out=offsets[1:])
+        ids = np.empty(offsets[-1], np.uint32)
+        for text, start, stop in zip(texts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            ids[start:stop] = np.frombuffer((text.as_py() or "").encode("utf-32-le"), "<u4")
+        return EncodedTexts(ids, offsets)
+
+    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:  # noqa: ARG002  # ids are characters
+        """Give the spans as they are."""
+        return spans
+
+
+class Bytes:
+    """Bytes of UTF-8."""
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Give the bytes, uint8: 255 occurs in no UTF-8."""
+        data, offsets = text_buffers(texts)
+        return EncodedTexts(data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Go from bytes to characters."""
+        return _whole_characters(texts, rows, spans.copy())
+
+
+def _whole_characters(texts: pa.Array, rows: Longs, in_bytes: Longs) -> Longs:
+    from longcrawl.dedup._unit_kernels import whole_characters
+
+    whole_characters(*text_buffers(texts), rows, in_bytes)
+    in_bytes[:, 1] = in_bytes.max(axis=1)
+    return in_bytes
