@@ -37,8 +37,11 @@ _CELLS = 32
 _FEWEST_CELLS = 16
 _MOST_CELLS = 1 << 32
 _LOAD = 0.75
-"""Share of the table that is filled if no candidate repeats."""
+"""Share of the table that is to be filled, as far as the number of windows can be foretold."""
 _FULL = 0.9
+_SAMPLE = 1 << 16
+"""Windows from which it is foretold, to 0.4 %."""
+_FEW = 64
 
 
 def find_repeats(
@@ -100,7 +103,8 @@ class _Search:
         return files
 
     def _scan_part(self, share: tuple[int, int, int], file: RangeFile) -> None:
-        from longcrawl.dedup._substring_kernels import CHUNK, scan_anchors
+        from longcrawl.dedup._anchor_kernels import scan_anchors
+        from longcrawl.dedup._substring_kernels import CHUNK
 
         counts = np.zeros(share[2] // 32 + 1, np.uint64)
         nothing, runs = np.empty((0, 2), np.int64), np.empty((max(self.memory // 256, CHUNK), 2), np.int64)
@@ -123,16 +127,35 @@ class _Search:
 
     def match(self, runs: list[RangeFile]) -> list[RangeFile]:
         """List the ranges that windows of the runs have in common with others."""
-        candidates = sum(int((block[:, 1] - block[:, 0]).sum()) for block in merge_ranges(runs, self.memory // 16))
-        most = self.memory // 2 // 8
-        parts = max(-(-int(candidates / _LOAD) // most), 1)
-        table = np.empty(min(int(1.02 * candidates / _LOAD / parts) + 64, most), np.uint64)
+        rows = int(self._distinct_windows(runs) / _LOAD) + _FEW
+        most = max(self.memory // 2 // 8, _FEW)
+        parts = -(-rows // most)
+        table = np.empty(min(rows // parts + _FEW, most), np.uint64)
         files = [RangeFile(self.folder / f"windows-{part:04d}.bin") for part in range(parts)]
         for part, file in enumerate(files):
             if not file.finished:
                 with range_writer(file) as writer:
                     self._match_part((part, parts), table, runs, writer)
         return files
+
+    def _distinct_windows(self, runs: list[RangeFile]) -> int:
+        """Estimate how many different windows the runs have, from those whose hash ends in zeros."""
+        from longcrawl.dedup._substring_kernels import FOUND, RUN, SMALL_CHUNK, STATE, sample_hashes
+
+        windows = sum(int((block[:, 1] - block[:, 0]).sum()) for block in merge_ranges(runs, self.memory // 16))
+        every = 1
+        while windows // every > _SAMPLE:
+            every *= 2
+        hashes = np.empty(2 * windows // every + 2 * SMALL_CHUNK, np.uint64)
+        state = np.zeros(STATE, np.int64)
+        for block in merge_ranges(runs, self.memory // 16):
+            state[RUN] = 0
+            while state[RUN] < len(block):
+                sample_hashes(self.windows, block, self.hash_mask, np.uint64(every - 1), self._mappable, state, hashes)
+                self._release()
+                if state[FOUND] + SMALL_CHUNK > len(hashes):
+                    return windows  # hashes that are far from random tell nothing
+        return every * len(np.unique(hashes[: state[FOUND]]))
 
     def _match_part(
         self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: list[RangeFile], writer: RangeWriter
@@ -154,21 +177,26 @@ class _Search:
     def _match_block(
         self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: Longs, state: Longs, buffer: "_Buffer"
     ) -> None:
-        from longcrawl.dedup._substring_kernels import CHUNK, FOUND, MAPPED, PAGE, RUN, match_windows
+        from longcrawl.dedup._substring_kernels import FOUND, MAPPED, RUN, match_windows
 
-        bytes_per_token = self.store.tokens.itemsize
-        longest = max(self.memory // 64 // bytes_per_token, 2 * self.windows.length)
-        mappable = max(self.memory // 4 - 4 * PAGE, 4 * CHUNK * bytes_per_token)
-        if self._fits:
-            longest, mappable = len(self.store.tokens), np.iinfo(np.int64).max
-        room = (int(_FULL * len(table)), longest, mappable)
+        longest = max(self.memory // 64 // self.store.tokens.itemsize, 2 * self.windows.length)
+        room = (int(_FULL * len(table)), len(self.store.tokens) if self._fits else longest, self._mappable)
         state[RUN] = 0
         while state[RUN] < len(runs):
             match_windows(self.windows, runs, share, self.hash_mask, table, room, state, buffer.free)
             buffer.took(int(state[FOUND]))
-            if state[MAPPED] >= room[2]:
+            if state[MAPPED] >= self._mappable:
                 self._release()
         self._release()
+
+    @property
+    def _mappable(self) -> int:
+        """Bytes of tokens that may be touched before they are given back."""
+        from longcrawl.dedup._substring_kernels import CHUNK, PAGE
+
+        if self._fits:
+            return int(np.iinfo(np.int64).max)
+        return max(self.memory // 4 - 4 * PAGE, 4 * CHUNK * self.store.tokens.itemsize)
 
     @property
     def _fits(self) -> bool:
