@@ -1,4 +1,4 @@
-"""From bytes of UTF-8 to characters, as a numba kernel."""
+"""From bytes of UTF-8 to characters and back, as numba kernels."""
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment"
@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["whole_characters"]
+__all__ = ["bytes_of_characters", "whole_characters"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -48,3 +48,18 @@ def whole_characters(data: npt.NDArray[np.uint8], offsets: Longs, rows: Longs, s
             inside = stop < offsets[row + 1] and data[stop] & 0xC0 == 0x80
             # A character that the span begins within has been counted, as it must; one that it ends within must not.
             spans[span, side] = characters - 1 if inside and side == 1 else characters
+
+
+@compiled
+def bytes_of_characters(data: npt.NDArray[np.uint8], offsets: Longs, rows: Longs, spans: Longs) -> None:
+    """Replace spans of characters by their bytes; arguments as in :func:`whole_characters`."""
+    row, at, characters = -1, 0, 0
+    for span in range(len(spans)):
+        if rows[span] != row:
+            row, characters = rows[span], 0
+            at = offsets[row]
+        for side in range(2):
+            while characters < spans[span, side] or (at < offsets[row + 1] and data[at] & 0xC0 == 0x80):
+                characters += data[at] & 0xC0 != 0x80
+                at += 1
+            spans[span, side] = at - offsets[row]

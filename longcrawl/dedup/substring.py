@@ -6,7 +6,7 @@ Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data M
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from longcrawl.dedup._repeats import LEAST_MEMORY, find_repeats
 from longcrawl.dedup._token_store import store_tokens, stored_ids
-from longcrawl.dedup.units import Unit, make_unit
+from longcrawl.dedup.units import Unit, locate, make_unit
 from longcrawl.errors import StageError
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import SPAN_SCHEMA, Check, Spans, column, document_ids, stage, with_column
 from longcrawl.text._texts import valid_texts
+from longcrawl.tokens.encoders import restore_with_tokenizer, tokenizer_digest
 
 __all__ = ["MASK_TYPE", "ExactSubstring"]
 
@@ -47,7 +48,8 @@ class ExactSubstring(SpanSurvey):
     Args:
         min_tokens: 1 or more; RefinedWeb takes 50.
         policy: see above; RefinedWeb cuts.
-        unit: what is compared, see :mod:`longcrawl.dedup.units`: "tokens" of ``tokenizer``, "characters" or "bytes".
+        unit: what is compared, see :mod:`longcrawl.dedup.units`: "token" of ``tokenizer``, "character" or
+            "byte".
         tokenizer: a byte-level BPE by name or file, see :func:`longcrawl.tokens.encoders.load_encoder`.
         max_share: for "drop-partial".
         min_characters: for "cut" and "mask".
@@ -59,7 +61,7 @@ class ExactSubstring(SpanSurvey):
     >>> import longcrawl as lc
     >>> texts = ["See also: all articles. A tale of two cities.", "See also: all articles. It was the best of times."]
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "text": texts}))
-    >>> (crawl | lc.dedup.ExactSubstring(20, unit="characters")).data["text"][:]
+    >>> (crawl | lc.dedup.ExactSubstring(20, unit="character")).data["text"][:]
     ['A tale of two cities.', 'It was the best of times.']
 
     Raises:
@@ -71,7 +73,7 @@ class ExactSubstring(SpanSurvey):
 
     min_tokens: int = 50
     policy: Literal["cut", "mask", "drop-partial", "drop-any"] = "cut"
-    unit: Literal["tokens", "characters", "bytes"] = "tokens"
+    unit: Literal["token", "character", "byte"] = "token"
     tokenizer: str = "gpt2"
     max_share: float = 0.2
     min_characters: int = 20
@@ -83,6 +85,12 @@ class ExactSubstring(SpanSurvey):
             raise StageError(f"exact_substring.min_tokens must be 1 or more, got {self.min_tokens}")
         if self.memory < LEAST_MEMORY:
             raise StageError(f"exact_substring.memory must be {LEAST_MEMORY:,} bytes or more, got {self.memory:,}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
+        make, arguments = super().__reduce__()[:2]
+        digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
+        return restore_with_tokenizer, (make, arguments, digest)
 
     def prepare(self) -> None:
         """Load the tokenizer.
@@ -146,7 +154,7 @@ class ExactSubstring(SpanSurvey):
         """Give the spans of a batch in characters, and the row of each."""
         rows, in_units = spans.of(ids)
         with_spans, places = np.unique(rows, return_inverse=True)
-        found = self._unit().locate(texts.take(pa.array(with_spans)), places, in_units)
+        found = locate(self._unit(), texts.take(pa.array(with_spans)), places, in_units)
         whole = found[:, 1] > found[:, 0]
         return rows[whole], found[whole]
 
@@ -161,6 +169,8 @@ def _load_unit(name: str, tokenizer: str) -> Unit:
 
 def _cut(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
     """Give the texts without the spans."""
+    if not len(rows):
+        return texts
     affected, firsts = np.unique(rows, return_index=True)
     made = []
     for row, spans in zip(affected.tolist(), np.split(places, firsts[1:]), strict=True):

@@ -1,8 +1,8 @@
 """What exact-substring deduplication compares: texts as numbers, and the way from those back to characters.
 
-A unit is two functions. ``encode`` turns texts into ids, equal ids for equal pieces of text; ``locate`` turns spans of
-those ids into spans of characters of the original text. A new one, such as tokens of normalised text, is a class with
-these two and a line in :func:`make_unit`.
+A unit is two functions: ``encode`` turns texts into ids, equal ids for equal pieces of text, and ``to_bytes`` turns
+spans of those ids into spans of bytes of the texts. Normalised text plugs in as a unit around another one, whose
+``encode`` normalises first and whose ``to_bytes`` goes on to the bytes that the normal form comes from.
 """
 
 from typing import Protocol
@@ -16,16 +16,16 @@ from longcrawl.errors import StageError, TokenizerError
 from longcrawl.text._texts import text_buffers
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder
 
-__all__ = ["UNITS", "Bytes", "Characters", "Tokens", "Unit", "make_unit"]
+__all__ = ["UNITS", "Bytes", "Characters", "Tokens", "Unit", "locate", "make_unit"]
 
 Longs = npt.NDArray[np.int64]
 
-UNITS = ("tokens", "characters", "bytes")
+UNITS = ("token", "character", "byte")
 """The names that :func:`make_unit` knows."""
 
 
 class Unit(Protocol):
-    """How texts become numbers and spans of numbers become spans of characters."""
+    """How texts become numbers, and spans of numbers spans of bytes."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
         """Give the ids of large strings: uint8, uint16 or uint32, always of one type, and never its greatest number.
@@ -33,8 +33,8 @@ class Unit(Protocol):
         Null has none.
         """
 
-    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Find the characters that lie whole in spans of ids.
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Find the bytes of UTF-8 that spans of ids stand for; they may begin and end inside a character.
 
         Args:
             texts: large strings without nulls.
@@ -42,30 +42,45 @@ class Unit(Protocol):
             spans: int64 [spans, 2], start and stop in ids; those of one text are sorted and do not overlap.
 
         Returns:
-            int64 [spans, 2], start and stop in characters (code points); a span without a whole one is empty.
+            int64 [spans, 2], start and stop in bytes of the text, sorted as the spans are.
 
         """
 
 
 def make_unit(name: str, tokenizer: str) -> Unit:
-    """Give the unit of this name; ``tokenizer`` is the one that "tokens" takes.
+    """Give the unit of this name; ``tokenizer`` is the one that "token" takes.
 
     Raises:
         StageError: no such unit, or a tokenizer that cannot say which bytes a token stands for.
         TokenizerError: the tokenizer cannot be loaded.
 
     """
-    if name == "tokens":
+    if name == "token":
         return Tokens(tokenizer)
-    if name == "characters":
+    if name == "character":
         return Characters()
-    if name == "bytes":
+    if name == "byte":
         return Bytes()
     raise StageError(f"unknown unit {name!r}; known: {', '.join(UNITS)}")
 
 
+def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+    """Find the characters (code points) that lie whole in spans of ids, from what ``Unit.to_bytes`` takes.
+
+    Returns:
+        int64 [spans, 2], start and stop in characters; a span without a whole one is empty.
+
+    """
+    from longcrawl.dedup._unit_kernels import whole_characters
+
+    places = unit.to_bytes(texts, rows, spans)
+    whole_characters(*text_buffers(texts), rows, places)
+    places[:, 1] = places.max(axis=1)
+    return places
+
+
 class Tokens:
-    """Tokens of a byte-level BPE, such as GPT-2's, of the text as it is."""
+    """Tokens of a byte-level BPE, such as GPT-2's."""
 
     def __init__(self, tokenizer: str) -> None:
         self._encoder: Encoder = load_encoder(tokenizer)
@@ -74,7 +89,7 @@ class Tokens:
         except TokenizerError as wrong:
             raise StageError(
                 f"tokens of {tokenizer!r} do not say which bytes they stand for ({wrong}): take a byte-level BPE such "
-                "as gpt2, or the unit 'characters'"
+                "as gpt2, or the unit 'character'"
             ) from wrong
         self._dtype = np.uint16 if self._encoder.vocabulary_size < 1 << 16 else np.uint32
 
@@ -83,16 +98,15 @@ class Tokens:
         ids, offsets = self._encoder.encode(texts)
         return EncodedTexts(ids.astype(self._dtype, copy=False), offsets)
 
-    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Tokenise again, and go from tokens to bytes to characters."""
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Tokenise again and add up what the tokens before each place stand for."""
         ids, offsets = self._encoder.encode(texts)
         ends = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(self._bytes[ids], out=ends[1:])
         starts = ends[offsets]
         if not np.array_equal(np.diff(starts), pc.binary_length(texts).to_numpy()):
-            raise StageError("tokens do not add up to their text; is the tokenizer a byte-level BPE without changes?")
-        in_bytes = ends[offsets[rows, None] + spans] - starts[rows, None]
-        return _whole_characters(texts, rows, in_bytes)
+            raise StageError("tokens do not add up to their text: take a byte-level BPE that changes nothing in it")
+        return np.asarray(ends[offsets[rows, None] + spans] - starts[rows, None])
 
 
 class Characters:
@@ -107,9 +121,13 @@ class Characters:
             ids[start:stop] = np.frombuffer((text.as_py() or "").encode("utf-32-le"), "<u4")
         return EncodedTexts(ids, offsets)
 
-    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:  # noqa: ARG002  # ids are characters
-        """Give the spans as they are."""
-        return spans
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Count bytes instead of characters."""
+        from longcrawl.dedup._unit_kernels import bytes_of_characters
+
+        places = spans.copy()
+        bytes_of_characters(*text_buffers(texts), rows, places)
+        return places
 
 
 class Bytes:
@@ -120,14 +138,6 @@ class Bytes:
         data, offsets = text_buffers(texts)
         return EncodedTexts(data[offsets[0] : offsets[-1]], offsets - offsets[0])
 
-    def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Go from bytes to characters."""
-        return _whole_characters(texts, rows, spans.copy())
-
-
-def _whole_characters(texts: pa.Array, rows: Longs, in_bytes: Longs) -> Longs:
-    from longcrawl.dedup._unit_kernels import whole_characters
-
-    whole_characters(*text_buffers(texts), rows, in_bytes)
-    in_bytes[:, 1] = in_bytes.max(axis=1)
-    return in_bytes
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:  # noqa: ARG002  # ids are bytes
+        """Give the spans as they are."""
+        return spans.copy()

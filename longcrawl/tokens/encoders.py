@@ -30,7 +30,7 @@ from longcrawl.tokens.byte_level import (
 )
 from longcrawl.tokens.word_cache import WordCache
 
-__all__ = ["EncodedTexts", "Encoder", "load_encoder", "local_file"]
+__all__ = ["EncodedTexts", "Encoder", "load_encoder", "local_file", "restore_with_tokenizer", "tokenizer_digest"]
 
 Engine = Literal["auto", "tiktoken", "tokenizers"]
 
@@ -91,6 +91,30 @@ def local_file(tokenizer: str) -> Path | None:
             f"no tokenizer at {tokenizer!r}: pass a tokenizer.json, a folder that holds one, or a *.tiktoken file"
         )
     return None
+
+
+def tokenizer_digest(tokenizer: str) -> str | None:
+    """Give the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
+    path = local_file(tokenizer)
+    return None if path is None else _digest(path, path.stat().st_mtime_ns, path.stat().st_size)
+
+
+def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
+    """Make a pickled stage with a field ``tokenizer`` anew: `datasets` tells stages apart by what is pickled.
+
+    Raises:
+        TokenizerError: the tokenizer's file has changed.
+
+    """
+    made = make(*arguments)
+    if digest is not None and tokenizer_digest(made.tokenizer) != digest:
+        raise TokenizerError(f"{made.tokenizer} changed since the stage was saved: make the stage anew")
+    return made
+
+
+@lru_cache(maxsize=8)
+def _digest(path: Path, _changed: int, _size: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @lru_cache(maxsize=8)

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from longcrawl.errors import StageError, TokenizerError
 from longcrawl.files import whole_file
 from longcrawl.stages import Rewrite, column, stage
 from longcrawl.tokens._engines import one_thread
-from longcrawl.tokens.encoders import Encoder, load_encoder, local_file
+from longcrawl.tokens.encoders import Encoder, load_encoder, restore_with_tokenizer, tokenizer_digest
 
 __all__ = ["Tokenize", "json_escape"]
 
@@ -117,8 +116,7 @@ class Tokenize(Rewrite):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
         make, arguments = super().__reduce__()[:2]
-        path = None if self.needs_fit else local_file(self.tokenizer)
-        return _restore_with_content, (make, arguments, None if path is None else _content(path))
+        return restore_with_tokenizer, (make, arguments, None if self.needs_fit else tokenizer_digest(self.tokenizer))
 
     def _value_type(self, encoder: Encoder) -> Any:
         if self.dtype == "uint16" and encoder.vocabulary_size > 1 << 16:
@@ -167,21 +165,3 @@ def _train(texts: Iterator[str], vocabulary_size: int, end_of_text: str) -> byte
         tokenizer.train_from_iterator(texts, trainer)
     content: str = tokenizer.to_str(pretty=True)
     return content.encode()
-
-
-def _content(path: Path) -> str:
-    status = path.stat()
-    return _digest(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=8)
-def _digest(path: Path, _changed: int, _size: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _restore_with_content(make: Any, arguments: tuple[Any, ...], content: str | None) -> Tokenize:
-    made: Tokenize = make(*arguments)
-    path = None if content is None else local_file(made.tokenizer)
-    if path is not None and _content(path) != content:
-        raise TokenizerError(f"{path} changed since the stage was saved: make the stage anew")
-    return made
