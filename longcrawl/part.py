@@ -21,7 +21,7 @@ from longcrawl.outputs import Writer
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
 
-__all__ = ["WORK", "PartTask", "keep_spans", "run_part", "sketches", "survivors"]
+__all__ = ["WORK", "PartTask", "keep_spans", "run_part", "sketches", "spans_kept", "survivors"]
 
 WORK = "work"
 """The folder of a run that holds what is finished while the run is not."""
@@ -82,8 +82,13 @@ def sketches(work: Path, segment: int, parts: int) -> Iterator[pa.Table]:
         yield from _tables(_file(work, segment, number, "sketches"))
 
 
+def spans_kept(work: Path, segment: int, parts: int) -> bool:
+    """Say whether the spans of all parts are written."""
+    return _file(work, segment, parts - 1, "spans").exists()
+
+
 def keep_spans(work: Path, segment: int, parts: int, spans: Spans) -> None:
-    """Write spans that were found in a segment's sketches, each part's for itself."""
+    """Write spans that were found in a segment's sketches, each part's for itself, the last part's last."""
     start = 0
     documents = spans.table["document"].to_numpy()
     for number in range(parts):

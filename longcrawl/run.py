@@ -39,7 +39,7 @@ from longcrawl.formats.rectangle import read_description, seal
 from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.outputs import Writer, WriteTask
-from longcrawl.part import PartTask, keep_spans, run_part, sketches, survivors
+from longcrawl.part import PartTask, keep_spans, run_part, sketches, spans_kept, survivors
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.report.card import write_card
 from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
@@ -271,10 +271,11 @@ class _Job:
 
     def _find_spans(self, segment: Segment, survey: SpanSurvey) -> None:
         """Let a survey find spans over all parts, pass by pass; the next segment begins with applying them."""
-        parts = len(self.parts)
-        directory = str(self.work / f"spans-{segment.number}")
-        spans = survey.find(sketches(self.work, segment.number, parts), directory)
-        keep_spans(self.work, segment.number, parts, spans)
+        parts, folder = len(self.parts), self.work / f"search-{segment.number}"
+        if not spans_kept(self.work, segment.number, parts):
+            spans = survey.find(sketches(self.work, segment.number, parts), str(folder))
+            keep_spans(self.work, segment.number, parts, spans)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
         spill, target = self.work / "spill", self.folder / self.recipe.output.name

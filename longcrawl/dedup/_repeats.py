@@ -7,13 +7,14 @@ tokens have equal hashes, so they meet in one pass, and each stretch is compared
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from datasets.utils import tqdm
 
 from longcrawl.dedup._ranges import RangeFile, RangeWriter, join_sorted, merge_ranges, range_writer
 from longcrawl.dedup._token_store import TokenStore
@@ -97,7 +98,7 @@ class _Search:
         parts = -(-_FEWEST_CELLS * anchors // most)
         cells = min(_CELLS * anchors // parts, most)
         files = [RangeFile(self.folder / f"anchors-{part:04d}.bin") for part in range(parts)]
-        for part, file in enumerate(files):
+        for part, file in enumerate(_shown(files, "count anchors")):
             if not file.finished:
                 self._scan_part((part, parts, cells), file)
         return files
@@ -132,7 +133,7 @@ class _Search:
         parts = -(-rows // most)
         table = np.empty(min(rows // parts + _FEW, most), np.uint64)
         files = [RangeFile(self.folder / f"windows-{part:04d}.bin") for part in range(parts)]
-        for part, file in enumerate(files):
+        for part, file in enumerate(_shown(files, "look windows up")):
             if not file.finished:
                 with range_writer(file) as writer:
                     self._match_part((part, parts), table, runs, writer)
@@ -205,6 +206,12 @@ class _Search:
     def _release(self) -> None:
         if not self._fits:
             self.store.release()
+
+
+def _shown(files: list[RangeFile], what: str) -> Iterable[RangeFile]:
+    """Give the files of a step, with a progress bar if there are several."""
+    shown: Iterable[RangeFile] = tqdm(files, desc=what, unit="pass", disable=len(files) == 1)
+    return shown
 
 
 class _Buffer:
