@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup._substring_kernels import CHUNK, Windows, compiled, hash_windows
 
-__all__ = ["scan_anchors"]
+__all__ = ["count_anchors", "find_runs", "list_anchors"]
 
 Tokens = npt.NDArray[Any]
 Wide = npt.NDArray[np.uint64]
@@ -52,89 +52,54 @@ def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide
 
 @compiled
 def _changes(
-    ends: Tokens, entering: Wide, least: Wide, separator: Any, length: int, carried: Longs, where: Longs, anchors: Wide
+    ends: Tokens, entering: Wide, least: Wide, separator: Any, length: int, start: int, carried: Longs, changes: Longs
 ) -> int:
     """List the windows from which another anchor holds, and those where documents end; give how many there are.
 
-    ``where`` gets twice the window's place, plus 1 if the window lies inside a document. An anchor that enters counts
-    even if it equals the one before it, so every place that is the last anchor of some window is listed exactly once.
+    An anchor that enters where an equal one holds is listed too, so that anchors which occur twice are listed twice;
+    if still more of them follow at once, those are not.
     """
     found = 0
-    last_separator, was_inside, before = carried[0], carried[1] != 0, _U(carried[2])
+    last_separator, was_inside, before, again = carried[0], carried[1] != 0, _U(carried[2]), carried[3] != 0
     for at in range(ends.size):
         last_separator = at + length - 1 if ends[at] == separator else last_separator
         inside = last_separator < at
         anchor = least[at]
-        new = (anchor != before) | (entering[at] == anchor) | (not was_inside)
-        where[found] = 2 * at + inside
-        anchors[found] = anchor
-        found += (inside & new) | (inside != was_inside)
+        new = (anchor != before) | (not was_inside)
+        enters = entering[at] == anchor
+        changes[found, 0] = 2 * (start + at) + inside
+        changes[found, 1] = np.int64(anchor)
+        found += (inside & (new | (enters & (not again)))) | (inside != was_inside)
+        again = (enters | again) & (not new)
         was_inside = inside
         before = anchor
-    carried[0], carried[1], carried[2] = last_separator - ends.size, was_inside, np.int64(before)
+    carried[0], carried[1], carried[2], carried[3] = last_separator - ends.size, was_inside, np.int64(before), again
     return found
 
 
 @compiled
-def _to_cells(anchors: Wide, where: Longs, found: int, part: int, parts: int, cells: int) -> None:
-    """Turn each anchor into the number of its cell; one of another part becomes a change out of all documents."""
-    for at in range(found):
-        mixed = (anchors[at] ^ (anchors[at] >> _U(29))) * _MIX
-        mixed ^= mixed >> _HALF
-        scaled = (mixed >> _HALF) * _U(parts)
-        if scaled >> _HALF != _U(part):
-            where[at] &= -2
-        # What is left of the upper half within the part, and the lower half, choose the cell.
-        anchors[at] = ((scaled & _LOW) ^ (mixed & _LOW)) * _U(cells) >> _HALF
-
-
-@compiled
-def _count(anchors: Wide, where: Longs, found: int, counts: Wide) -> None:
-    """Count cells, two bits each: seen once, seen twice."""
-    for at in range(found):
-        cell = anchors[at]
-        word, shift = counts[cell >> _U(5)], (cell & _U(31)) * _U(2)
-        seen = _U(1) | ((word >> shift & _U(1)) << _U(1))
-        counts[cell >> _U(5)] = word | (seen << shift) * _U(where[at] & 1)
-
-
-@compiled
-def _look_up(anchors: Wide, where: Longs, found: int, counts: Wide) -> None:
-    """Replace each cell by 1 if it was seen twice and the window lies inside a document, else by 0."""
-    for at in range(found):
-        cell = anchors[at]
-        twice = counts[cell >> _U(5)] >> ((cell & _U(31)) * _U(2) + _U(1)) & _U(1)
-        anchors[at] = twice & _U(where[at])
-
-
-@compiled
-def scan_anchors(
-    windows: Windows, start: int, stop: int, share: tuple[int, int, int], counts: Wide, runs: Longs
-) -> tuple[int, int]:
-    """Count the anchors of the windows from ``start`` to ``stop``; if ``runs`` has rows, list runs of windows instead.
+def list_anchors(windows: Windows, start: int, stop: int, changes: Longs) -> tuple[int, int]:
+    """List where anchors change among the windows from ``start`` to ``stop``.
 
     Args:
         windows: the last ``windows.length - 1`` tokens start no window and must not be in reach of ``stop``.
         start: the first window, as the place of its first token.
         stop: the one after the last.
-        share: (part, parts, cells): anchors whose hash falls into that part of ``parts`` are counted in ``cells``.
-        counts: two bits per cell, seen once and seen twice; counting goes on from what is there.
-        runs: shape (0, 2), or (CHUNK, 2) and more: gets [first, stop) of windows whose anchors were counted twice.
+        changes: int64 (n, 2), n at least CHUNK + 1: gets twice a window's place, plus 1 if it lies inside a document,
+            and the bits of its anchor's hash. An anchor that holds when another call begins is listed once more.
 
     Returns:
-        The first window not looked at, which is ``stop`` unless ``runs`` is full, and the number of rows written.
+        The first window not looked at, which is ``stop`` unless ``changes`` is full, and the number of rows written.
 
     """
     at, length, width = start, windows.length, windows.length - windows.gram + 1
     sums, hashes = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
     here, there = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
-    anchors, where = np.empty(CHUNK + 1, np.uint64), np.empty(CHUNK + 1, np.int64)
-    carried = np.array([-1, 0, 0])
+    carried, written = np.array([-1, 0, 0, 0]), 0
     for ahead in range(length - 1):
         if windows.tokens[at + ahead] == windows.separator:
             carried[0] = ahead
-    written, inside, first = 0, False, 0
-    while at < stop and (len(runs) == 0 or written + CHUNK // 2 + 2 <= len(runs)):
+    while at < stop and written + CHUNK + 1 <= len(changes):
         count = min(CHUNK, stop - at)
         hash_windows(windows, at, count + width - 1, windows.gram, sums, hashes)
         least = _least_of_each(hashes, count, width, here, there)
@@ -142,22 +107,73 @@ def scan_anchors(
             windows.tokens[at + length - 1 : at + length - 1 + count],
             hashes[width - 1 : width - 1 + count],
         )
-        found = _changes(ends, entering, least, windows.separator, length, carried, where, anchors)
-        _to_cells(anchors, where, found, share[0], share[1], share[2])
-        if len(runs) == 0:
-            _count(anchors, where, found, counts)
-        else:
-            _look_up(anchors, where, found, counts)
-            for change in range(found):
-                repeats = anchors[change] != _U(0)
-                if repeats and not inside:
-                    first = at + (where[change] >> 1)
-                elif inside and not repeats:
-                    runs[written, 0], runs[written, 1] = first, at + (where[change] >> 1)
-                    written += 1
-                inside = repeats
+        written += _changes(ends, entering, least, windows.separator, length, at, carried, changes[written:])
         at += count
-    if inside:
-        runs[written, 0], runs[written, 1] = first, at
-        written += 1
     return at, written
+
+
+@compiled
+def _to_cells(changes: Longs, share: tuple[int, int, int], cells: Wide, counts_here: Wide) -> None:
+    """Write the cell of each anchor, and 1 where it falls into the part and its window lies inside a document."""
+    for row in range(len(changes)):
+        mixed = _U(changes[row, 1])
+        mixed = (mixed ^ (mixed >> _U(29))) * _MIX
+        mixed ^= mixed >> _HALF
+        scaled = (mixed >> _HALF) * _U(share[1])
+        counts_here[row] = _U((scaled >> _HALF == _U(share[0])) & (changes[row, 0] & 1 != 0))
+        # What is left of the upper half within the part, and the lower half, choose the cell.
+        cells[row] = ((scaled & _LOW) ^ (mixed & _LOW)) * _U(share[2]) >> _HALF
+
+
+@compiled
+def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> None:
+    """Count how often each anchor is listed, up to two.
+
+    Args:
+        changes: rows of :func:`list_anchors`.
+        share: (part, parts, cells): anchors whose hash falls into that part of ``parts`` are counted in ``cells``.
+        counts: two bits per cell, seen once and seen twice; counting goes on from what is there.
+
+    """
+    cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
+    for first in range(0, len(changes), CHUNK):
+        chunk = changes[first : first + CHUNK]
+        _to_cells(chunk, share, cells, counts_here)
+        # By itself this loop does not wait for one count before it fetches the next.
+        for row in range(len(chunk)):
+            word, shift = counts[cells[row] >> _U(5)], (cells[row] & _U(31)) * _U(2)
+            seen = _U(1) | ((word >> shift & _U(1)) << _U(1))
+            counts[cells[row] >> _U(5)] = word | (seen << shift) * counts_here[row]
+
+
+@compiled
+def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened: int, runs: Longs) -> tuple[int, int]:
+    """List runs of windows whose anchors were counted twice.
+
+    Args:
+        changes: rows of :func:`list_anchors`, in order over all calls.
+        share: as in :func:`count_anchors`.
+        counts: what that left.
+        opened: the first window of a run that an earlier call has not seen the end of, or -1.
+        runs: shape (n, 2), n at least half of the changes and 1: gets [first, stop).
+
+    Returns:
+        What is ``opened`` for the next call, and the number of rows written.
+
+    """
+    written = 0
+    cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
+    for first in range(0, len(changes), CHUNK):
+        chunk = changes[first : first + CHUNK]
+        _to_cells(chunk, share, cells, counts_here)
+        for row in range(len(chunk)):
+            cells[row] = counts[cells[row] >> _U(5)] >> ((cells[row] & _U(31)) * _U(2) + _U(1)) & counts_here[row]
+        for row in range(len(chunk)):
+            repeats = cells[row] != _U(0)
+            if repeats and opened < 0:
+                opened = chunk[row, 0] >> 1
+            elif opened >= 0 and not repeats:
+                runs[written, 0], runs[written, 1] = opened, chunk[row, 0] >> 1
+                written += 1
+                opened = -1
+    return opened, written

@@ -44,6 +44,11 @@ class RangeFile:
         """Read ranges ``first`` … ``first + count - 1``, shape (count, 2)."""
         return np.fromfile(self.path, "<i8", 2 * count, offset=first * _BYTES).reshape(-1, 2)
 
+    def blocks(self, memory: int) -> Iterator[Longs]:
+        """Give all ranges as they were written, ``memory`` bytes of them at once."""
+        count, rows = sum(self.pieces), max(memory // _BYTES, 1)
+        return (self.read(first, min(rows, count - first)) for first in range(0, count, rows))
+
     @property
     def _index(self) -> Path:
         return self.path.with_suffix(".json")

@@ -93,32 +93,46 @@ class _Search:
 
     def scan(self) -> list[RangeFile]:
         """List the runs of windows whose anchor occurs twice."""
-        anchors = 1 + 2 * len(self.store.tokens) // (self.windows.length - self.windows.gram + 2)
+        anchors = RangeFile(self.folder / "anchors.bin")
+        if not anchors.finished:
+            self._list_anchors(anchors)
+        count = sum(anchors.pieces)
         most = min(self.memory // 2 * 4, _MOST_CELLS)
-        parts = -(-_FEWEST_CELLS * anchors // most)
-        cells = min(_CELLS * anchors // parts, most)
-        files = [RangeFile(self.folder / f"anchors-{part:04d}.bin") for part in range(parts)]
+        parts = -(-_FEWEST_CELLS * (count + 1) // most)
+        cells = min(_CELLS * (count + 1) // parts, most)
+        files = [RangeFile(self.folder / f"runs-{part:04d}.bin") for part in range(parts)]
         for part, file in enumerate(_shown(files, "count anchors")):
             if not file.finished:
-                self._scan_part((part, parts, cells), file)
+                self._find_runs((part, parts, cells), anchors, file)
         return files
 
-    def _scan_part(self, share: tuple[int, int, int], file: RangeFile) -> None:
-        from longcrawl.dedup._anchor_kernels import scan_anchors
+    def _list_anchors(self, file: RangeFile) -> None:
+        from longcrawl.dedup._anchor_kernels import list_anchors
         from longcrawl.dedup._substring_kernels import CHUNK
 
-        counts = np.zeros(share[2] // 32 + 1, np.uint64)
-        nothing, runs = np.empty((0, 2), np.int64), np.empty((max(self.memory // 256, CHUNK), 2), np.int64)
-        for start, stop in self._blocks():
-            scan_anchors(self.windows, start, stop, share, counts, nothing)
-            self._release()
+        changes = np.empty((16 * CHUNK, 2), np.int64)
         with range_writer(file) as writer:
             for start, stop in self._blocks():
                 at = start
                 while at < stop:
-                    at, found = scan_anchors(self.windows, at, stop, share, counts, runs)
-                    writer.extend(runs[:found])
+                    at, found = list_anchors(self.windows, at, stop, changes)
+                    writer.extend(changes[:found])
                 self._release()
+
+    def _find_runs(self, share: tuple[int, int, int], anchors: RangeFile, file: RangeFile) -> None:
+        from longcrawl.dedup._anchor_kernels import count_anchors, find_runs
+
+        counts = np.zeros(share[2] // 32 + 1, np.uint64)
+        for changes in anchors.blocks(min(self.memory // 8, 1 << 20)):
+            count_anchors(changes, share, counts)
+        opened = -1
+        with range_writer(file) as writer:
+            for changes in anchors.blocks(min(self.memory // 8, 1 << 20)):
+                runs = np.empty((len(changes) // 2 + 1, 2), np.int64)
+                opened, found = find_runs(changes, share, counts, opened, runs)
+                writer.extend(runs[:found])
+            if opened >= 0:
+                writer.extend(np.array([[opened, len(self.store.tokens) - self.windows.length + 1]]))
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Cut all windows into blocks of which one at a time may be in memory."""

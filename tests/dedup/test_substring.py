@@ -225,7 +225,7 @@ def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkey
     stage = lc.dedup.ExactSubstring(30, unit="byte", memory=1 << 13)
     expected = stage.resolve(stage.sketch(table))
     done = []
-    match, scan = _repeats._Search._match_part, _repeats._Search._scan_part
+    match, scan = _repeats._Search._match_part, _repeats._Search._find_runs
 
     def note(step, real):
         def run(self, share, *rest):
@@ -238,7 +238,7 @@ def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkey
         return run
 
     monkeypatch.setattr(_repeats._Search, "_match_part", note("windows", match))
-    monkeypatch.setattr(_repeats._Search, "_scan_part", note("anchors", scan))
+    monkeypatch.setattr(_repeats._Search, "_find_runs", note("runs", scan))
     read = []
 
     def sketches():
