@@ -60,7 +60,7 @@ _PLACE = _U((1 << 40) - 1)
 _TAG = _U(0xFFFFFF)
 
 PAGE = 1 << 21
-"""Bytes that the system maps at most when one byte of a file is touched (Linux since 6.11 maps whole large folios)."""
+"""Bytes that the system maps at most when one byte of a file is touched (Linux 6.18 maps whole large folios)."""
 
 STATE = 8
 """How many numbers ``match_windows`` keeps between calls; they start as zeros, ``UNSEEN`` as -1."""
