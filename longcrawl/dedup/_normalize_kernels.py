@@ -1,0 +1,267 @@
+"""Normalisation of UTF-8 as numba kernels: bytes in, bytes out, and on request where each byte came from."""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+import string
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.dedup._normal_forms import (
+    ACCENT,
+    BREAKS,
+    CASED,
+    IGNORABLE,
+    MAPPED,
+    MARKED,
+    REMOVED,
+    SPACE,
+    NormalForms,
+)
+from longcrawl.text._lookup_kernels import compiled, inlined
+from longcrawl.text._unicode import CAPITAL_SIGMA, FINAL_SIGMA
+
+__all__ = ["MOST_PER_BYTE", "normalize_all", "sources_of_spans"]
+
+Bytes = npt.NDArray[np.uint8]
+
+MOST_PER_BYTE = 3
+"""No character's normal form has more bytes per byte of its UTF-8: Hangul syllables become three letters."""
+
+BLANK = 0x20
+_LAST_OF_FINAL_SIGMA = chr(FINAL_SIGMA).encode()[-1]
+
+_NOTHING = 0xFF
+_ASCII = np.array(
+    [
+        BLANK if chr(byte).isspace() else _NOTHING if chr(byte) in string.punctuation else ord(chr(byte).lower())
+        for byte in range(0x80)
+    ],
+    np.uint8,
+)
+"""What is written for each ASCII character."""
+
+
+@inlined
+def _point_at(data: Bytes, at: int) -> tuple[np.uint32, int]:
+    """Decode one character of valid UTF-8 that starts at ``at``: its code point and how many bytes it has."""
+    first = np.uint32(data[at])
+    if first < 0x80:
+        return first, 1
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | data[at + 1] & 0x3F, 2
+    if first < 0xF0:
+        return (first & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F, 3
+    return (first & 7) << 18 | (data[at + 1] & 0x3F) << 12 | (data[at + 2] & 0x3F) << 6 | data[at + 3] & 0x3F, 4
+
+
+@compiled
+def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) -> bool:
+    """Whether the capital sigma at ``at`` comes after a cased character and before none, ignorable ones passed over."""
+    cased = False
+    before = at
+    while before > start:
+        before -= 1
+        while data[before] & 0xC0 == 0x80:
+            before -= 1
+        point, _ = _point_at(data, before)
+        if not kinds[point] & IGNORABLE:
+            cased = kinds[point] & CASED != 0
+            break
+    if not cased:
+        return False
+    after = at + 2
+    while after < end:
+        point, size = _point_at(data, after)
+        if not kinds[point] & IGNORABLE:
+            return kinds[point] & CASED == 0
+        after += size
+    return True
+
+
+@compiled
+def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: Any) -> None:
+    """Bring the marks of ``out[start:stop]`` into canonical order: by class between two characters of class 0."""
+    points = np.empty(stop - start, np.uint32)
+    origins = np.zeros(stop - start, np.int32)
+    keys = np.empty(stop - start, np.int64)
+    count, starters, at = 0, 0, start
+    while at < stop:
+        point, size = _point_at(out, at)
+        starters += combining[point] == 0
+        points[count] = point
+        keys[count] = starters << 8 | combining[point]
+        if sources is not None:
+            origins[count] = sources[at]
+        count += 1
+        at += size
+    at = start
+    for place in np.argsort(keys[:count], kind="mergesort"):
+        size = _write_point(out, at, points[place])
+        if sources is not None:
+            sources[at : at + size] = origins[place]
+        at += size
+
+
+@compiled
+def _write_point(out: Bytes, at: int, point: int) -> int:
+    """Write a code point beyond ASCII as UTF-8; give how many bytes it takes."""
+    size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
+    for place in range(size - 1, 0, -1):
+        out[at + place] = 0x80 | point & 0x3F
+        point >>= 6
+    out[at] = (0xF00 >> size) & 0xFF | point
+    return size
+
+
+@compiled
+def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: int, n: int, sources: Any) -> Any:
+    """Write the normal form of ASCII up to another character: where that is, and where the form ends."""
+    last = out[n - 1] if n > first else np.uint8(BLANK)
+    while at < end:
+        byte = data[at]
+        if byte >= 0x80:
+            break
+        written = _ASCII[byte]
+        out[n] = written
+        if sources is not None:
+            sources[n] = at - start
+        if written != _NOTHING:
+            n += (written != BLANK) | (last != BLANK)
+            last = written
+        at += 1
+    return at, n
+
+
+@compiled
+def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, out: Bytes, n: int) -> int:
+    """Write the normal form of one character beyond ASCII that is neither removed nor space; give where it ends."""
+    point, size = _point_at(data, at)
+    if not forms.kinds[point] & MAPPED:
+        for step in range(size):
+            out[n + step] = data[at + step]
+        return n + size
+    place = np.int64(forms.places[point])
+    length = np.int64(forms.forms[place])
+    for step in range(length):
+        out[n + step] = forms.forms[place + 1 + step]
+    if point == CAPITAL_SIGMA and _is_final_sigma(data, start, at, end, forms.kinds):
+        out[n + 1] = _LAST_OF_FINAL_SIGMA
+    return n + length
+
+
+@compiled
+def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes, first: int, sources: Any) -> int:
+    """Write the normal form of the document ``data[start:end]`` from ``out[first]`` on; give where it ends."""
+    at, n, row, marks = start, first, first, 0
+    while at < end:
+        before, marked = n, False
+        if data[at] < 0x80:
+            at, n = _ascii_run(data, at, end, start, out, first, n, sources)
+            row_ends = n > before
+        else:
+            point, size = _point_at(data, at)
+            kind = forms.kinds[point]
+            marked = kind & MARKED != 0
+            row_ends = not marked and (not kind & REMOVED or kind & BREAKS)
+            if kind & SPACE:
+                out[n] = BLANK
+                n += n > first and out[n - 1] != BLANK
+            elif not kind & REMOVED:
+                n = _write_form(data, start, at, end, forms, out, n)
+            if sources is not None:
+                sources[before:n] = at - start
+            at += size
+        if marked:
+            row = row if marks > 0 else before
+            marks += 1
+        elif row_ends:
+            if marks > 1:
+                _order_marks(out, row, before, forms.combining, sources)
+            marks = 0
+    if marks > 1:
+        _order_marks(out, row, n, forms.combining, sources)
+    return n - 1 if n > first and out[n - 1] == BLANK else n
+
+
+@compiled
+def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, ends: Any, sources: Any) -> None:
+    """Normalise every document.
+
+    Args:
+        data: uint8 [bytes], valid UTF-8.
+        offsets: int64 [documents + 1], where each document starts.
+        forms: what is written for every code point.
+        out: uint8 [MOST_PER_BYTE * bytes + 1], written: the normal forms one after the other.
+        ends: int64 [documents + 1], written: where each starts in ``out``, and where the last ends.
+        sources: int32 as long as ``out``, written: the byte of its document at which the character starts that each
+            byte comes from; or None.
+
+    """
+    ends[0] = 0
+    for document in range(len(offsets) - 1):
+        ends[document + 1] = _normalize(
+            data, offsets[document], offsets[document + 1], forms, out, ends[document], sources
+        )
+
+
+@compiled
+def _source_of_span(
+    out: Bytes, sources: Any, bounds: tuple[int, int], span: tuple[int, int], original: Bytes, kinds: Bytes
+) -> tuple[int, int]:
+    """Give the bytes of ``original`` that ``out[start:stop]`` comes from, whole characters only."""
+    start, stop = span
+    while start < stop and start > bounds[0] and sources[start] == sources[start - 1]:
+        start += 1
+    while stop > start and stop < bounds[1] and sources[stop] == sources[stop - 1]:
+        stop -= 1
+    while start < stop and out[start] == BLANK:
+        start += 1
+    while stop > start and out[stop - 1] == BLANK:
+        stop -= 1
+    if start == stop:
+        return 0, 0
+    last = np.int64(sources[stop - 1])
+    last += _point_at(original, last)[1]
+    while last < len(original):
+        point, size = _point_at(original, last)
+        if not kinds[point] & ACCENT:
+            break
+        last += size
+    return np.int64(sources[start]), max(last, np.int64(sources[start]))
+
+
+@compiled
+def sources_of_spans(
+    out: Bytes,
+    ends: Any,
+    sources: Any,
+    data: Bytes,
+    offsets: Any,
+    forms: NormalForms,
+    documents: Any,
+    spans: Any,
+    found: Any,
+) -> None:
+    """Find the original bytes of every span.
+
+    Args:
+        out: uint8 [bytes], the normal forms.
+        ends: int64 [documents + 1], where each document starts in ``out``.
+        sources: int32 [bytes], see :func:`normalize_all`.
+        data: uint8 [bytes], the originals.
+        offsets: int64 [documents + 1], where each starts in ``data``.
+        forms: what is written for every code point.
+        documents: int64 [spans], the document of each span.
+        spans: int64 [spans, 2], start and stop in the normal form of that document.
+        found: int64 [spans, 2], written: start and stop in the original document.
+
+    """
+    for row in range(len(documents)):
+        document = documents[row]
+        first, last = ends[document], ends[document + 1]
+        span = (first + spans[row, 0], first + spans[row, 1])
+        original = data[offsets[document] : offsets[document + 1]]
+        found[row, 0], found[row, 1] = _source_of_span(out, sources, (first, last), span, original, forms.kinds)
