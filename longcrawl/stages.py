@@ -330,14 +330,18 @@ def refuse_twins(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
     """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
 
     Raises:
-        StageError: naming one such id.
+        StageError: naming one or two such ids.
 
     """
     counts = pc.value_counts(ids)
-    twice = counts.filter(pc.greater(counts.field("counts"), 1))
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if len(twice) == 1:
+        raise StageError(f"{needed_by} needs unique ids, {twice[0].as_py()!r} occurs twice: drop one of the two")
     if len(twice):
-        name = twice[0]["values"].as_py()
-        raise StageError(f"{needed_by} needs unique ids, {name!r} occurs twice: drop one of the two")
+        names = " and ".join(repr(name) for name in twice[:2].to_pylist())
+        raise StageError(
+            f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each"
+        )
 
 
 def _as_array(values: Any) -> Any:

@@ -31,6 +31,10 @@ def test_the_public_surface():
         "find_language", "fit_thresholds", "language_tables", "read_languages", "rule_values",
     ]  # fmt: skip
     assert lc.dedup.__all__ == ["ExactDocuments", "ExactSubstring", "ListedDuplicates"]
+    assert lc.text.__all__ == ["Language", "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals"]
+    assert lc.dedup.__all__ == [
+        "ExactDocuments", "ListedDuplicates", "MinHash", "MinHashSignatures", "SimilarityCurve", "ngram_hash",
+    ]  # fmt: skip
     assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]
 
 

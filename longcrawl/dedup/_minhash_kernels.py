@@ -1,0 +1,303 @@
+"""From words or tokens to MinHash signatures and band keys, as numba kernels.
+
+``ngrams.py`` says how n-grams are hashed; signatures are those of datasketch's scheme "affine32": the hash of an n-gram
+is mixed once, then permuted by ``a * hash + b`` in 32 bits that wrap around, and the least value is kept.
+"""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.dedup import ngrams
+from longcrawl.dedup._normalize_kernels import BLANK, _point_at
+from longcrawl.text._lookup_kernels import compiled, inlined
+
+__all__ = ["Permutations", "Scratch", "hash_bands", "hash_tokens", "hash_words", "make_scratch", "sign_all", "sketch"]
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
+Wide = npt.NDArray[np.uint64]
+
+_U = np.uint64
+_W = np.uint32
+_MIX_1, _MIX_2, _GOLDEN = _U(ngrams.MIX_1), _U(ngrams.MIX_2), _U(ngrams.GOLDEN)
+_WORD_SEED, _WORD_FACTOR, _NGRAM_FACTOR = _U(ngrams.WORD_SEED), _U(ngrams.WORD_FACTOR), _U(ngrams.NGRAM_FACTOR)
+_WITHOUT_SPACES = np.array(ngrams.WITHOUT_SPACES, np.uint32)
+_FIRST_WITHOUT_SPACES = ngrams.FIRST_WITHOUT_SPACES
+
+NOTHING = _W(0xFFFFFFFF)
+"""The hash value of an empty set."""
+
+_LEAST_TABLE = 64
+
+AT_ONCE = 4
+"""N-grams that a pass over all permutations takes in: fewer passes, and few enough for the registers."""
+
+
+class Permutations(NamedTuple):
+    """What hashes are multiplied by, and what is added then."""
+
+    factors: Words
+    """uint32 [permutations], odd."""
+    addends: Words
+
+
+class Scratch(NamedTuple):
+    """Memory for one document at a time, made for the longest of a batch."""
+
+    table: Words
+    hashes: Words
+    """The hashes of the unique n-grams, filled up to a multiple of ``AT_ONCE``."""
+    signature: Words
+
+
+def make_scratch(longest: int, permutations: int) -> Scratch:
+    """Give memory for documents of up to ``longest`` units."""
+    return Scratch(
+        np.empty(max(1 << (2 * longest + 1).bit_length(), _LEAST_TABLE), np.uint32),
+        np.empty(longest + 1 + AT_ONCE, np.uint32),
+        np.empty(permutations, np.uint32),
+    )
+
+
+@inlined
+def _mix(number: np.uint64) -> np.uint64:
+    number = (number ^ (number >> _U(33))) * _MIX_1
+    number = (number ^ (number >> _U(33))) * _MIX_2
+    return number ^ (number >> _U(33))
+
+
+@inlined
+def _mix_32(number: np.uint32) -> np.uint32:
+    # A product of two uint32 is an uint64 to numba.
+    number = _W((number ^ (number >> _W(16))) * _W(0x85EBCA6B))
+    number = _W((number ^ (number >> _W(13))) * _W(0xC2B2AE35))
+    return number ^ (number >> _W(16))
+
+
+@compiled
+def _stands_alone(data: Bytes, at: int) -> bool:
+    """Whether the character at ``at`` is of a script that is written without spaces."""
+    point, _ = _point_at(data, at)
+    for row in range(len(_WITHOUT_SPACES)):
+        if point <= _WITHOUT_SPACES[row, 1]:
+            return point >= _WITHOUT_SPACES[row, 0]
+    return False
+
+
+@compiled
+def _hash_word(data: Bytes, at: int, end: int) -> np.uint64:
+    hashed, group, size = _WORD_SEED, _U(0), 0
+    for place in range(at, end):
+        group = (group << _U(8)) | _U(data[place])
+        size += 1
+        if size & 7 == 0:
+            hashed = (hashed ^ group) * _WORD_FACTOR
+            hashed ^= hashed >> _U(32)
+            group = _U(0)
+    if size & 7:
+        hashed = (hashed ^ group) * _WORD_FACTOR
+        hashed ^= hashed >> _U(32)
+    return _mix(hashed ^ _U(size))
+
+
+@compiled
+def _word_end(data: Bytes, at: int, end: int) -> int:
+    """Find where the word that starts at ``at`` ends."""
+    first = data[at]
+    if first >= _FIRST_WITHOUT_SPACES and _stands_alone(data, at):
+        return at + 3 + (first >= 0xF0)
+    at += 1
+    while at < end and data[at] != BLANK and not (data[at] >= _FIRST_WITHOUT_SPACES and _stands_alone(data, at)):
+        at += 1
+    return at
+
+
+@compiled
+def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
+    """Hash the words of normal forms.
+
+    Args:
+        data: uint8 [bytes], the normal forms.
+        offsets: int64 [documents + 1], where each starts.
+        units: uint64 [bytes], written: the hash of every word, document after document.
+        bounds: int64 [documents + 1], written: where each document starts in ``units``, and where the last ends.
+
+    """
+    count = 0
+    bounds[0] = 0
+    for document in range(len(offsets) - 1):
+        at, end = offsets[document], offsets[document + 1]
+        while at < end:
+            if data[at] == BLANK:
+                at += 1
+                continue
+            stop = _word_end(data, at, end)
+            units[count] = _hash_word(data, at, stop)
+            count += 1
+            at = stop
+        bounds[document + 1] = count
+
+
+@compiled
+def hash_tokens(tokens: Any, units: Wide) -> None:
+    """Hash token ids: uint16 or uint32 [tokens] to uint64 [tokens]."""
+    for at in range(len(tokens)):
+        units[at] = _mix((_U(tokens[at]) + _U(1)) * _GOLDEN)
+
+
+@inlined
+def _enter(hashed: np.uint32, table: Words, mask: int) -> bool:
+    """Enter a hash other than 0, the empty place, into the table; say whether it is new there."""
+    place = np.int64(hashed) & mask
+    while table[place] != 0:
+        if table[place] == hashed:
+            return False
+        place = (place + 1) & mask
+    table[place] = hashed
+    return True
+
+
+@compiled
+def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch) -> tuple[int, np.uint64]:
+    """Write the hashes of a document's unique n-grams: how many there are, and all 64 bits of the first."""
+    n = min(n, stop - start)
+    if n == 0:
+        return 0, _U(0)
+    mask = _LEAST_TABLE - 1
+    while mask < 2 * (stop - start - n + 1):
+        mask = 2 * mask + 1
+    scratch.table[: mask + 1] = 0
+    hashed, leaving = _U(0), _U(1)
+    for at in range(start, start + n):
+        hashed = hashed * _NGRAM_FACTOR + units[at]
+        leaving *= _NGRAM_FACTOR
+    first, found, had_zero = _mix(hashed), 0, False
+    for at in range(start + n, stop + 1):
+        short = _W(_mix(hashed) >> _U(32))
+        if _enter(short, scratch.table, mask) if short != 0 else not had_zero:
+            scratch.hashes[found] = short
+            found += 1
+            had_zero |= short == 0
+        if at < stop:
+            hashed = hashed * _NGRAM_FACTOR + units[at] - leaving * units[at - n]
+    return found, first
+
+
+@compiled
+def _sign(hashes: Words, count: int, permutations: Permutations, signature: Words) -> None:
+    """Write the signature of ``hashes[:count]``, as datasketch's scheme "affine32" does; ``hashes`` is overwritten.
+
+    Args:
+        hashes: uint32 [count + AT_ONCE or more].
+        count: how many there are; of none, every value is 0xFFFFFFFF.
+        permutations: as many as there are hash values.
+        signature: uint32 [permutations], written.
+
+    """
+    factors, addends = permutations.factors, permutations.addends
+    signature[:] = NOTHING
+    if count == 0:
+        return
+    for at in range(count):
+        hashes[at] = _mix_32(hashes[at])
+    for at in range(count, count + AT_ONCE):
+        hashes[at] = hashes[count - 1]  # the least of numbers stays when one of them comes again
+    for at in range(0, count, AT_ONCE):
+        one, two, three, four = hashes[at], hashes[at + 1], hashes[at + 2], hashes[at + 3]
+        for each in range(len(factors)):
+            factor, addend = factors[each], addends[each]
+            left = min(_W(factor * one + addend), _W(factor * two + addend))
+            right = min(_W(factor * three + addend), _W(factor * four + addend))
+            signature[each] = min(signature[each], left, right)
+
+
+@compiled
+def sign_all(units: Wide, bounds: Any, n: int, permutations: Permutations, scratch: Scratch, signatures: Words) -> None:
+    """Write the signature of every document: uint32 [documents, permutations]; see :func:`sketch`."""
+    for document in range(len(bounds) - 1):
+        count, _ = _unique_ngrams(units, bounds[document], bounds[document + 1], n, scratch)
+        _sign(scratch.hashes, count, permutations, signatures[document])
+
+
+@compiled
+def _write_band_keys(signature: Words, rows: int, keys: Wide) -> None:
+    """Write one 64-bit hash of each band's values."""
+    for band in range(len(keys)):
+        key = _U(band + 1) * _GOLDEN
+        for at in range(band * rows, (band + 1) * rows):
+            key = (key ^ _U(signature[at])) * _MIX_1
+            key ^= key >> _U(32)
+        keys[band] = _mix(key)
+
+
+@compiled
+def sketch(
+    units: Wide,
+    bounds: Any,
+    n: int,
+    rows: int,
+    permutations: Permutations,
+    scratch: Scratch,
+    counts: Any,
+    keys: Wide,
+    samples: Bytes,
+    kept: Words,
+    kept_bounds: Any,
+) -> None:
+    """Sketch every document.
+
+    Args:
+        units: uint64 [units], hashes of words or tokens.
+        bounds: int64 [documents + 1], where each document starts.
+        n: units in an n-gram.
+        rows: hash values in a band.
+        permutations: ``bands * rows`` of them.
+        scratch: memory for the longest document.
+        counts: int32 [documents], written: how many unique n-grams there are.
+        keys: uint64 [documents, bands], written: band keys; 0 for a document without n-grams.
+        samples: uint8 [documents, values], written: the low bytes of the first hash values.
+        kept: uint32 [n-grams or 0], written where it has room: the sorted hashes of the unique n-grams.
+        kept_bounds: int64 [documents + 1], written: where each document starts in ``kept``.
+
+    """
+    kept_bounds[0] = 0
+    for document in range(len(bounds) - 1):
+        count, first = _unique_ngrams(units, bounds[document], bounds[document + 1], n, scratch)
+        counts[document] = count
+        end = kept_bounds[document]
+        if len(kept) > 0:
+            kept[end : end + count] = np.sort(scratch.hashes[:count])
+            end += count
+        kept_bounds[document + 1] = end
+        _sign(scratch.hashes, count, permutations, scratch.signature)
+        for at in range(samples.shape[1]):
+            samples[document, at] = scratch.signature[at] & 0xFF
+        if count > 1:
+            _write_band_keys(scratch.signature, rows, keys[document])
+        else:
+            # Two of 65,536 documents with one n-gram each share its 32 bits by chance: all 64 are compared instead.
+            for band in range(keys.shape[1]):
+                keys[document, band] = _mix(first + _U(band) * _GOLDEN) if count == 1 else _U(0)
+
+
+@compiled
+def hash_bands(values: Any, keys: Wide) -> None:
+    """Write one 64-bit hash of each band of a published signature.
+
+    Args:
+        values: uint8 [documents, bands, bytes], bytes a multiple of 4.
+        keys: uint64 [documents, bands], written.
+
+    """
+    for document in range(values.shape[0]):
+        for band in range(values.shape[1]):
+            key = _U(band + 1) * _GOLDEN
+            for at in range(values.shape[2]):
+                key = (key ^ _U(values[document, band, at])) * _MIX_1
+                key ^= key >> _U(32)
+            keys[document, band] = _mix(key)

@@ -1,0 +1,243 @@
+"""Clusters of near-duplicates out of band keys, and which document of each is kept.
+
+Band after band, keys are sorted and documents with an equal key are linked, bucket by bucket and never pair by pair.
+In memory are a few bands at a time and one number per document.
+"""
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import StageError
+from longcrawl.keyed_hash import keyed_hash
+from longcrawl.stages import REMOVAL_SCHEMA, refuse_twins
+
+if TYPE_CHECKING:
+    from longcrawl.dedup._cluster_kernels import Conditions
+
+__all__ = ["Clustering", "Keep", "Linkage", "OnLargeCluster", "fixed_binary", "near_duplicates"]
+
+Keep = Literal["random", "longest", "first"]
+Linkage = Literal["single", "star"]
+OnLargeCluster = Literal["warn", "error", "keep"]
+
+Longs = npt.NDArray[np.int64]
+Wide = npt.NDArray[np.uint64]
+
+BLOCK = 1 << 28
+"""Bytes of band keys that are looked at together."""
+
+PAIRS = 1 << 16
+"""Pairs whose similarity is estimated together."""
+
+
+class Clustering(NamedTuple):
+    """What decides about documents that share a band key; see :class:`longcrawl.dedup.MinHash`."""
+
+    stage: str
+    bands: int
+    keep: Keep
+    seed: int
+    verify: float | None
+    linkage: Linkage
+    min_size_ratio: float | None
+    max_cluster: int | None
+    on_large_cluster: OnLargeCluster
+
+
+def near_duplicates(sketches: pa.Table, settings: Clustering) -> pa.Table:
+    """Give a row of ``REMOVAL_SCHEMA`` per document that has a kept near-duplicate.
+
+    ``value`` is the similarity to the kept document: of their n-grams where ``verify`` is set, else estimated from
+    ``sample``. ``threshold`` is ``verify``.
+
+    Args:
+        sketches: ``id``; ``bands``, 8 bytes per band, null for a document that is not compared; ``sample``, one byte
+            per hash value; ``length`` to keep the longest; ``n_ngrams`` for a size ratio; ``ngrams`` to verify.
+        settings: what decides.
+
+    Raises:
+        StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+
+    """
+    refuse_twins(sketches["id"], settings.stage)
+    order = _preference(sketches, settings)
+    order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
+    roots = _link(sketches["bands"], order, settings, _conditions(sketches, order, settings))
+    if settings.verify is None:
+        gone = np.flatnonzero(roots != np.arange(len(roots)))
+        removed, kept = order[gone], order[roots[gone]]
+        values = _estimates(sketches["sample"], removed, kept)
+    else:
+        removed, kept, values = _verified(sketches, order[_in_clusters(roots)], settings, settings.verify)
+    pairs = sketches["id"].take(removed), sketches["id"].take(kept)
+    stays = _look_at_sizes(kept, pairs[1], values, settings)
+    arrays = [
+        pairs[0],
+        pa.array(["near_duplicate"]).take(np.zeros(len(removed), np.int64)),
+        pa.array(values, pa.float64()),
+        pa.array(np.full(len(removed), settings.verify, np.float64), pa.float64(), from_pandas=True),
+        pairs[1],
+    ]
+    return pa.table(arrays, schema=REMOVAL_SCHEMA).filter(~stays)
+
+
+def fixed_binary(rows: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Give rows of bytes, uint8 [rows, width], as binary values of that width; rows that are not valid are null."""
+    kind = pa.binary(rows.shape[1])
+    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(rows), [mask, pa.py_buffer(np.ascontiguousarray(rows))])
+
+
+def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
+    """Give the places of all documents, that to be kept before that to be removed; ids decide where all else ties."""
+    ranked, keys = sketches.select(["id"]), [("id", "ascending")]
+    if settings.keep == "random":
+        ranks = keyed_hash(sketches["id"].to_pylist(), settings.stage, settings.seed)
+        ranked, keys = ranked.append_column("rank", pa.array(ranks)), [("rank", "ascending"), *keys]
+    elif settings.keep == "longest":
+        ranked, keys = ranked.append_column("length", sketches["length"]), [("length", "descending"), *keys]
+    found: Longs = pc.sort_indices(ranked, sort_keys=keys).to_numpy().astype(np.int64)
+    return found
+
+
+def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> "Conditions":
+    """Give what holds before any n-grams are compared."""
+    from longcrawl.dedup._cluster_kernels import Conditions
+
+    none, sizes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    if settings.min_size_ratio is not None:
+        sizes = sketches["n_ngrams"].to_numpy().astype(np.int32)[order]
+    return Conditions(0.0, settings.min_size_ratio or 0.0, sizes, np.zeros(0, np.uint32), none, none)
+
+
+def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: "Conditions") -> Longs:
+    """Link documents, numbered by their place in ``order``, and give the number of the root of each."""
+    from longcrawl.dedup._cluster_kernels import find_roots, link_band, pack_keys
+
+    bits = max(len(order) - 1, 1).bit_length()
+    parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)
+    for keys in _band_blocks(bands, order, settings.bands):
+        for band in keys:
+            pack_keys(band, bits, packed)
+            packed.sort()
+            link_band(packed, bits, band, conditions, parents)
+    find_roots(parents)
+    return parents.astype(np.int64)
+
+
+def _in_clusters(roots: Longs) -> npt.NDArray[np.bool_]:
+    """Say which documents are not alone."""
+    return np.bincount(roots, minlength=len(roots))[roots] > 1
+
+
+def _band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
+    """Give the keys of all bands, some bands at a time: uint64 [bands, documents]."""
+    from longcrawl.dedup._cluster_kernels import gather_keys
+
+    numbers = np.full(len(bands), -1, np.int64)
+    numbers[order] = np.arange(len(order))
+    at_once = min(count, max(1, BLOCK // max(8 * len(order), 1)))
+    block = np.empty((at_once, len(order)), np.uint64)
+    for first in range(0, count, at_once):
+        keys = block[: min(at_once, count - first)]
+        row = 0
+        for chunk in bands.chunks:
+            gather_keys(_as_numbers(chunk, count), numbers[row : row + len(chunk)], first, keys)
+            row += len(chunk)
+        yield keys
+
+
+def _as_numbers(chunk: pa.Array, bands: int) -> Wide:
+    fixed = pc.cast(chunk, pa.binary(8 * bands))
+    _, data = fixed.buffers()
+    keys = np.frombuffer(data or b"", np.uint8)[8 * bands * fixed.offset :][: 8 * bands * len(fixed)]
+    return keys.view(np.uint64).reshape(-1, bands)
+
+
+def _verified(
+    sketches: pa.Table, order: Longs, settings: Clustering, least: float
+) -> tuple[Longs, Longs, npt.NDArray[np.float64]]:
+    """Link documents that are similar, and give those to remove, the kept one of each, and their similarity."""
+    from longcrawl.dedup._cluster_kernels import choose_kept, measure_pairs
+
+    hashes, starts, stops = _ngrams(sketches["ngrams"], order)
+    conditions = _conditions(sketches, order, settings)._replace(
+        similarity=least, hashes=hashes, starts=starts, stops=stops
+    )
+    kept = _link(sketches["bands"], order, settings, conditions)
+    if settings.linkage == "star":
+        members = np.argsort(kept, kind="stable")
+        edges = np.flatnonzero(np.diff(kept[members], prepend=-1, append=-1))
+        chosen = np.empty_like(members)
+        choose_kept(members, edges, conditions, chosen)
+        kept[members] = chosen
+    gone = np.flatnonzero(kept != np.arange(len(kept)))
+    similarities = np.empty(len(gone))
+    measure_pairs(gone, kept[gone], conditions, similarities)
+    return order[gone], order[kept[gone]], similarities
+
+
+def _ngrams(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uint32], Longs, Longs]:
+    """Give all n-grams of some documents, and where those of each, numbered by ``order``, start and stop."""
+    places = np.sort(order)
+    found, sizes, first = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
+    for chunk in column.chunks:
+        here = places[np.searchsorted(places, first) : np.searchsorted(places, first + len(chunk))] - first
+        taken = chunk.take(pa.array(here))
+        found.append(taken.flatten().to_numpy())
+        sizes.append(pc.list_value_length(taken).to_numpy())
+        first += len(chunk)
+    stops = np.cumsum(np.concatenate(sizes))
+    starts = np.concatenate([[0], stops[:-1]])
+    numbers = np.searchsorted(places, order)
+    return np.concatenate(found), starts[numbers], stops[numbers]
+
+
+def _estimates(samples: pa.ChunkedArray, removed: Longs, kept: Longs) -> npt.NDArray[np.float64]:
+    """Estimate the similarity of pairs from the low bytes of their hash values, of which 1 in 256 agrees by chance."""
+    found = np.empty(len(removed))
+    for first in range(0, len(removed), PAIRS):
+        stop = first + PAIRS
+        one, other = (_bytes(samples.take(places[first:stop])) for places in (removed, kept))
+        found[first:stop] = np.count_nonzero(one == other, axis=1) / one.shape[1]
+    return np.maximum((found - 1 / 256) / (1 - 1 / 256), 0.0)
+
+
+def _bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+    rows = samples.to_pylist()
+    return np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+
+
+def _look_at_sizes(
+    kept: Longs, ids: pa.ChunkedArray, values: npt.NDArray[np.float64], settings: Clustering
+) -> npt.NDArray[np.bool_]:
+    """Sound the alarm for clusters that are too large; say which removals do not take place for it.
+
+    Raises:
+        StageError: there is one, under the policy "error".
+
+    """
+    stays = np.zeros(len(kept), np.bool_)
+    if settings.max_cluster is None or not len(kept):
+        return stays
+    _, clusters, counts = np.unique(kept, return_inverse=True, return_counts=True)
+    large = counts + 1 > settings.max_cluster
+    if not large.any():
+        return stays
+    largest = clusters == counts.argmax()
+    said = (
+        f"{settings.stage} found {large.sum():,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
+        f"documents; the largest has {counts.max() + 1:,} around {ids[int(largest.argmax())].as_py()!r}, "
+        f"with a median similarity of {np.median(values[largest]):.2f} to it"
+    )
+    if settings.on_large_cluster == "error":
+        raise StageError(f"{said}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
+    outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
+    warnings.warn(f"{said}; {outcome}", stacklevel=2)
+    return large[clusters] if settings.on_large_cluster == "keep" else stays

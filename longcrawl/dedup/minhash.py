@@ -1,0 +1,290 @@
+"""Near-duplicates by MinHash, as RefinedWeb and those before and after it remove them."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster, fixed_binary, near_duplicates
+from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
+from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
+from longcrawl.dedup.normalize import normalize, string_buffers
+from longcrawl.dedup.signatures import MinHashSignatures
+from longcrawl.errors import StageError
+from longcrawl.stages import Survey, document_ids, stage, text_column
+from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, tokenizer_digest
+
+if TYPE_CHECKING:
+    from longcrawl.dedup._minhash_kernels import Permutations
+
+__all__ = ["PRESETS", "MinHash"]
+
+Wide = npt.NDArray[np.uint64]
+Longs = npt.NDArray[np.int64]
+Texts: TypeAlias = Sequence[str | None] | pa.Array | pa.ChunkedArray
+
+SAMPLE = 128
+"""Of how many hash values a byte is kept, from which similarities are estimated: within 0.04 (one s.e.) at 0.8."""
+
+MOST_PERMUTATIONS = 1 << 20
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "fineweb": {"bands": 14, "rows": 8, "ngram": 5, "unit": "word"},
+        "lee2022": {"bands": 450, "rows": 20, "ngram": 5, "unit": "word", "verify": 0.8},
+        "refinedweb": {"bands": 450, "rows": 20, "ngram": 5, "unit": "token"},
+    }
+)
+"""Settings by name, see :meth:`MinHash.preset`."""
+
+
+@stage
+class MinHash(Survey):
+    """Keep one of all documents whose n-grams are nearly the same.
+
+    A text is normalised (:mod:`longcrawl.dedup.normalize`), cut into words or tokens, and is then the set of its
+    n-grams (:mod:`longcrawl.dedup.ngrams`). Two documents whose hash values agree in all rows of a band are linked:
+    of those with Jaccard similarity s a share of ``1 - (1 - s**rows)**bands``, which ``print(stage.curve)`` shows.
+    Hash values are those of datasketch's scheme "affine32", bit for bit.
+
+    A document of fewer units than an n-gram is compared as a whole: it duplicates those with the same normal form, as
+    do others that have only one n-gram. One without any (empty, null, nothing but punctuation) is always kept.
+    Any two of n documents in a band are linked by chance with probability n**2 / 2**65.
+
+    Nothing depends on order or batch size. The ledger gives the kept document and, as the value, the Jaccard similarity
+    to it, measured where ``verify`` is set and else estimated from 128 hash values.
+
+    Args:
+        bands: how many bands. RefinedWeb's main text says "20 buckets of 450"; with that, half of all pairs are found
+            at similarity 0.993. Its appendix gives the formula and the parameters of Lee et al., who have 450 of 20.
+        rows: hash values in a band.
+        ngram: units in an n-gram.
+        unit: "token" of ``tokenizer``, or "word".
+        seed: of the permutations, as datasketch takes it, and of the choice "random".
+        keep: of a cluster, "random", the "longest" in bytes of text, or the "first" by id.
+        tokenizer: a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`; for the unit "token".
+        verify: the least Jaccard similarity at which two documents that share a band are linked. N-grams are then part
+            of the sketch, 4 bytes each. Among documents with the same band key each is compared with one of every
+            cluster there, with 64 at most.
+        linkage: "single": what is linked is one cluster, as in the paper, even if A and C are only both like B.
+            "star": a document leaves only if it is itself that similar to one that is kept; needs ``verify``.
+        min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams.
+        max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
+        on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
+
+    >>> from datasets import Dataset
+    >>> import longcrawl as lc
+    >>> texts = {"a": "To be, or not to be: that is the question.", "b": "to be or not to BE -- that is the question!"}
+    >>> crawl = lc.Crawl(Dataset.from_dict({"id": list(texts), "text": list(texts.values())}))
+    >>> print((crawl | lc.dedup.MinHash.preset("fineweb", keep="first")).why("b"))
+    b: left at min_hash, rule near_duplicate: a duplicate of a
+
+    """
+
+    bands: int = 450
+    rows: int = 20
+    ngram: int = 5
+    unit: Literal["token", "word"] = "token"
+    seed: int = 1
+    keep: Keep = "random"
+    tokenizer: str = "gpt2"
+    verify: float | None = None
+    linkage: Linkage = "single"
+    min_size_ratio: float | None = None
+    max_cluster: int | None = 10_000
+    on_large_cluster: OnLargeCluster = "warn"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("bands", "rows", "ngram"):
+            if getattr(self, name) < 1:
+                raise StageError(f"{self.name}.{name} is {getattr(self, name)}: take 1 or more")
+        if self.bands * self.rows > MOST_PERMUTATIONS:
+            raise StageError(f"{self.name} has {self.bands} bands of {self.rows}: take 1,048,576 hash values at most")
+        if not 0 <= self.seed < 1 << 32:
+            raise StageError(f"{self.name}.seed is {self.seed}: take 0 to 4,294,967,295, as datasketch does")
+        for name in ("verify", "min_size_ratio"):
+            if (value := getattr(self, name)) is not None and not 0 < value <= 1:
+                raise StageError(f"{self.name}.{name} is {value}: take a number above 0 and up to 1, or null")
+        if self.linkage == "star" and self.verify is None:
+            raise StageError(f"{self.name}.linkage 'star' compares documents with those kept: set verify, such as 0.8")
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> "MinHash":
+        """Give a stage with published settings; ``changes`` are fields that are to differ.
+
+        * "refinedweb": 450 bands of 20 over GPT-2 tokens (arXiv 2306.01116, G.3.1);
+        * "fineweb": 14 bands of 8 over words;
+        * "lee2022": 450 bands of 20 over words (arXiv 2107.06499), and ``verify`` at 0.8. They compared edit
+          similarity; here it is the Jaccard similarity of the n-grams.
+
+        Raises:
+            StageError: there is no such preset; the message lists those there are.
+
+        """
+        if name not in PRESETS:
+            raise StageError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+        return cls(**{**PRESETS[name], **changes})
+
+    @classmethod
+    def for_threshold(
+        cls, threshold: float, permutations: int = 128, false_positive_weight: float = 0.5, **fields: Any
+    ) -> "MinHash":
+        """Give a stage whose bands are the best for a similarity threshold, as datasketch's optimiser sees it.
+
+        >>> MinHash.for_threshold(0.8, unit="word").curve
+        SimilarityCurve(bands=9, rows=13)
+        """
+        bands, rows = bands_for_threshold(threshold, permutations, false_positive_weight)
+        return cls(bands=bands, rows=rows, **fields)
+
+    @staticmethod
+    def from_signatures(column: str = "signature_sim0.8", **fields: Any) -> MinHashSignatures:
+        """Give a stage that clusters by the signatures that RedPajama-V2 publishes; no text is read."""
+        return MinHashSignatures(column, **fields)
+
+    @property
+    def permutations(self) -> int:
+        """How many hash values a signature has."""
+        return self.bands * self.rows
+
+    @property
+    def curve(self) -> SimilarityCurve:
+        """How likely a pair of a given similarity is found; print it, or plot it."""
+        return SimilarityCurve(self.bands, self.rows)
+
+    def prepare(self) -> None:
+        """Load the tokenizer and compile the kernels."""
+        self.sketch(pa.table({"id": ["a"], "text": ["a text"]}))
+
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Give what documents are compared by.
+
+        ``id``; ``bands`` (8 bytes per band, null for a document without n-grams); ``sample`` (the low byte of up to
+        128 hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) to keep the longest;
+        ``ngrams`` (lists of uint32, sorted) to verify.
+        """
+        from longcrawl.dedup._minhash_kernels import make_scratch, sketch
+
+        ids, texts = document_ids(table, self.name), text_column(table, self.name)
+        units, bounds = self._hash_units(texts)
+        documents = len(texts)
+        counts, ends = np.empty(documents, np.int32), np.empty(documents + 1, np.int64)
+        keys = np.empty((documents, self.bands), np.uint64)
+        samples = np.empty((documents, min(self.permutations, SAMPLE)), np.uint8)
+        kept = np.empty(0 if self.verify is None else len(units) + documents, np.uint32)
+        scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
+        permutations = _permutations(self.permutations, self.seed)
+        sketch(units, bounds, self.ngram, self.rows, permutations, scratch, counts, keys, samples, kept, ends)
+        made = {
+            "id": ids,
+            "bands": fixed_binary(keys.view(np.uint8), counts > 0),
+            "sample": fixed_binary(samples),
+            "n_ngrams": pa.array(counts),
+        }
+        if self.keep == "longest":
+            made["length"] = pc.cast(pc.fill_null(pc.binary_length(texts), 0), pa.int64())
+        if self.verify is not None:
+            made["ngrams"] = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(kept[: ends[-1]]))
+        return pa.table(made)
+
+    def resolve(self, sketches: pa.Table) -> pa.Table:
+        """Give one removal per document that has a kept near-duplicate; see :class:`MinHash`.
+
+        Raises:
+            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+
+        """
+        return near_duplicates(sketches, self._clustering)
+
+    def ngrams(self, text: str) -> list[tuple[str | int, ...]]:
+        """Give the unique n-grams that a text is compared by, in the order in which they first come.
+
+        >>> MinHash(unit="word", ngram=2).ngrams("To be, or not")
+        [('to', 'be'), ('be', 'or'), ('or', 'not')]
+        """
+        normal = normalize(pa.array([text]))
+        if self.unit == "word":
+            return unique_ngrams(split_words(normal[0].as_py()), self.ngram)
+        return unique_ngrams(load_encoder(self.tokenizer).encode(normal).ids.tolist(), self.ngram)
+
+    def signatures(self, texts: Texts) -> npt.NDArray[np.uint32]:
+        """Give the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
+        from longcrawl.dedup._minhash_kernels import make_scratch, sign_all
+
+        units, bounds = self._hash_units(text_column(pa.table({"text": texts}), self.name))
+        scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
+        found = np.empty((len(texts), self.permutations), np.uint32)
+        sign_all(units, bounds, self.ngram, _permutations(self.permutations, self.seed), scratch, found)
+        return found
+
+    def to_datasketch(self, texts: Texts) -> list[Any]:
+        """Give a ``datasketch.MinHash`` per text, for its indexes and formats.
+
+        Each equals one that datasketch fills itself: ``datasketch.MinHash(num_perm=stage.permutations,
+        seed=stage.seed, hashfunc=lc.dedup.ngram_hash)`` updated with ``stage.ngrams(text)``.
+        """
+        from datasketch import MinHash as Sketch
+
+        permutations = np.array(_permutations(self.permutations, self.seed))
+        return [
+            Sketch(
+                seed=self.seed,
+                hashfunc=ngram_hash,
+                hashvalues=values,
+                permutations=permutations,
+                scheme="affine32",
+            )
+            for values in self.signatures(texts)
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
+        make, arguments = super().__reduce__()[:2]
+        digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
+        return restore_with_tokenizer, (make, arguments, digest)
+
+    @property
+    def _clustering(self) -> Clustering:
+        return Clustering(
+            self.name,
+            self.bands,
+            self.keep,
+            self.seed,
+            self.verify,
+            self.linkage,
+            self.min_size_ratio,
+            self.max_cluster,
+            self.on_large_cluster,
+        )
+
+    def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
+        """Give the hashes of the words or tokens of all texts, and where each text starts among them."""
+        from longcrawl.dedup._minhash_kernels import hash_tokens, hash_words
+
+        normal = normalize(texts)
+        if self.unit == "token":
+            tokens, bounds = load_encoder(self.tokenizer).encode(normal)
+            units = np.empty(len(tokens), np.uint64)
+            hash_tokens(tokens, units)
+            return units, bounds
+        data, offsets = string_buffers(normal)
+        units = np.empty(int(offsets[-1]) + 1, np.uint64)  # what is not written takes no memory
+        bounds = np.empty(len(offsets), np.int64)
+        hash_words(data, offsets, units, bounds)
+        return units[: bounds[-1]], bounds
+
+
+@lru_cache(maxsize=4)
+def _permutations(count: int, seed: int) -> "Permutations":
+    """Give datasketch's permutations: its generator, its order of draws."""
+    from longcrawl.dedup._minhash_kernels import Permutations
+
+    generator = np.random.RandomState(seed)
+    factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return Permutations(factors, generator.randint(0, 1 << 32, count, dtype=np.uint32))

@@ -1,0 +1,131 @@
+"""Near-duplicates by the MinHash signatures that RedPajama-V2 publishes beside its documents."""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.dedup.clusters import Clustering, OnLargeCluster, fixed_binary, near_duplicates
+from longcrawl.dedup.curve import SimilarityCurve
+from longcrawl.errors import StageError
+from longcrawl.stages import Survey, column, document_ids, stage
+
+__all__ = ["RPV2_BANDS", "MinHashSignatures"]
+
+RPV2_BANDS = {
+    "signature_sim1.0": (1, 128),
+    "signature_sim0.9": (5, 25),
+    "signature_sim0.8": (9, 13),
+    "signature_sim0.7": (14, 9),
+}
+"""Bands and rows of each column of the release: up to 128 permutations over 13-grams of words."""
+
+VALUE = 4
+"""Bytes of a hash value, the most significant first."""
+
+
+@stage
+class MinHashSignatures(Survey):
+    """Keep one of all documents that share a band of a published MinHash signature; no text is read.
+
+    RedPajama-V2 has four columns, lists of one binary per band with the band's hash values end to end. The source
+    ``redpajama-v2`` gives them with ``minhash=True``, and the release's own files serve as they are:
+    ``load_dataset("parquet", data_files="release/minhash/**/*.parquet")`` has ``id`` and all four.
+
+    A document without a signature (null: fewer than 13 words, or no file) is always kept. The ledger's value is the
+    similarity to the kept document, estimated from up to 128 hash values. What is left is as in
+    :class:`longcrawl.dedup.MinHash`.
+
+    Args:
+        column: signature_sim1.0 (1 band of 128 rows), 0.9 (5 of 25), 0.8 (9 of 13) or 0.7 (14 of 9).
+        keep: of a cluster, "random", or the "first" by id.
+        seed: of the choice "random".
+        max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
+        on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
+
+    """
+
+    column: str = "signature_sim0.8"
+    keep: Literal["random", "first"] = "random"
+    seed: int = 1
+    max_cluster: int | None = 10_000
+    on_large_cluster: OnLargeCluster = "warn"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column not in RPV2_BANDS:
+            raise StageError(f"{self.name} knows no column {self.column!r}; known: {', '.join(RPV2_BANDS)}")
+
+    @property
+    def curve(self) -> SimilarityCurve:
+        """How likely a pair of a given similarity is found; print it, or plot it."""
+        return SimilarityCurve(*RPV2_BANDS[self.column])
+
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Give ``id``, ``bands`` (8 bytes per band) and ``sample`` (the low byte of each hash value); null for null.
+
+        Raises:
+            StageError: a signature has other bands or rows than the release's.
+
+        """
+        from longcrawl.dedup._minhash_kernels import hash_bands
+
+        ids, given = document_ids(table, self.name), self._signatures(table)
+        bands, rows = RPV2_BANDS[self.column]
+        there = given.is_valid().to_numpy(zero_copy_only=False)
+        values = _band_bytes(given.drop_null().flatten(), bands * int(there.sum()), VALUE * rows, self.column)
+        keys = np.zeros((len(there), bands), np.uint64)
+        samples = np.zeros((len(there), bands * rows), np.uint8)
+        found = np.empty((int(there.sum()), bands), np.uint64)
+        hash_bands(values.reshape(-1, bands, VALUE * rows), found)
+        keys[there] = found
+        samples[there] = values.reshape(-1, bands * rows, VALUE)[:, :, VALUE - 1]
+        return pa.table({"id": ids, "bands": fixed_binary(keys.view(np.uint8), there), "sample": fixed_binary(samples)})
+
+    def resolve(self, sketches: pa.Table) -> pa.Table:
+        """Give one removal per document that has a kept near-duplicate; see :class:`MinHashSignatures`.
+
+        Raises:
+            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+
+        """
+        bands = RPV2_BANDS[self.column][0]
+        settings = Clustering(
+            self.name, bands, self.keep, self.seed, None, "single", None, self.max_cluster, self.on_large_cluster
+        )
+        return near_duplicates(sketches, settings)
+
+    def _signatures(self, table: pa.Table) -> pa.Array:
+        if self.column not in table.column_names:
+            raise StageError(
+                f"{self.name} needs a column {self.column!r}: open redpajama-v2 with minhash=True; "
+                f"the documents have: {', '.join(table.column_names)}"
+            )
+        found = column(table, self.column, self.name)
+        if pa.types.is_null(found.type):
+            return pc.cast(found, pa.list_(pa.binary()))
+        if not (pa.types.is_list(found.type) or pa.types.is_large_list(found.type)):
+            raise StageError(f"{self.name} needs lists of binary in {self.column!r}, this one has {found.type}")
+        bands = RPV2_BANDS[self.column][0]
+        lengths = pc.list_value_length(found)
+        if (wrong := pc.index(pc.not_equal(lengths, bands), True).as_py()) >= 0:
+            raise StageError(
+                f"a signature in {self.column!r} has {lengths[wrong].as_py()} bands and not {bands}: "
+                "this is not RedPajama-V2's minhash"
+            )
+        return found
+
+
+def _band_bytes(bands: pa.Array, count: int, width: int, name: str) -> npt.NDArray[np.uint8]:
+    """Give the bytes of all bands, which must have ``width`` each: uint8 [bands, width]."""
+    widths = pc.binary_length(bands)
+    if bands.null_count or not pc.all(pc.equal(widths, width)).as_py():
+        found = ", ".join(f"{each}" for each in pc.unique(widths).to_pylist()[:5])
+        raise StageError(
+            f"the bands in {name!r} have {found} bytes and not {width}: this is not RedPajama-V2's minhash"
+        )
+    fixed = pc.cast(pc.cast(bands, pa.binary()), pa.binary(width))
+    data = np.frombuffer(fixed.buffers()[1] or b"", np.uint8)
+    return data[fixed.offset * width :][: count * width].reshape(count, width)
