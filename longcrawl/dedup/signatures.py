@@ -64,7 +64,7 @@ class MinHashSignatures(Survey):
         return SimilarityCurve(*RPV2_BANDS[self.column])
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Give ``id``, ``bands`` (8 bytes per band) and ``sample`` (the low byte of each hash value); null for null.
+        """Give ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (the low byte of each hash value).
 
         Raises:
             StageError: a signature has other bands or rows than the release's.
@@ -121,7 +121,7 @@ class MinHashSignatures(Survey):
 def _band_bytes(bands: pa.Array, count: int, width: int, name: str) -> npt.NDArray[np.uint8]:
     """Give the bytes of all bands, which must have ``width`` each: uint8 [bands, width]."""
     widths = pc.binary_length(bands)
-    if bands.null_count or not pc.all(pc.equal(widths, width)).as_py():
+    if bands.null_count or pc.any(pc.not_equal(widths, width)).as_py():
         found = ", ".join(f"{each}" for each in pc.unique(widths).to_pylist()[:5])
         raise StageError(
             f"the bands in {name!r} have {found} bytes and not {width}: this is not RedPajama-V2's minhash"
