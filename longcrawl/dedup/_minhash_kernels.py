@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
-from longcrawl.dedup._normalize_kernels import BLANK, _point_at
+from longcrawl.dedup._normalize_kernels import BLANK, point_at
 from longcrawl.text._lookup_kernels import compiled, inlined
 
 __all__ = ["Permutations", "Scratch", "hash_bands", "hash_tokens", "hash_words", "make_scratch", "sign_all", "sketch"]
@@ -23,6 +23,7 @@ Words = npt.NDArray[np.uint32]
 Wide = npt.NDArray[np.uint64]
 
 _U = np.uint64
+_ALL = _U(0xFFFFFFFFFFFFFFFF)
 _W = np.uint32
 _MIX_1, _MIX_2, _GOLDEN = _U(ngrams.MIX_1), _U(ngrams.MIX_2), _U(ngrams.GOLDEN)
 _WORD_SEED, _WORD_FACTOR, _NGRAM_FACTOR = _U(ngrams.WORD_SEED), _U(ngrams.WORD_FACTOR), _U(ngrams.NGRAM_FACTOR)
@@ -33,6 +34,8 @@ NOTHING = _W(0xFFFFFFFF)
 """The hash value of an empty set."""
 
 _LEAST_TABLE = 64
+_PLACES_PER_NGRAM = 4
+"""Few n-grams then find their place taken, which a processor cannot guess."""
 
 AT_ONCE = 4
 """N-grams that a pass over all permutations takes in: fewer passes, and few enough for the registers."""
@@ -58,7 +61,7 @@ class Scratch(NamedTuple):
 def make_scratch(longest: int, permutations: int) -> Scratch:
     """Give memory for documents of up to ``longest`` units."""
     return Scratch(
-        np.empty(max(1 << (2 * longest + 1).bit_length(), _LEAST_TABLE), np.uint32),
+        np.empty(max(1 << (_PLACES_PER_NGRAM * longest).bit_length(), _LEAST_TABLE), np.uint32),
         np.empty(longest + 1 + AT_ONCE, np.uint32),
         np.empty(permutations, np.uint32),
     )
@@ -82,47 +85,83 @@ def _mix_32(number: np.uint32) -> np.uint32:
 @compiled
 def _stands_alone(data: Bytes, at: int) -> bool:
     """Whether the character at ``at`` is of a script that is written without spaces."""
-    point, _ = _point_at(data, at)
+    point, _ = point_at(data, at)
     for row in range(len(_WITHOUT_SPACES)):
         if point <= _WITHOUT_SPACES[row, 1]:
             return point >= _WITHOUT_SPACES[row, 0]
     return False
 
 
+@inlined
+def _eight_bytes(wide: Wide, at: int) -> np.uint64:
+    """Load the eight bytes from ``at`` on as one little-endian number."""
+    shift = _U(8 * (at & 7))
+    low = wide[at >> 3] >> shift
+    return low | ((wide[(at >> 3) + 1] << _U(1)) << (_U(63) - shift))
+
+
 @compiled
-def _hash_word(data: Bytes, at: int, end: int) -> np.uint64:
-    hashed, group, size = _WORD_SEED, _U(0), 0
-    for place in range(at, end):
-        group = (group << _U(8)) | _U(data[place])
-        size += 1
-        if size & 7 == 0:
-            hashed = (hashed ^ group) * _WORD_FACTOR
-            hashed ^= hashed >> _U(32)
-            group = _U(0)
-    if size & 7:
-        hashed = (hashed ^ group) * _WORD_FACTOR
+def _hash_word(wide: Wide, at: int, end: int) -> np.uint64:
+    hashed, size = _WORD_SEED, end - at
+    while end - at > 8:
+        hashed = (hashed ^ _eight_bytes(wide, at)) * _WORD_FACTOR
         hashed ^= hashed >> _U(32)
+        at += 8
+    last = _eight_bytes(wide, at) & (_ALL >> _U(64 - 8 * (end - at)))
+    hashed = (hashed ^ last) * _WORD_FACTOR
+    hashed ^= hashed >> _U(32)
     return _mix(hashed ^ _U(size))
 
 
 @compiled
-def _word_end(data: Bytes, at: int, end: int) -> int:
-    """Find where the word that starts at ``at`` ends."""
-    first = data[at]
-    if first >= _FIRST_WITHOUT_SPACES and _stands_alone(data, at):
-        return at + 3 + (first >= 0xF0)
-    at += 1
-    while at < end and data[at] != BLANK and not (data[at] >= _FIRST_WITHOUT_SPACES and _stands_alone(data, at)):
-        at += 1
-    return at
+def _find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
+    """Write where each word of a normal form ends, from ``ends[count]`` on; give how many there are then.
+
+    Without a branch, since where words end is what a processor guesses worst.
+    """
+    highest = np.uint8(0)
+    for place in range(at, end):
+        highest = max(highest, data[place])
+    if highest >= _FIRST_WITHOUT_SPACES:
+        return _find_ends_alone(data, at, end, ends, count)
+    for place in range(at, end):
+        ends[count] = place
+        count += data[place] == BLANK
+    ends[count] = end
+    return count + (end > at)
 
 
 @compiled
-def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
+def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
+    """As ``_find_ends``, where characters may be words by themselves."""
+    start = at
+    while at < end:
+        first = data[at]
+        alone = first >= _FIRST_WITHOUT_SPACES and _stands_alone(data, at)
+        if at > start and (alone or first == BLANK):
+            ends[count] = at
+            count += 1
+            start = at
+        if alone:
+            at += 3 + (first >= 0xF0)
+            ends[count] = at
+            count += 1
+            start = at
+        else:
+            at += 1
+        if first == BLANK:
+            start = at
+    ends[count] = end
+    return count + (end > start)
+
+
+@compiled
+def hash_words(data: Bytes, wide: Wide, offsets: Any, units: Wide, bounds: Any) -> None:
     """Hash the words of normal forms.
 
     Args:
         data: uint8 [bytes], the normal forms.
+        wide: uint64 [bytes / 8], the same memory, in which eight bytes follow the last form.
         offsets: int64 [documents + 1], where each starts.
         units: uint64 [bytes], written: the hash of every word, document after document.
         bounds: int64 [documents + 1], written: where each document starts in ``units``, and where the last ends.
@@ -131,15 +170,12 @@ def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
     count = 0
     bounds[0] = 0
     for document in range(len(offsets) - 1):
-        at, end = offsets[document], offsets[document + 1]
-        while at < end:
-            if data[at] == BLANK:
-                at += 1
-                continue
-            stop = _word_end(data, at, end)
-            units[count] = _hash_word(data, at, stop)
-            count += 1
-            at = stop
+        first, at = count, offsets[document]
+        count = _find_ends(data, at, offsets[document + 1], units, count)
+        for word in range(first, count):
+            end = np.int64(units[word])
+            units[word] = _hash_word(wide, at, end)
+            at = end + (data[end] == BLANK)
         bounds[document + 1] = count
 
 
@@ -150,18 +186,6 @@ def hash_tokens(tokens: Any, units: Wide) -> None:
         units[at] = _mix((_U(tokens[at]) + _U(1)) * _GOLDEN)
 
 
-@inlined
-def _enter(hashed: np.uint32, table: Words, mask: int) -> bool:
-    """Enter a hash other than 0, the empty place, into the table; say whether it is new there."""
-    place = np.int64(hashed) & mask
-    while table[place] != 0:
-        if table[place] == hashed:
-            return False
-        place = (place + 1) & mask
-    table[place] = hashed
-    return True
-
-
 @compiled
 def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch) -> tuple[int, np.uint64]:
     """Write the hashes of a document's unique n-grams: how many there are, and all 64 bits of the first."""
@@ -169,20 +193,25 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
     if n == 0:
         return 0, _U(0)
     mask = _LEAST_TABLE - 1
-    while mask < 2 * (stop - start - n + 1):
+    while mask < _PLACES_PER_NGRAM * (stop - start - n + 1):
         mask = 2 * mask + 1
     scratch.table[: mask + 1] = 0
     hashed, leaving = _U(0), _U(1)
     for at in range(start, start + n):
         hashed = hashed * _NGRAM_FACTOR + units[at]
         leaving *= _NGRAM_FACTOR
-    first, found, had_zero = _mix(hashed), 0, False
+    first, found, had_zero, table, hashes = _mix(hashed), 0, False, scratch.table, scratch.hashes
     for at in range(start + n, stop + 1):
         short = _W(_mix(hashed) >> _U(32))
-        if _enter(short, scratch.table, mask) if short != 0 else not had_zero:
-            scratch.hashes[found] = short
-            found += 1
-            had_zero |= short == 0
+        place = np.int64(short) & mask
+        while table[place] != 0 and table[place] != short:
+            place = (place + 1) & mask
+        hashes[found] = short
+        found += table[place] == 0
+        table[place] = short
+        if short == 0:  # which marks an empty place, and so leaves it empty
+            found -= had_zero
+            had_zero = True
         if at < stop:
             hashed = hashed * _NGRAM_FACTOR + units[at] - leaving * units[at - n]
     return found, first

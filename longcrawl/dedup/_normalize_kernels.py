@@ -23,7 +23,7 @@ from longcrawl.dedup._normal_forms import (
 from longcrawl.text._lookup_kernels import compiled, inlined
 from longcrawl.text._unicode import CAPITAL_SIGMA, FINAL_SIGMA
 
-__all__ = ["MOST_PER_BYTE", "normalize_all", "sources_of_spans"]
+__all__ = ["MOST_PER_BYTE", "normalize_all", "point_at", "sources_of_spans"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -45,7 +45,7 @@ _ASCII = np.array(
 
 
 @inlined
-def _point_at(data: Bytes, at: int) -> tuple[np.uint32, int]:
+def point_at(data: Bytes, at: int) -> tuple[np.uint32, int]:
     """Decode one character of valid UTF-8 that starts at ``at``: its code point and how many bytes it has."""
     first = np.uint32(data[at])
     if first < 0x80:
@@ -66,7 +66,7 @@ def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) ->
         before -= 1
         while data[before] & 0xC0 == 0x80:
             before -= 1
-        point, _ = _point_at(data, before)
+        point, _ = point_at(data, before)
         if not kinds[point] & IGNORABLE:
             cased = kinds[point] & CASED != 0
             break
@@ -74,7 +74,7 @@ def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) ->
         return False
     after = at + 2
     while after < end:
-        point, size = _point_at(data, after)
+        point, size = point_at(data, after)
         if not kinds[point] & IGNORABLE:
             return kinds[point] & CASED == 0
         after += size
@@ -89,7 +89,7 @@ def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: A
     keys = np.empty(stop - start, np.int64)
     count, starters, at = 0, 0, start
     while at < stop:
-        point, size = _point_at(out, at)
+        point, size = point_at(out, at)
         starters += combining[point] == 0
         points[count] = point
         keys[count] = starters << 8 | combining[point]
@@ -138,7 +138,7 @@ def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: in
 @compiled
 def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, out: Bytes, n: int) -> int:
     """Write the normal form of one character beyond ASCII that is neither removed nor space; give where it ends."""
-    point, size = _point_at(data, at)
+    point, size = point_at(data, at)
     if not forms.kinds[point] & MAPPED:
         for step in range(size):
             out[n + step] = data[at + step]
@@ -162,7 +162,7 @@ def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes
             at, n = _ascii_run(data, at, end, start, out, first, n, sources)
             row_ends = n > before
         else:
-            point, size = _point_at(data, at)
+            point, size = point_at(data, at)
             kind = forms.kinds[point]
             marked = kind & MARKED != 0
             row_ends = not marked and (not kind & REMOVED or kind & BREAKS)
@@ -194,7 +194,7 @@ def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, end
         data: uint8 [bytes], valid UTF-8.
         offsets: int64 [documents + 1], where each document starts.
         forms: what is written for every code point.
-        out: uint8 [MOST_PER_BYTE * bytes + 1], written: the normal forms one after the other.
+        out: uint8 [MOST_PER_BYTE * bytes + 1 or more], written: the normal forms one after the other.
         ends: int64 [documents + 1], written: where each starts in ``out``, and where the last ends.
         sources: int32 as long as ``out``, written: the byte of its document at which the character starts that each
             byte comes from; or None.
@@ -224,9 +224,9 @@ def _source_of_span(
     if start == stop:
         return 0, 0
     last = np.int64(sources[stop - 1])
-    last += _point_at(original, last)[1]
+    last += point_at(original, last)[1]
     while last < len(original):
-        point, size = _point_at(original, last)
+        point, size = point_at(original, last)
         if not kinds[point] & ACCENT:
             break
         last += size

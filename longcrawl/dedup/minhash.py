@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster, fixed_binary, near_duplicates
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
 from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
-from longcrawl.dedup.normalize import normalize, string_buffers
+from longcrawl.dedup.normalize import normal_bytes, normalize
 from longcrawl.dedup.signatures import MinHashSignatures
 from longcrawl.errors import StageError
 from longcrawl.stages import Survey, document_ids, stage, text_column
@@ -267,16 +267,15 @@ class MinHash(Survey):
         """Give the hashes of the words or tokens of all texts, and where each text starts among them."""
         from longcrawl.dedup._minhash_kernels import hash_tokens, hash_words
 
-        normal = normalize(texts)
         if self.unit == "token":
-            tokens, bounds = load_encoder(self.tokenizer).encode(normal)
+            tokens, bounds = load_encoder(self.tokenizer).encode(normalize(texts))
             units = np.empty(len(tokens), np.uint64)
             hash_tokens(tokens, units)
             return units, bounds
-        data, offsets = string_buffers(normal)
+        data, offsets = normal_bytes(pc.fill_null(texts, ""))
         units = np.empty(int(offsets[-1]) + 1, np.uint64)  # what is not written takes no memory
         bounds = np.empty(len(offsets), np.int64)
-        hash_words(data, offsets, units, bounds)
+        hash_words(data, data.view(np.uint64), offsets, units, bounds)
         return units[: bounds[-1]], bounds
 
 

@@ -5,7 +5,7 @@ spaces each character is a word. In numbers of 64 bits that wrap around, ``mix``
 
 * a token hashes to ``mix((id + 1) * 0x9E3779B97F4A7C15)``;
 * a word hashes to ``mix(h ^ bytes)``, where ``h`` begins as 0xCBF29CE484222325 and takes in its UTF-8 eight bytes at a
-  time, each group a big-endian number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then ``h ^= h >> 32``;
+  time, each group a little-endian number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then ``h ^= h >> 32``;
 * an n-gram hashes to the upper 32 bits of ``mix(h)``, where ``h`` takes in its units one by one:
   ``h = h * 0x9FB21C651E98DF25 + unit``.
 
@@ -89,7 +89,7 @@ def _word(word: str) -> int:
     data = word.encode()
     hashed = WORD_SEED
     for at in range(0, len(data), 8):
-        hashed = (hashed ^ int.from_bytes(data[at : at + 8], "big")) * WORD_FACTOR & MASK
+        hashed = (hashed ^ int.from_bytes(data[at : at + 8], "little")) * WORD_FACTOR & MASK
         hashed ^= hashed >> 32
     return _mix(hashed ^ len(data))
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["Normalized", "normalize", "normalize_with_sources", "string_buffers"]
+__all__ = ["Normalized", "normal_bytes", "normalize", "normalize_with_sources", "string_buffers"]
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -81,7 +81,7 @@ def normalize(texts: pa.Array) -> pa.Array:
         texts: strings or large strings, valid UTF-8 (``longcrawl.text._texts`` makes sure of that).
 
     """
-    return _run(texts, with_sources=False).texts
+    return _as_strings(*normal_bytes(_filled(texts)))
 
 
 def normalize_with_sources(texts: pa.Array) -> Normalized:
@@ -91,7 +91,13 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
         StageError: a text has 2**31 bytes or more.
 
     """
-    return _run(texts, with_sources=True)
+    originals = _filled(texts)
+    _, offsets = string_buffers(originals)
+    if np.diff(offsets).max(initial=0) >= 1 << 31:
+        raise StageError("a text has 2 GiB or more, which is too long to map spans back to: cut it first")
+    sources = np.empty(_room(offsets), np.int32)
+    out, ends = normal_bytes(originals, sources)
+    return Normalized(_as_strings(out, ends), sources[: ends[-1]], originals)
 
 
 def string_buffers(texts: pa.Array) -> tuple[Bytes, Longs]:
@@ -101,19 +107,32 @@ def string_buffers(texts: pa.Array) -> tuple[Bytes, Longs]:
     return np.frombuffer(data or b"\0", np.uint8), bounds if len(bounds) else np.zeros(1, np.int64)
 
 
-def _run(texts: pa.Array, *, with_sources: bool) -> Normalized:
-    from longcrawl.dedup._normal_forms import load_normal_forms
-    from longcrawl.dedup._normalize_kernels import MOST_PER_BYTE, normalize_all
+def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
+    """Give the normal forms of large strings without nulls as bytes end to end, and where each starts.
 
-    originals = pc.fill_null(pc.cast(texts, pa.large_string()), "")
+    The bytes are a multiple of eight, and eight at least follow the last form; what they are is not defined.
+    ``sources``, as long as the bytes, is written where it is given; see :class:`Normalized`.
+    """
+    from longcrawl.dedup._normal_forms import load_normal_forms
+    from longcrawl.dedup._normalize_kernels import normalize_all
+
     data, offsets = string_buffers(originals)
-    if with_sources and np.diff(offsets).max(initial=0) >= 1 << 31:
-        raise StageError("a text has 2 GiB or more, which is too long to map spans back to: cut it first")
-    size = MOST_PER_BYTE * int(offsets[-1] - offsets[0]) + 1
-    out = np.empty(size, np.uint8)  # what is not written takes no memory
-    sources = np.empty(size, np.int32) if with_sources else None
+    out = np.empty(_room(offsets), np.uint8)  # what is not written takes no memory
     ends = np.empty(len(originals) + 1, np.int64)
     normalize_all(data, offsets, load_normal_forms(), out, ends, sources)
+    return out, ends
+
+
+def _room(offsets: Longs) -> int:
+    from longcrawl.dedup._normalize_kernels import MOST_PER_BYTE
+
+    return (MOST_PER_BYTE * int(offsets[-1] - offsets[0]) + 16) // 8 * 8
+
+
+def _filled(texts: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.cast(texts, pa.large_string()), "")
+
+
+def _as_strings(out: Bytes, ends: Longs) -> pa.Array:
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(out[: ends[-1]])]
-    made = pa.Array.from_buffers(pa.large_string(), len(originals), buffers)
-    return Normalized(made, np.zeros(0, np.int32) if sources is None else sources[: ends[-1]], originals)
+    return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)

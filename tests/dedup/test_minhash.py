@@ -113,6 +113,29 @@ def ngram_hash_of_unit(unit):
     return ngrams._mix(unit) >> 32
 
 
+def test_an_ngram_whose_hash_is_0_counts_once():
+    """0 marks an empty place in the table of hashes."""
+    from longcrawl.dedup import ngrams
+    from longcrawl.dedup._minhash_kernels import Permutations, make_scratch, sketch
+
+    def unmixed(number):
+        number ^= number >> 33
+        for factor in (ngrams.MIX_2, ngrams.MIX_1):
+            number = number * pow(factor, -1, 1 << 64) % (1 << 64)
+            number ^= number >> 33
+        return number
+
+    hashes = [5 << 32, 3, 4, 5 << 32, 3, 9 << 32, 0]
+    assert [ngrams._mix(unmixed(each)) for each in hashes] == hashes
+    units = np.array([unmixed(each) for each in hashes], np.uint64)
+    one = Permutations(np.ones(1, np.uint32), np.zeros(1, np.uint32))
+    counts, keys, samples = np.empty(1, np.int32), np.empty((1, 1), np.uint64), np.empty((1, 1), np.uint8)
+    kept, ends = np.empty(8, np.uint32), np.empty(2, np.int64)
+    sketch(units, np.array([0, 7]), 1, 1, one, make_scratch(7, 1), counts, keys, samples, kept, ends)
+    assert counts[0] == 3
+    assert kept[: ends[1]].tolist() == [0, 5, 9]
+
+
 def test_datasketch_takes_what_we_give_it():
     stage = MinHash(bands=16, rows=8, unit="word")
     words = [f"word{number}" for number in range(300)]
