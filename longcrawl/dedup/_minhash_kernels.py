@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
-from longcrawl.dedup._normalize_kernels import BLANK, point_at
+from longcrawl.dedup._normalize_kernels import BLANK, eight_bytes, point_at
 from longcrawl.text._lookup_kernels import compiled, inlined
 
 __all__ = ["Permutations", "Scratch", "hash_bands", "hash_tokens", "hash_words", "make_scratch", "sign_all", "sketch"]
@@ -92,22 +92,14 @@ def _stands_alone(data: Bytes, at: int) -> bool:
     return False
 
 
-@inlined
-def _eight_bytes(wide: Wide, at: int) -> np.uint64:
-    """Load the eight bytes from ``at`` on as one little-endian number."""
-    shift = _U(8 * (at & 7))
-    low = wide[at >> 3] >> shift
-    return low | ((wide[(at >> 3) + 1] << _U(1)) << (_U(63) - shift))
-
-
 @compiled
-def _hash_word(wide: Wide, at: int, end: int) -> np.uint64:
+def _hash_word(data: Bytes, at: int, end: int) -> np.uint64:
     hashed, size = _WORD_SEED, end - at
     while end - at > 8:
-        hashed = (hashed ^ _eight_bytes(wide, at)) * _WORD_FACTOR
+        hashed = (hashed ^ eight_bytes(data, at)) * _WORD_FACTOR
         hashed ^= hashed >> _U(32)
         at += 8
-    last = _eight_bytes(wide, at) & (_ALL >> _U(64 - 8 * (end - at)))
+    last = eight_bytes(data, at) & (_ALL >> _U(64 - 8 * (end - at)))
     hashed = (hashed ^ last) * _WORD_FACTOR
     hashed ^= hashed >> _U(32)
     return _mix(hashed ^ _U(size))
@@ -124,11 +116,13 @@ def _find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
         highest = max(highest, data[place])
     if highest >= _FIRST_WITHOUT_SPACES:
         return _find_ends_alone(data, at, end, ends, count)
-    for place in range(at, end):
-        ends[count] = place
-        count += data[place] == BLANK
-    ends[count] = end
-    return count + (end > at)
+    place, number = _U(at), _U(count)
+    while place < _U(end):
+        ends[number] = place
+        number += _U(data[place] == BLANK)
+        place += _U(1)
+    ends[number] = end
+    return np.int64(number) + (end > at)
 
 
 @compiled
@@ -156,12 +150,11 @@ def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> 
 
 
 @compiled
-def hash_words(data: Bytes, wide: Wide, offsets: Any, units: Wide, bounds: Any) -> None:
+def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
     """Hash the words of normal forms.
 
     Args:
-        data: uint8 [bytes], the normal forms.
-        wide: uint64 [bytes / 8], the same memory, in which eight bytes follow the last form.
+        data: uint8 [bytes], the normal forms, and eight bytes after the last one.
         offsets: int64 [documents + 1], where each starts.
         units: uint64 [bytes], written: the hash of every word, document after document.
         bounds: int64 [documents + 1], written: where each document starts in ``units``, and where the last ends.
@@ -174,7 +167,7 @@ def hash_words(data: Bytes, wide: Wide, offsets: Any, units: Wide, bounds: Any) 
         count = _find_ends(data, at, offsets[document + 1], units, count)
         for word in range(first, count):
             end = np.int64(units[word])
-            units[word] = _hash_word(wide, at, end)
+            units[word] = _hash_word(data, at, end)
             at = end + (data[end] == BLANK)
         bounds[document + 1] = count
 
@@ -192,20 +185,21 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
     n = min(n, stop - start)
     if n == 0:
         return 0, _U(0)
-    mask = _LEAST_TABLE - 1
-    while mask < _PLACES_PER_NGRAM * (stop - start - n + 1):
-        mask = 2 * mask + 1
-    scratch.table[: mask + 1] = 0
-    hashed, leaving = _U(0), _U(1)
+    places = _LEAST_TABLE
+    while places < _PLACES_PER_NGRAM * (stop - start - n + 1):
+        places *= 2
+    scratch.table[:places] = 0
+    mask, one = _U(places - 1), _U(1)
+    hashed, leaving = _U(0), one
     for at in range(start, start + n):
         hashed = hashed * _NGRAM_FACTOR + units[at]
         leaving *= _NGRAM_FACTOR
     first, found, had_zero, table, hashes = _mix(hashed), 0, False, scratch.table, scratch.hashes
     for at in range(start + n, stop + 1):
         short = _W(_mix(hashed) >> _U(32))
-        place = np.int64(short) & mask
+        place = _U(short) & mask
         while table[place] != 0 and table[place] != short:
-            place = (place + 1) & mask
+            place = (place + one) & mask
         hashes[found] = short
         found += table[place] == 0
         table[place] = short

@@ -23,7 +23,7 @@ from longcrawl.dedup._normal_forms import (
 from longcrawl.text._lookup_kernels import compiled, inlined
 from longcrawl.text._unicode import CAPITAL_SIGMA, FINAL_SIGMA
 
-__all__ = ["MOST_PER_BYTE", "normalize_all", "point_at", "sources_of_spans"]
+__all__ = ["MOST_PER_BYTE", "eight_bytes", "normalize_all", "point_at", "sources_of_spans"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -31,17 +31,19 @@ MOST_PER_BYTE = 3
 """No character's normal form has more bytes per byte of its UTF-8: Hangul syllables become three letters."""
 
 BLANK = 0x20
+_U = np.uint64
 _LAST_OF_FINAL_SIGMA = chr(FINAL_SIGMA).encode()[-1]
 
-_NOTHING = 0xFF
-_ASCII = np.array(
-    [
-        BLANK if chr(byte).isspace() else _NOTHING if chr(byte) in string.punctuation else ord(chr(byte).lower())
-        for byte in range(0x80)
-    ],
+_KEPT, _BLANK, _NOTHING = range(3)
+_KIND = np.array(
+    [_BLANK if chr(byte).isspace() else _NOTHING if chr(byte) in string.punctuation else _KEPT for byte in range(0x80)],
     np.uint8,
 )
-"""What is written for each ASCII character."""
+_ASCII = np.array(
+    [BLANK if kind == _BLANK else ord(chr(byte).lower()) for byte, kind in enumerate(_KIND)],
+    np.uint8,
+)
+"""What becomes of each ASCII character, and what is written unless that is nothing."""
 
 
 @inlined
@@ -116,23 +118,35 @@ def _write_point(out: Bytes, at: int, point: int) -> int:
     return size
 
 
+@inlined
+def eight_bytes(data: Bytes, at: int) -> np.uint64:
+    """Load the eight bytes from ``at`` on as one little-endian number; LLVM makes one instruction of it."""
+    place = _U(at)  # a signed index might count from the end, which takes a test each time
+    found = _U(data[place])
+    for step in range(1, 8):
+        found |= _U(data[place + _U(step)]) << _U(8 * step)
+    return found
+
+
 @compiled
 def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: int, n: int, sources: Any) -> Any:
     """Write the normal form of ASCII up to another character: where that is, and where the form ends."""
-    last = out[n - 1] if n > first else np.uint8(BLANK)
-    while at < end:
-        byte = data[at]
+    place, stop, to = _U(at), _U(end), _U(n)
+    blank = _U(n == first or out[n - 1] == BLANK)
+    while place < stop:
+        byte = data[place]
         if byte >= 0x80:
             break
         written = _ASCII[byte]
-        out[n] = written
+        out[to] = written
         if sources is not None:
-            sources[n] = at - start
-        if written != _NOTHING:
-            n += (written != BLANK) | (last != BLANK)
-            last = written
-        at += 1
-    return at, n
+            sources[to] = place - _U(start)
+        # Without a branch: a processor guesses wrong where punctuation and blanks stand.
+        is_kept, is_blank = _U(_KIND[byte] == _KEPT), _U(_KIND[byte] == _BLANK)
+        to += is_kept | (is_blank & ~blank)
+        blank = (blank | is_blank) & ~is_kept
+        place += _U(1)
+    return np.int64(place), np.int64(to)
 
 
 @compiled
@@ -194,7 +208,7 @@ def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, end
         data: uint8 [bytes], valid UTF-8.
         offsets: int64 [documents + 1], where each document starts.
         forms: what is written for every code point.
-        out: uint8 [MOST_PER_BYTE * bytes + 1 or more], written: the normal forms one after the other.
+        out: uint8 [MOST_PER_BYTE * bytes + 8 or more], written: the normal forms one after the other.
         ends: int64 [documents + 1], written: where each starts in ``out``, and where the last ends.
         sources: int32 as long as ``out``, written: the byte of its document at which the character starts that each
             byte comes from; or None.

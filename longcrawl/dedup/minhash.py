@@ -275,7 +275,7 @@ class MinHash(Survey):
         data, offsets = normal_bytes(pc.fill_null(texts, ""))
         units = np.empty(int(offsets[-1]) + 1, np.uint64)  # what is not written takes no memory
         bounds = np.empty(len(offsets), np.int64)
-        hash_words(data, data.view(np.uint64), offsets, units, bounds)
+        hash_words(data, offsets, units, bounds)
         return units[: bounds[-1]], bounds
 
 

@@ -110,7 +110,7 @@ def string_buffers(texts: pa.Array) -> tuple[Bytes, Longs]:
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
     """Give the normal forms of large strings without nulls as bytes end to end, and where each starts.
 
-    The bytes are a multiple of eight, and eight at least follow the last form; what they are is not defined.
+    Eight bytes at least follow the last form; what they are is not defined.
     ``sources``, as long as the bytes, is written where it is given; see :class:`Normalized`.
     """
     from longcrawl.dedup._normal_forms import load_normal_forms
@@ -126,7 +126,7 @@ def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = No
 def _room(offsets: Longs) -> int:
     from longcrawl.dedup._normalize_kernels import MOST_PER_BYTE
 
-    return (MOST_PER_BYTE * int(offsets[-1] - offsets[0]) + 16) // 8 * 8
+    return MOST_PER_BYTE * int(offsets[-1] - offsets[0]) + 8
 
 
 def _filled(texts: pa.Array) -> pa.Array:

@@ -108,9 +108,8 @@ def test_a_span_of_the_normal_form_is_found_in_the_original(document, data):
     original = document.encode()[first:last].decode()
     assert not original or not (original[0].isspace() or original[-1].isspace())
     # Whether a sigma is final, and the order of marks, are decided by what stands around them.
-    found = plain(original).replace("ς", "σ").encode()
-    assert len(found) <= stop - start
     if not set("\U0001d165\U0001d16d\u302e\u302f\u1b44\u1baa\ua953\U0001d15e") & set(document):
+        found = plain(original).replace("ς", "σ").encode()
         assert found in form.replace("ς".encode(), "σ".encode())[start:stop]
 
 
