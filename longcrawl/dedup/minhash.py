@@ -22,7 +22,7 @@ from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, toke
 if TYPE_CHECKING:
     from longcrawl.dedup._minhash_kernels import Permutations
 
-__all__ = ["PRESETS", "MinHash"]
+__all__ = ["PRESETS", "MinHash", "make_permutations"]
 
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
@@ -179,7 +179,7 @@ class MinHash(Survey):
         samples = np.empty((documents, min(self.permutations, SAMPLE)), np.uint8)
         kept = np.empty(0 if self.verify is None else len(units) + documents, np.uint32)
         scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
-        permutations = _permutations(self.permutations, self.seed)
+        permutations = make_permutations(self.permutations, self.seed)
         sketch(units, bounds, self.ngram, self.rows, permutations, scratch, counts, keys, samples, kept, ends)
         made = {
             "id": ids,
@@ -220,7 +220,7 @@ class MinHash(Survey):
         units, bounds = self._hash_units(text_column(pa.table({"text": texts}), self.name))
         scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
         found = np.empty((len(texts), self.permutations), np.uint32)
-        sign_all(units, bounds, self.ngram, _permutations(self.permutations, self.seed), scratch, found)
+        sign_all(units, bounds, self.ngram, make_permutations(self.permutations, self.seed), scratch, found)
         return found
 
     def to_datasketch(self, texts: Texts) -> list[Any]:
@@ -231,7 +231,7 @@ class MinHash(Survey):
         """
         from datasketch import MinHash as Sketch
 
-        permutations = np.array(_permutations(self.permutations, self.seed))
+        permutations = np.array(make_permutations(self.permutations, self.seed))
         return [
             Sketch(
                 seed=self.seed,
@@ -280,7 +280,7 @@ class MinHash(Survey):
 
 
 @lru_cache(maxsize=4)
-def _permutations(count: int, seed: int) -> "Permutations":
+def make_permutations(count: int, seed: int) -> "Permutations":
     """Give datasketch's permutations: its generator, its order of draws."""
     from longcrawl.dedup._minhash_kernels import Permutations
 

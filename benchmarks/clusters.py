@@ -1,0 +1,156 @@
+"""Clusters out of band keys: ten million keys per band, and the memory that resolving a million documents takes.
+
+    python benchmarks/clusters.py [--keys 10000000] [--documents 1000000]
+
+First one band of --keys random keys, of which a fifth are copies of others: packing a document's number into its key,
+sorting and linking, against ``numpy.argsort`` of the keys and linking in its order. Both forests are asserted to be
+those of scipy's connected components. CPU time of one process, the best of --repeats.
+
+Then --documents sketches with ids of 40 characters are resolved in a process of their own, at 14 bands of 8 with a
+tenth of near-duplicates, all alike, and at 450 bands of 20 (a tenth of the documents), for its CPU time and its peak
+memory with everything in it; the sketches are in memory as a run reads them. The last line is argsort seconds / ours.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+
+def best(compute, repeats: int) -> float:
+    """Give the least CPU seconds of some repeats."""
+    taken = []
+    for _ in range(repeats):
+        started = time.process_time()
+        compute()
+        taken.append(time.process_time() - started)
+    return min(taken)
+
+
+def keys_with_copies(count: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    keys = rng.integers(0, 1 << 64, count, dtype=np.uint64)
+    copies = rng.integers(0, count, count // 5)
+    keys[rng.integers(0, count, count // 5)] = keys[copies]
+    return keys
+
+
+def one_band(count: int, repeats: int) -> float:
+    """Print what each step of one band takes and give argsort / ours."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    from longcrawl.dedup._cluster_kernels import Conditions, find_roots, link_band, pack_keys
+
+    keys, none = keys_with_copies(count), np.zeros(0, np.int64)
+    conditions = Conditions(0.0, 0.0, np.zeros(0, np.int32), np.zeros(0, np.uint32), none, none)
+    bits = (count - 1).bit_length()
+    packed, parents = np.empty(count, np.uint64), np.arange(count, dtype=np.uint32)
+    link_band(np.zeros(2, np.uint64), 1, np.zeros(2, np.uint64), conditions, np.arange(2, dtype=np.uint32))
+
+    def pack_and_sort() -> None:
+        pack_keys(keys, bits, packed)
+        packed.sort()
+
+    def link() -> None:
+        parents[:] = np.arange(count, dtype=np.uint32)
+        link_band(packed, bits, keys, conditions, parents)
+
+    def argsort() -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(keys, kind="stable")
+        sorted_keys = keys[order]
+        return order, np.flatnonzero(sorted_keys[1:] == sorted_keys[:-1])
+
+    pack_and_sort()
+    steps = {
+        "pack and sort": best(pack_and_sort, repeats),
+        "link": best(link, repeats),
+        "argsort": best(argsort, repeats),
+    }
+    for name, seconds in steps.items():
+        print(f"{name:14} {1e9 * seconds / count:6.1f} ns per key")
+    find_roots(parents)
+    order, same = argsort()
+    graph = coo_array((np.ones(len(same)), (order[same], order[same + 1])), shape=(count, count))
+    groups, labels = connected_components(graph, directed=False)
+    first = np.full(groups, count)
+    np.minimum.at(first, labels, np.arange(count))
+    assert np.array_equal(parents, first[labels]), "the forests differ"
+    print(
+        f"{count - groups:,} links agree with scipy's; in memory are {8 + 8 + 4} bytes per document and band at a time"
+    )
+    return (steps["argsort"] + steps["link"]) / (steps["pack and sort"] + steps["link"])
+
+
+def resolve(documents: int, bands: int, rows: int, share: float) -> dict[str, float]:
+    """Resolve synthetic sketches in this process; ``share`` of the documents are copies of another."""
+    import pyarrow as pa
+
+    from longcrawl.dedup import MinHash
+    from longcrawl.dedup.clusters import fixed_binary
+
+    stage = MinHash(bands=bands, rows=rows, unit="word", max_cluster=None)
+    rng = np.random.default_rng(0)
+    chunks = []
+    for first in range(0, documents, 1000):
+        size = min(1000, documents - first)
+        keys = rng.integers(0, 1 << 64, (size, bands), dtype=np.uint64)
+        keys[rng.random(size) < share] = 7
+        chunks.append(
+            pa.table(
+                {
+                    "id": [f"2023-06/0001/en_head.json.gz/{number:011d}" for number in range(first, first + size)],
+                    "bands": fixed_binary(keys.view(np.uint8)),
+                    "sample": fixed_binary(rng.integers(0, 256, (size, min(bands * rows, 128)), dtype=np.uint8)),
+                    "n_ngrams": pa.array(np.full(size, 700, np.int32)),
+                }
+            )
+        )
+    sketches = pa.concat_tables(chunks)
+    stage.resolve(sketches[:10])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.process_time()
+    removed = stage.resolve(sketches).num_rows
+    taken = time.process_time() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "removed": removed,
+        "seconds": taken,
+        "sketches": sketches.nbytes / documents,
+        "peak": peak * 1024 / documents,
+        "added": (peak - before) * 1024 / documents,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=10_000_000)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    ratio = one_band(options.keys, options.repeats)
+    for bands, rows, documents, share in (
+        (14, 8, options.documents, 0.1),
+        (14, 8, options.documents, 1.0),
+        (450, 20, options.documents // 10, 0.1),
+    ):
+        order = [sys.executable, __file__, "--resolve", *map(str, (documents, bands, rows, share))]
+        found = json.loads(subprocess.run(order, capture_output=True, text=True, check=True).stdout)
+        print(
+            f"{documents:,} documents at {bands} bands of {rows}, {found['removed']:,} removed: "
+            f"{found['seconds']:.1f} s; bytes per document: {found['sketches']:.0f} in sketches, {found['added']:.0f} more while resolving, "
+            f"{found['peak']:.0f} in all ({found['peak'] * documents / 1e9:.2f} GB)"
+        )
+    print(f"clusters ratio={ratio:.3f}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--resolve"]:
+        count, bands, rows, share = sys.argv[2:]
+        print(json.dumps(resolve(int(count), int(bands), int(rows), float(share))))
+    else:
+        main()
