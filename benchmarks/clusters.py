@@ -142,7 +142,8 @@ def main() -> None:
         found = json.loads(subprocess.run(order, capture_output=True, text=True, check=True).stdout)
         print(
             f"{documents:,} documents at {bands} bands of {rows}, {found['removed']:,} removed: "
-            f"{found['seconds']:.1f} s; bytes per document: {found['sketches']:.0f} in sketches, {found['added']:.0f} more while resolving, "
+            f"{found['seconds']:.1f} s; bytes per document: {found['sketches']:.0f} in sketches, "
+            f"{found['added']:.0f} more while resolving, "
             f"{found['peak']:.0f} in all ({found['peak'] * documents / 1e9:.2f} GB)"
         )
     print(f"clusters ratio={ratio:.3f}")

@@ -47,7 +47,8 @@ class Reason:
             return f"{self.id}: kept"
         said = f"{self.id}: left at {self.stage}, rule {self.rule}"
         if self.kept_id is not None:
-            return f"{said}: a duplicate of {self.kept_id}"
+            similarity = "" if self.value is None else f", similarity {self.value:.2f}"
+            return f"{said}: a duplicate of {self.kept_id}{similarity}"
         if self.threshold is None:
             return said
         return f"{said}: {_number(self.value)} against {_number(self.threshold)}"

@@ -63,6 +63,10 @@ def funnels(draw) -> Funnel:
         (Reason("a", "rules", "ratio", None, 0.1), "a: left at rules, rule ratio: unknown against 0.1"),
         (Reason("a", "listed", "listed_duplicate"), "a: left at listed, rule listed_duplicate"),
         (Reason("a", "exact", "same_text", kept_id="b"), "a: left at exact, rule same_text: a duplicate of b"),
+        (
+            Reason("a", "near", "like", 0.876, None, "b"),
+            "a: left at near, rule like: a duplicate of b, similarity 0.88",
+        ),
     ],
 )
 def test_a_reason_is_one_line(reason, said):

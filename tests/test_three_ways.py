@@ -93,14 +93,17 @@ def test_a_release_streams_through_the_filter_of_longcrawl64(tmp_path, make_rele
     assert [row["id"] for row in crawl.data] == ["2023-06/0000/en_head.json.gz/1"]
 
 
-@pytest.mark.parametrize("stage", [lc.dedup.ExactDocuments(), lc.tokens.Shuffle()], ids=lambda stage: stage.name)
+SURVEYS = [lc.dedup.ExactDocuments(), lc.dedup.MinHash(unit="word"), lc.tokens.Shuffle()]
+
+
+@pytest.mark.parametrize("stage", SURVEYS, ids=lambda stage: stage.name)
 def test_surveys_refuse_ids_that_occur_twice(stage):
     data = Dataset.from_dict({"id": ["b", "b", "a"], "text": ["same", "a unique text that must survive", "same"]})
     with pytest.raises(StageError, match="needs unique ids, 'b' occurs twice: drop one of the two"):
         lc.Crawl(data) | stage
 
 
-@pytest.mark.parametrize("stage", [lc.text.MinWords(2), lc.tokens.Shuffle(), lc.tokens.Roll()], ids=lambda s: s.name)
+@pytest.mark.parametrize("stage", [lc.text.MinWords(2), *SURVEYS, lc.tokens.Roll()], ids=lambda s: s.name)
 def test_ids_may_be_numbers_and_must_be_there(stage):
     numbers = Dataset(TABLE.set_column(0, "id", pa.array([1, 2, 3])))
     assert len((lc.Crawl(numbers) | stage).data) >= 2

@@ -54,7 +54,7 @@ class MinHash(Survey):
 
     A document of fewer units than an n-gram is compared as a whole: it duplicates those with the same normal form, as
     do others that have only one n-gram. One without any (empty, null, nothing but punctuation) is always kept.
-    Any two of n documents in a band are linked by chance with probability n**2 / 2**65.
+    Among n documents, two with different hash values share a band key with probability n**2 / 2**65 per band.
 
     Nothing depends on order or batch size. The ledger gives the kept document and, as the value, the Jaccard similarity
     to it, measured where ``verify`` is set and else estimated from 128 hash values.
@@ -82,7 +82,7 @@ class MinHash(Survey):
     >>> texts = {"a": "To be, or not to be: that is the question.", "b": "to be or not to BE -- that is the question!"}
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": list(texts), "text": list(texts.values())}))
     >>> print((crawl | lc.dedup.MinHash.preset("fineweb", keep="first")).why("b"))
-    b: left at min_hash, rule near_duplicate: a duplicate of a
+    b: left at min_hash, rule near_duplicate: a duplicate of a, similarity 1.00
 
     """
 
