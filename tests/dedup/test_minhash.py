@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.dedup import MinHash, SimilarityCurve, ngram_hash
+from longcrawl.dedup.minhash import PRESETS
 from longcrawl.dedup.ngrams import WITHOUT_SPACES, split_words, unique_ngrams
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.recipe import parse_recipe
@@ -441,6 +442,6 @@ def test_unrelated_books_are_never_one_cluster(real_data):
     books = [document for document in real_documents(real_data, "long") if document["kind"] == "book"]
     table = table_of([book["text"] for book in books], [book["id"] for book in books])
     assert len(books) > 100
-    for preset in ("fineweb", "lee2022"):
-        stage = MinHash.preset(preset)
+    for preset in PRESETS:
+        stage = MinHash.preset(preset, tokenizer=str(real_data / "gpt2-tokenizer.json"))
         assert stage.resolve(stage.sketch(table)).num_rows == 0

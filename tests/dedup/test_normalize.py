@@ -53,7 +53,7 @@ def test_normal_forms_equal_plain_python(documents):
 
 
 def test_every_character_by_itself_and_between_letters():
-    characters = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+    characters = [each for each in map(chr, range(0x110000)) if unicodedata.category(each) not in ("Cn", "Co", "Cs")]
     for form in ("{}", "A{} B", "\u302e{}\u1b44"):
         documents = [form.format(character) for character in characters]
         for document, found in zip(documents, normalize(as_array(documents)).to_pylist(), strict=True):
@@ -147,7 +147,7 @@ def test_real_text(real_data):
 
     with (real_data / "short.jsonl.zst").open("rb") as packed:
         lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), encoding="utf-8")
-        documents = [json.loads(line)["text"] for line in lines]
+        documents = [json.loads(line)["text"] for line in lines][::3]
     found = normalize_with_sources(as_array(documents))
     assert found.texts.to_pylist() == list(map(plain, documents))
     rng = np.random.default_rng(0)
