@@ -10,3 +10,6 @@ from longcrawl.dedup.ngrams import ngram_hash
 from longcrawl.dedup.signatures import MinHashSignatures
 
 __all__ = ["ExactDocuments", "ListedDuplicates", "MinHash", "MinHashSignatures", "SimilarityCurve", "ngram_hash"]
+from longcrawl.dedup.urls import Urls, normalise_url
+
+__all__ = ["ExactDocuments", "ListedDuplicates", "Urls", "normalise_url"]

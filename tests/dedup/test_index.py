@@ -1,0 +1,77 @@
+"""An index on disk: what a dataset is known by, for the dumps that come later."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.dedup.index import open_index, write_index
+from longcrawl.errors import CorruptionError, FormatError
+
+few = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
+
+
+@given(few, few)
+def test_an_index_finds_what_a_dictionary_finds(tmp_path_factory, kept, asked):
+    folder = tmp_path_factory.mktemp("index")
+    keys = np.array(kept, np.uint64).reshape(-1, 2)
+    write_index(folder, "urls", {}, pa.array([str(at) for at in range(len(kept))], pa.string()), [keys])
+    found = open_index(str(folder), "urls", {}).find(0, np.array(asked, np.uint64).reshape(-1, 2))
+    first = {key: at for at, key in reversed(list(enumerate(kept)))}
+    assert found.tolist() == [first.get(key, -1) for key in asked]
+
+
+@given(st.lists(st.integers(0, 5), max_size=12), st.lists(st.integers(0, 5), max_size=12))
+def test_keys_of_one_word_are_found_band_by_band(tmp_path_factory, kept, asked):
+    folder = tmp_path_factory.mktemp("index")
+    bands = [np.array(kept, np.uint64)[:, None], np.array(kept, np.uint64)[:, None] * np.uint64(7)]
+    write_index(folder, "min_hash", {"bands": 2}, pa.array(list(map(str, kept)), pa.string()), bands)
+    index = open_index(str(folder), "min_hash", {"bands": 2})
+    expected = [kept.index(key) if key in kept else -1 for key in asked]
+    assert index.bands == 2
+    for band, factor in enumerate((1, 7)):
+        assert index.find(band, np.array(asked, np.uint64)[:, None] * np.uint64(factor)).tolist() == expected
+    assert index.ids(np.array(expected, np.int64)).to_pylist() == [None if at < 0 else str(kept[at]) for at in expected]
+
+
+def documents(ids, urls):
+    return pa.table({"id": list(ids), "url": urls})
+
+
+def test_a_later_part_leaves_out_what_an_earlier_one_kept(tmp_path):
+    first = lc.dedup.Urls()
+    sketches = first.sketch(documents("ab", ["http://a.org/1", "http://a.org/2"]))
+    first.save_index(sketches, tmp_path / "first")
+    second = lc.dedup.Urls(against=[str(tmp_path / "first")])
+    second.prepare()
+    later = documents("cdef", ["https://a.org/2/", "http://a.org/3", "http://a.org/3", None])
+    removals = second.resolve(second.sketch(later)).to_pylist()
+    assert [(row["id"], row["rule"], row["kept_id"]) for row in removals] == [
+        ("c", "seen_before", "b"),
+        ("e", "same_url", "d"),
+    ]
+
+
+def test_an_index_of_other_settings_is_refused_and_both_are_named(tmp_path):
+    stage = lc.dedup.Urls(query="all")
+    stage.save_index(stage.sketch(documents("a", ["http://a.org"])), tmp_path)
+    with pytest.raises(FormatError, match="made by urls with .*'all'.*, this is urls with .*'drop-tracking'"):
+        lc.dedup.Urls(against=[str(tmp_path)]).prepare()
+    with pytest.raises(FormatError, match="made by urls .* this is exact_documents"):
+        lc.dedup.ExactDocuments(against=[str(tmp_path)]).prepare()
+    with pytest.raises(FormatError, match="there is no index of urls at .*nowhere; a run writes one"):
+        lc.dedup.Urls(against=[str(tmp_path / "nowhere")]).prepare()
+
+
+def test_a_damaged_index_is_one_sentence(tmp_path):
+    stage = lc.dedup.ExactDocuments()
+    table = pa.table({"id": ["a"], "text": ["x"]})
+    stage.save_index(stage.sketch(table), tmp_path)
+    assert json.loads((tmp_path / "index.json").read_text())["documents"] == 1
+    (tmp_path / "keys-000.npy").write_bytes(b"\x93NUMPY cut")
+    with pytest.raises(CorruptionError, match="keys-000.npy cannot be read"):
+        lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
