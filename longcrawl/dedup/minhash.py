@@ -16,7 +16,8 @@ from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normal_bytes, normalize
 from longcrawl.dedup.signatures import MinHashSignatures
 from longcrawl.errors import StageError
-from longcrawl.stages import Survey, document_ids, stage, text_column
+from longcrawl.stages import Survey, column, document_ids, stage
+from longcrawl.text._texts import valid_texts
 from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class MinHash(Survey):
         """
         from longcrawl.dedup._minhash_kernels import make_scratch, sketch
 
-        ids, texts = document_ids(table, self.name), text_column(table, self.name)
+        ids, texts = document_ids(table, self.name), valid_texts(column(table, "text", self.name), self.name)
         units, bounds = self._hash_units(texts)
         documents = len(texts)
         counts, ends = np.empty(documents, np.int32), np.empty(documents + 1, np.int64)
@@ -217,7 +218,7 @@ class MinHash(Survey):
         """Give the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
         from longcrawl.dedup._minhash_kernels import make_scratch, sign_all
 
-        units, bounds = self._hash_units(text_column(pa.table({"text": texts}), self.name))
+        units, bounds = self._hash_units(valid_texts(column(pa.table({"text": texts}), "text", self.name), self.name))
         scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
         found = np.empty((len(texts), self.permutations), np.uint32)
         sign_all(units, bounds, self.ngram, make_permutations(self.permutations, self.seed), scratch, found)
