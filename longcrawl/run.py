@@ -4,6 +4,7 @@ A run's folder holds, when it is done,
 
 * ``README.md``, the dataset card; ``recipe.yaml``, every field spelled out;
 * ``ledger/*.parquet``, a row per document that left;
+* ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
 * one folder named after the output, such as ``rectangle/``;
 * ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, SHA-256 of every file and,
   last, its own.
@@ -32,6 +33,7 @@ from filelock import FileLock, Timeout
 
 from longcrawl._version import __version__
 from longcrawl.builders.sources import Part
+from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
 from longcrawl.files import file_entries, remove_partial, whole_file, write_text
@@ -43,6 +45,7 @@ from longcrawl.part import PartTask, keep_spans, run_part, sketches, spans_kept,
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.report.card import write_card
 from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
+from longcrawl.run_index import indexes_used, save_index
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import Order, Rewrite, Spans, Stage, Survey
 
@@ -145,6 +148,8 @@ class _Job:
         self.parts = _parts(recipe)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
+        self.indexed: list[tuple[int, str, IndexedSurvey]] = []
+        """Segment, label and survey of each index to save."""
 
     def finish(self) -> dict[str, Any]:
         if (self.folder / MANIFEST).exists():
@@ -159,6 +164,8 @@ class _Job:
         self._write_recipe()
         writer = self._run_stages()
         written = self._write_output(writer)
+        for segment, label, survey in self.indexed:
+            save_index(self.folder, segment, len(self.parts), label, survey)
         return self._describe(written)
 
     def _write_recipe(self) -> None:
@@ -199,6 +206,8 @@ class _Job:
                     found = (label, stage)
                 else:
                     self._resolve(segment, label, stage)
+                if isinstance(stage, IndexedSurvey) and stage.index == "save":
+                    self.indexed.append((number, label, stage))
                 done.append(stage)
                 stages = stages[1:]
             number += 1
@@ -299,6 +308,8 @@ class _Job:
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},
         }
+        if used := indexes_used(self.recipe.stages):
+            manifest["indexes"] = used
         write_card(self.folder, manifest)
         files = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
         names = [path.as_posix() for path in files if path.parts[0] != WORK]
@@ -307,9 +318,10 @@ class _Job:
         return manifest
 
     def _pin_inputs(self) -> None:
-        """Refuse to go on with a run whose input, tokenizer or code has changed since it started."""
+        """Refuse to go on with a run whose input, index, tokenizer or code has changed since it started."""
         stages = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
-        found = json.dumps({"source": self.recipe.source.fingerprint(), "stages": stages}, indent=1)
+        inputs = {"source": self.recipe.source.fingerprint(), "indexes": indexes_used(self.recipe.stages)}
+        found = json.dumps(inputs | {"stages": stages}, indent=1)
         pinned = self.work / "inputs.json"
         if any_done(self.folder) and pinned.exists() and pinned.read_text("utf-8") != found:
             raise RunError(

@@ -21,7 +21,7 @@ LAYERS = [
     ["builders"],
     ["engines", "report"],
     ["recipe", "part"],
-    ["run_folder"],
+    ["run_folder", "run_index"],
     ["run"],
     ["finished", "inspect_text"],
     ["cli"],

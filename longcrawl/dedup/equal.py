@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.dedup.index import open_index, write_index
+from longcrawl.dedup.index import write_index
+from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.stages import REMOVAL_SCHEMA, Survey, document_ids, refuse_twins
+from longcrawl.stages import REMOVAL_SCHEMA, document_ids, refuse_twins
 
 __all__ = ["EqualHashes"]
 
@@ -20,7 +21,7 @@ HASH_BYTES = 16
 
 
 @dataclass(frozen=True)
-class EqualHashes(Survey):
+class EqualHashes(IndexedSurvey):
     """Keep one of all documents that have the same 128-bit hash.
 
     Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" (the smallest id) or
@@ -32,23 +33,14 @@ class EqualHashes(Survey):
     keep: Literal["first", "random"] = "first"
     seed: int = 0
     against: tuple[str, ...] = ()
-    index: Literal["none", "save"] = "none"
+    index: SaveIndex = "none"
 
     same: ClassVar[str]
     """The rule by which a twin leaves."""
 
-    def prepare(self) -> None:
-        """Open the indexes."""
-        for path in self.against:
-            open_index(path, self.name, self.hashed())
-
     @abstractmethod
     def hashes(self, table: pa.Table) -> pa.Array:
         """Give the 16-byte hash of each document; null keeps it."""
-
-    @abstractmethod
-    def hashed(self) -> dict[str, Any]:
-        """Give the settings on which the hashes depend."""
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Give ``id`` and ``hash`` (16 bytes)."""
@@ -74,8 +66,7 @@ class EqualHashes(Survey):
     def _seen_before(self, sketches: pa.Table) -> pa.Table:
         removals = [REMOVAL_SCHEMA.empty_table()]
         left = sketches.filter(pc.is_valid(sketches["hash"]))
-        for path in self.against:
-            index = open_index(path, self.name, self.hashed())
+        for index in self.open_indexes():
             found = index.find(0, _words(left["hash"]))
             gone = np.flatnonzero(found >= 0)
             removals.append(_removals(left["id"].take(gone), "seen_before", index.ids(found[gone])))

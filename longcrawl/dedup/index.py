@@ -2,10 +2,12 @@
 
 An index is a folder::
 
-    index.json      {"longcrawl_index": 1, "stage": …, "settings": {…}, "documents": n, "bands": b}
+    index.json      {"longcrawl_index": 1, "stage": …, "settings": {…}, "documents": n, "bands": b,
+                     "files": {NAME: {"bytes": …, "sha256": …}}}
     ids.arrow       Arrow IPC: the ids of all documents
     keys-000.npy    uint64 (entries, words): the keys of a band, sorted; one file per band
     rows-000.npy    int64 (entries,): the document that has each key, a place in ids.arrow
+    NAME.npy        what else a stage knows of its documents
 
 Keys are hashes: one word for a band of MinHash, two (128 bits) where equal keys are to mean equal documents. Files are
 mapped, not read: a search costs a few pages. ``index.json`` is written last.
@@ -15,6 +17,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,10 +25,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.files import whole_file, write_text
+from longcrawl.files import checksum, file_entries, whole_file, write_text
 
-__all__ = ["Index", "open_index", "write_index"]
+__all__ = ["INDEX", "Index", "describe_index", "open_index", "write_index"]
 
+INDEX = "index"
+"""The folder of a run that holds the indexes that it saved, by stage."""
+
+DESCRIPTION = "index.json"
 VERSION = 1
 Keys = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
@@ -78,7 +85,12 @@ class Index:
 
 
 def write_index(
-    folder: Path, stage: str, settings: Mapping[str, Any], ids: pa.Array | pa.ChunkedArray, bands: Iterable[Keys]
+    folder: Path,
+    stage: str,
+    settings: Mapping[str, Any],
+    ids: pa.Array | pa.ChunkedArray,
+    bands: Iterable[Keys],
+    more: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
 ) -> None:
     """Write an index; what lies in the folder is replaced.
 
@@ -88,41 +100,66 @@ def write_index(
         settings: what the keys depend on; :func:`open_index` compares them.
         ids: one per document.
         bands: of each band the keys of all documents, uint64 (documents, words).
+        more: other arrays by name, see :meth:`Index.array`.
 
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "index.json").unlink(missing_ok=True)
+    (folder / DESCRIPTION).unlink(missing_ok=True)
     table = pa.table({"id": ids.cast(pa.string())})
     with whole_file(folder / "ids.arrow") as beside, pa.ipc.new_file(str(beside), table.schema) as writer:
         writer.write_table(table)
-    count = 0
+    names, count = ["ids.arrow"], 0
     for band, keys in enumerate(bands):
         order = np.lexsort(keys.T[::-1])
-        for name, values in (("keys", keys[order]), ("rows", order.astype(np.int64))):
-            with whole_file(folder / f"{name}-{band:03d}.npy") as beside, beside.open("wb") as opened:
-                np.save(opened, values, allow_pickle=False)
+        names += [_save(folder, f"keys-{band:03d}", keys[order]), _save(folder, f"rows-{band:03d}", order)]
         count += 1
+    names += [_save(folder, name, values) for name, values in more.items()]
     about = {"longcrawl_index": VERSION, "stage": stage, "settings": dict(settings), "documents": len(ids)}
-    write_text(folder / "index.json", json.dumps(about | {"bands": count}, indent=1, sort_keys=True))
+    about |= {"bands": count, "files": file_entries(folder, names)}
+    write_text(folder / DESCRIPTION, json.dumps(about, indent=1, sort_keys=True))
+
+
+def _save(folder: Path, name: str, values: npt.NDArray[Any]) -> str:
+    with whole_file(folder / f"{name}.npy") as beside, beside.open("wb") as opened:
+        np.save(opened, values, allow_pickle=False)
+    return f"{name}.npy"
+
+
+def describe_index(index: Index) -> str:
+    """Name an index by content: the SHA-256 of ``index.json``."""
+    return checksum(index.folder / DESCRIPTION)
 
 
 def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
-    """Open the index of a stage: its own folder, or that of a run that saved one.
+    """Open the index of a stage.
+
+    Args:
+        path: the index's own folder, or that of a run, whose ``index/STAGE`` is taken. A run with two such stages has
+            another in ``index/STAGE_2``, which is named in full.
+        stage: name of the stage.
+        settings: what its keys depend on.
 
     Raises:
         FormatError: there is none, or it was made with other settings.
 
     """
-    folder = next((each for each in (Path(path), Path(path, "index", stage)) if (each / "index.json").is_file()), None)
+    places = (Path(path), Path(path, INDEX, stage))
+    folder = next((each for each in places if (each / DESCRIPTION).is_file()), None)
     if folder is None:
-        raise FormatError(
-            f"there is no index of {stage} at {path}; a run writes one with --set stages.{stage}.index=save"
-        )
-    about = json.loads((folder / "index.json").read_text("utf-8"))
-    made, wanted = (about["stage"], about["settings"]), (stage, dict(settings))
-    if made != wanted or about["longcrawl_index"] != VERSION:
+        others = sorted(str(each.parent) for each in Path(path, INDEX).glob(f"*/{DESCRIPTION}"))
+        write_one = f"a run writes one with --set stages.{stage}.index=save"
+        advice = f"there are {', '.join(others)}" if others else write_one
+        raise FormatError(f"there is no index of {stage} at {path}; {advice}")
+    try:
+        about = json.loads((folder / DESCRIPTION).read_text("utf-8"))
+        made, version = (about["stage"], about["settings"]), about["longcrawl_index"]
+        found = Index(folder, about["documents"], about["bands"])
+    except (ValueError, KeyError, TypeError) as damaged:
+        raise CorruptionError(f"{folder / DESCRIPTION} is not an index's ({damaged!r}); make it again") from damaged
+    wanted = (stage, dict(settings))
+    if made != wanted or version != VERSION:
         raise FormatError(
             f"the index at {folder} was made by {made[0]} with {made[1]}, this is {wanted[0]} with {wanted[1]}: "
             "use the same settings, or make the index again"
         )
-    return Index(folder, about["documents"], about["bands"])
+    return found

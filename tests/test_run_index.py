@@ -1,0 +1,198 @@
+"""Run after run, as RefinedWeb works on its parts: what one has kept leaves the next."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import longcrawl as lc
+from longcrawl.dedup.index import open_index
+from longcrawl.errors import FormatError, RunError
+
+TOKENIZE = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
+SHORT = "too short"
+
+
+def text_of(name):
+    return " ".join(f"word{(ord(each) * step) % 97}" for each in name for step in range(1, 60))
+
+
+def write_part(folder: Path, name: str, documents: dict[str, str], texts: dict[str, str] | None = None) -> Path:
+    """Write documents, given as ids and the last part of their URLs, to two files."""
+    folder.mkdir(parents=True)
+    ids = list(documents)
+    for file, chosen in (("0", ids[::2]), ("1", ids[1::2])):
+        lines = [
+            {
+                "id": each,
+                "text": (texts or {}).get(each, text_of(name + each)),
+                "url": f"https://example.org/{documents[each]}",
+            }
+            for each in chosen
+        ]
+        (folder / f"{file}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def write_recipe(path: Path, documents: Path, *stages) -> Path:
+    spec = {
+        "longcrawl": 1,
+        "name": "tiny",
+        "source": {"builder": "text", "id_field": "id", "data_dir": str(documents)},
+        "stages": [*stages, TOKENIZE, {"truncate": {"n": 64}}],
+        "outputs": {"rectangle": {"heldout": 0.2}},
+    }
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    return path
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def left(run: Path, stage: str = "urls") -> list[tuple[str, str, str]]:
+    rows = pq.read_table(run / "ledger").to_pylist() if (run / "ledger").exists() else []
+    return sorted((row["id"], row["rule"], row["kept_id"]) for row in rows if row["stage"] == stage)
+
+
+def indexed(index: Path, stage: str = "urls") -> list[str]:
+    settings = json.loads((index / "index.json").read_text())["settings"]
+    opened = open_index(str(index), stage, settings)
+    return sorted(opened.ids(np.arange(opened.documents)).to_pylist())
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory) -> Path:
+    """Give a folder with three parts, their recipes, and the runs of the first and second."""
+    root = tmp_path_factory.mktemp("parts")
+    first = {"a1": "x", "a2": "x/", "a3": "y", "a4": "z", "a5": "v", "a6": "w"}
+    second = {"b1": "x?utm_source=1", "b2": "q", "b3": "q", "b4": "z", "b5": "r", "b6": "s", "b7": "t"}
+    third = {"c1": "x", "c2": "q", "c3": "z", "c4": "n1", "c5": "n2", "c6": "n3", "c7": "n4"}
+    # a4 leaves after the URLs have been compared, so its URL is not kept, and b4 of the same URL stays.
+    write_part(root / "one", "one", first, {"a4": SHORT})
+    write_part(root / "two", "two", second)
+    write_part(root / "three", "three", third)
+    for part in ("one", "two", "three"):
+        write_recipe(root / f"{part}.yaml", root / part, {"urls": {"index": "save"}}, {"min_chars": {"n": 50}})
+    lc.run(root / "one.yaml", root / "RUN1")
+    lc.run(root / "two.yaml", root / "RUN2", overrides=[f"stages.urls.against=[{root / 'RUN1'}]"])
+    return root
+
+
+def test_a_run_saves_what_it_has_kept_in_the_end(parts):
+    run = parts / "RUN1"
+    assert left(run) == [("a2", "same_url", "a1")]
+    assert left(run, "min_chars")[0][0] == "a4"
+    assert indexed(run / "index/urls") == ["a1", "a3", "a5", "a6"]
+    listed = {name for name in json.loads((run / "manifest.json").read_text())["files"] if name.startswith("index/")}
+    assert listed == {f"index/urls/{name}" for name in ("index.json", "ids.arrow", "keys-000.npy", "rows-000.npy")}
+    assert lc.verify(run).problems == ()
+
+
+def test_what_an_earlier_run_has_kept_leaves_a_later_one(parts):
+    assert left(parts / "RUN2") == [("b1", "seen_before", "a1"), ("b3", "same_url", "b2")]
+    assert indexed(parts / "RUN2/index/urls") == ["b2", "b4", "b5", "b6", "b7"]
+    assert str(lc.why(parts / "RUN2", "b1")) == "b1: left at urls, rule seen_before: a duplicate of a1"
+
+
+def test_a_third_run_against_both(parts):
+    both = f"stages.urls.against=[{parts / 'RUN1'}, {parts / 'RUN2' / 'index' / 'urls'}]"
+    lc.run(parts / "three.yaml", parts / "RUN3", overrides=[both])
+    assert left(parts / "RUN3") == [
+        ("c1", "seen_before", "a1"),
+        ("c2", "seen_before", "b2"),
+        ("c3", "seen_before", "b4"),
+    ]
+
+
+def test_the_manifest_names_the_indexes_by_content(parts):
+    used = json.loads((parts / "RUN2/manifest.json").read_text())["indexes"]
+    digest = hashlib.sha256((parts / "RUN1/index/urls/index.json").read_bytes()).hexdigest()
+    assert used == {"urls": {str(parts / "RUN1"): digest}}
+    assert "indexes" not in json.loads((parts / "RUN1/manifest.json").read_text())
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_processes(parts, tmp_path):
+    against = [f"stages.urls.against=[{parts / 'RUN1'}]"]
+    lc.run(parts / "two.yaml", tmp_path / "out", num_proc=2, overrides=against)
+    assert content(tmp_path / "out") == content(parts / "RUN2")
+
+
+def run_until(sign: str, recipe: Path, out: Path, against: str) -> None:
+    """Run a recipe and kill the run as soon as a file is whole whose path ends with ``sign``."""
+    code = f"""
+import os, signal
+from pathlib import Path
+import longcrawl as lc
+
+rename = os.replace
+
+def replace(source, target):
+    rename(source, target)
+    if str(target).endswith({sign!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Path.replace = replace
+lc.run({str(recipe)!r}, {str(out)!r}, overrides=[{against!r}])
+"""
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(out.rglob(sign))
+    assert not (out / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("sign", ["index/urls/ids.arrow", "index/urls/index.json"])
+def test_a_run_killed_while_it_saves_is_finished_to_the_same_bytes(parts, tmp_path, sign):
+    against = f"stages.urls.against=[{parts / 'RUN1'}]"
+    run_until(sign, parts / "two.yaml", tmp_path / "out", against)
+    lc.run(parts / "two.yaml", tmp_path / "out", overrides=[against])
+    assert content(tmp_path / "out") == content(parts / "RUN2")
+
+
+def test_an_index_of_other_settings_is_refused_before_anything_is_read(parts, tmp_path):
+    wrong = ["stages.urls.query=all", f"stages.urls.against=[{parts / 'RUN1'}]"]
+    with pytest.raises(FormatError, match="made by urls with .*'drop-tracking'.*, this is urls with .*'all'"):
+        lc.run(parts / "two.yaml", tmp_path / "out", overrides=wrong)
+    assert not list((tmp_path / "out").rglob("segment-*"))
+    none = [f"stages.urls.against=[{parts / 'one'}]"]
+    with pytest.raises(FormatError, match="no index of urls at .*one; a run writes one with --set stages.urls.index"):
+        lc.run(parts / "two.yaml", tmp_path / "out", overrides=none)
+
+
+def test_an_index_that_changed_since_the_run_began_is_refused(parts, tmp_path):
+    against, out = f"stages.urls.against=[{parts / 'RUN1'}]", tmp_path / "out"
+    run_until("segment-0/00000.json", parts / "two.yaml", out, against)
+    description = parts / "RUN1/index/urls/index.json"
+    before = description.read_text()
+    try:
+        description.write_text(before.replace('"sha256": "', '"sha256": "0', 1))
+        with pytest.raises(RunError, match="the input of .* has changed since the run began"):
+            lc.run(parts / "two.yaml", out, overrides=[against])
+    finally:
+        description.write_text(before)
+    lc.run(parts / "two.yaml", out, overrides=[against])
+    assert content(out) == content(parts / "RUN2")
+
+
+def test_two_stages_of_one_kind_save_apart_and_the_second_is_named_in_full(parts, tmp_path):
+    twice = [{"urls": {"index": "save"}}, {"min_chars": {"n": 50}}, {"urls": {"query": "none", "index": "save"}}]
+    lc.run(write_recipe(tmp_path / "twice.yaml", parts / "one", *twice), tmp_path / "twice")
+    assert sorted(each.name for each in (tmp_path / "twice/index").iterdir()) == ["urls", "urls_2"]
+    assert indexed(tmp_path / "twice/index/urls") == indexed(tmp_path / "twice/index/urls_2")
+    second = lc.dedup.Urls(query="none", against=[str(tmp_path / "twice/index/urls_2")])
+    second.prepare()
+    with pytest.raises(FormatError, match="made by urls with .*'drop-tracking'"):
+        lc.dedup.Urls(query="none", against=[str(tmp_path / "twice")]).prepare()
+    with pytest.raises(FormatError, match="no index of exact_documents at .*; there are .*index/urls, .*index/urls_2"):
+        lc.dedup.ExactDocuments(against=[str(tmp_path / "twice")]).prepare()
