@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.dedup.equal import EqualHashes
+from longcrawl.dedup.normalize import normalize
 from longcrawl.stages import Check, Judge, column, stage
+from longcrawl.text._texts import valid_texts
 
 __all__ = ["ExactDocuments", "ListedDuplicates"]
 
@@ -35,15 +37,36 @@ class ListedDuplicates(Judge):
 
 @stage
 class ExactDocuments(EqualHashes):
-    """Keep one of all documents that have exactly the same text; an empty text and a null one are the same."""
+    """Keep one of all documents that have exactly the same text; an empty text and a null one are the same.
+
+    With ``text="normalised"``, texts are the same whose normal forms are (:mod:`longcrawl.dedup.normalize`), whatever
+    their case, accents, punctuation and white space; all texts of punctuation only are then the same as an empty one.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"id": ["a", "b"], "text": ["To be, or not to be?", "to be -- or not to BE"]})
+    >>> stage = ExactDocuments(text="normalised")
+    >>> stage.resolve(stage.sketch(table)).to_pylist()[0]["kept_id"]
+    'a'
+
+    """
+
+    text: Literal["raw", "normalised"] = "raw"
 
     same: ClassVar[str] = "same_text"
 
+    def prepare(self) -> None:
+        """Open the indexes and compile the kernels."""
+        super().prepare()
+        self.sketch(pa.table({"id": ["a"], "text": ["a text"]}))
+
     def hashes(self, table: pa.Table) -> pa.Array:
         """Hash ``text``: BLAKE2b, 128 bits."""
-        texts = pc.fill_null(pc.cast(column(table, "text", self.name), pa.large_binary()), b"")
-        return pa.array([hashlib.blake2b(one.as_buffer(), digest_size=16).digest() for one in texts], pa.binary(16))
+        texts = column(table, "text", self.name)
+        if self.text == "normalised":
+            texts = normalize(valid_texts(texts, self.name))
+        data = pc.fill_null(pc.cast(texts, pa.large_binary()), b"")
+        return pa.array([hashlib.blake2b(one.as_buffer(), digest_size=16).digest() for one in data], pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:
         """Give the settings on which the hashes depend."""
-        return {"code_version": self.code_version}
+        return {"text": self.text, "code_version": self.code_version}

@@ -5,10 +5,12 @@ import random
 import pyarrow as pa
 import pytest
 from datasets import Dataset
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.dedup.normalize import normalize
+from longcrawl.errors import FormatError, StageError
 
 
 @given(st.lists(st.sampled_from(["x", "y", "z", "", "é"]), min_size=0, max_size=30), st.randoms())
@@ -47,3 +49,34 @@ def test_listed_duplicates_leave_and_an_absent_list_is_a_choice(policy, kept):
     crawl = lc.Crawl(data) | lc.dedup.ListedDuplicates(on_missing=policy)
     assert crawl.data["id"][:] == kept
     assert crawl.why("b").rule == "listed_duplicate"
+
+
+PIECES = ["Café", "cafe\u0301", "CAFE", " ", "\n", "-", "?", "ΟΔΟΣ", "οδος", "x"]
+
+
+@given(st.lists(st.none() | st.lists(st.sampled_from(PIECES), max_size=4).map("".join), max_size=20))
+@settings(deadline=None)
+def test_normalised_texts_are_the_same_where_their_normal_forms_are(texts):
+    table = pa.table({"id": [f"{at:02d}" for at in range(len(texts))], "text": pa.array(texts, pa.string())})
+    stage = lc.dedup.ExactDocuments(text="normalised")
+    removed = stage.resolve(stage.sketch(table))
+    forms = dict(zip(table["id"].to_pylist(), normalize(pa.array(texts, pa.large_string())).to_pylist(), strict=True))
+    first = {form: min(each for each in forms if forms[each] == form) for form in forms.values()}
+    expected = {each: first[form] for each, form in forms.items() if first[form] != each}
+    assert dict(zip(removed["id"].to_pylist(), removed["kept_id"].to_pylist(), strict=True)) == expected
+
+
+def test_raw_texts_are_compared_byte_by_byte():
+    table = pa.table({"id": ["a", "b", "c", "d"], "text": ["Same.", "same", "Same.", "café"]})
+    raw, normalised = lc.dedup.ExactDocuments(), lc.dedup.ExactDocuments(text="normalised")
+    assert raw.resolve(raw.sketch(table))["id"].to_pylist() == ["c"]
+    assert normalised.resolve(normalised.sketch(table))["id"].to_pylist() == ["b", "c"]
+    with pytest.raises(StageError, match="ExactDocuments.text takes one of 'raw', 'normalised'"):
+        lc.dedup.ExactDocuments(text="NFC")
+
+
+def test_an_index_of_raw_texts_is_not_one_of_normalised_ones(tmp_path):
+    raw = lc.dedup.ExactDocuments(index="save")
+    raw.save_index(raw.sketch(pa.table({"id": ["a"], "text": ["x"]})), tmp_path)
+    with pytest.raises(FormatError, match="with .*'raw'.*, this is exact_documents with .*'normalised'"):
+        lc.dedup.ExactDocuments(text="normalised", against=[str(tmp_path)]).prepare()
