@@ -196,3 +196,30 @@ def test_two_stages_of_one_kind_save_apart_and_the_second_is_named_in_full(parts
         lc.dedup.Urls(query="none", against=[str(tmp_path / "twice")]).prepare()
     with pytest.raises(FormatError, match="no index of exact_documents at .*; there are .*index/urls, .*index/urls_2"):
         lc.dedup.ExactDocuments(against=[str(tmp_path / "twice")]).prepare()
+
+
+@pytest.mark.parametrize("verify", [None, 0.5])
+def test_near_duplicates_of_an_earlier_run_leave_a_later_one(tmp_path, verify):
+    settings = {"bands": 20, "rows": 4, "ngram": 3, "unit": "word", "keep": "first", "verify": verify, "index": "save"}
+    before = {f"a{number}": text_of(letter) for number, letter in enumerate("pqrst")}
+    before["a3"] = before["a3"][:250]
+    after = {f"b{number}": f"{text} and more" for number, text in enumerate([*before.values(), text_of("u")])}
+    after["b6"] = after["b3"] + " again"
+    for name, texts in (("one", before), ("two", after)):
+        write_part(tmp_path / name, name, dict.fromkeys(texts, "x"), texts)
+    # a3 leaves after near-duplicates have been looked for, so b3 stays.
+    stages = [{"min_hash": settings}, {"min_chars": {"n": 300}}]
+    lc.run(write_recipe(tmp_path / "one.yaml", tmp_path / "one", *stages), tmp_path / "RUN1")
+    assert indexed(tmp_path / "RUN1/index/min_hash", "min_hash") == ["a0", "a1", "a2", "a4"]
+    recipe = write_recipe(tmp_path / "two.yaml", tmp_path / "two", *stages[:1])
+    against = [f"stages.min_hash.against=[{tmp_path / 'RUN1'}]"]
+    lc.run(recipe, tmp_path / "RUN2", overrides=against)
+    lc.run(recipe, tmp_path / "again", num_proc=2, overrides=against)
+    earlier = [(f"b{number}", "near_duplicate_of_earlier", f"a{number}") for number in (0, 1, 2, 4)]
+    assert left(tmp_path / "RUN2", "min_hash") == [*earlier, ("b6", "near_duplicate", "b3")]
+    assert indexed(tmp_path / "RUN2/index/min_hash", "min_hash") == ["b3", "b5"]
+    assert content(tmp_path / "again") == content(tmp_path / "RUN2")
+    assert lc.verify(tmp_path / "RUN2").problems == ()
+    assert (tmp_path / "RUN2/index/min_hash/ngrams.npy").exists() == (verify is not None)
+    with pytest.raises(FormatError, match="made by min_hash with .*'rows': 4.*, this is min_hash with .*'rows': 5"):
+        lc.run(recipe, tmp_path / "other", overrides=[*against, "stages.min_hash.rows=5"])

@@ -14,7 +14,18 @@ import numpy.typing as npt
 
 from longcrawl.text._lookup_kernels import compiled
 
-__all__ = ["Conditions", "choose_kept", "find_roots", "gather_keys", "link_band", "measure_pairs", "pack_keys"]
+__all__ = [
+    "MOST_LEADERS",
+    "Conditions",
+    "Ngrams",
+    "choose_kept",
+    "find_roots",
+    "gather_keys",
+    "link_band",
+    "measure_across",
+    "measure_pairs",
+    "pack_keys",
+]
 
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]
@@ -39,6 +50,16 @@ class Conditions(NamedTuple):
     """The sorted hashes of the n-grams of all documents; may be empty where ``similarity`` is 0."""
     starts: Longs
     """int64 [documents], where the hashes of each document start; may be empty where ``similarity`` is 0."""
+    stops: Longs
+
+
+class Ngrams(NamedTuple):
+    """The n-grams of some documents."""
+
+    hashes: Numbers
+    """uint32, sorted within each document."""
+    starts: Longs
+    """int64 [documents], where the hashes of each document start."""
     stops: Longs
 
 
@@ -101,7 +122,12 @@ def _count_common(one: Numbers, other: Numbers) -> int:
 def _jaccard(one: int, other: int, conditions: Conditions) -> float:
     """Give the Jaccard similarity of the n-grams of two documents that have some."""
     first = conditions.hashes[conditions.starts[one] : conditions.stops[one]]
-    second = conditions.hashes[conditions.starts[other] : conditions.stops[other]]
+    return _share(first, conditions.hashes[conditions.starts[other] : conditions.stops[other]])
+
+
+@compiled
+def _share(first: Numbers, second: Numbers) -> float:
+    """Give how many of the numbers of two sorted arrays are in both."""
     common = _count_common(first, second)
     return common / (len(first) + len(second) - common)
 
@@ -120,6 +146,28 @@ def measure_pairs(ones: Longs, others: Longs, conditions: Conditions, similariti
     """Write the Jaccard similarity of every pair: float64 [pairs]."""
     for pair in range(len(ones)):
         similarities[pair] = _jaccard(ones[pair], others[pair], conditions)
+
+
+@compiled
+def measure_across(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_ratio: float, found: Any) -> None:
+    """Write the Jaccard similarity of documents of two datasets; -1 where their sizes are farther apart than a ratio.
+
+    Args:
+        ones: int64 [pairs], numbers of documents of ``here``.
+        others: int64 [pairs], of documents of ``there``.
+        here: their n-grams.
+        there: theirs.
+        size_ratio: the least ratio of their numbers of n-grams, smaller by greater.
+        found: float64 [pairs], written.
+
+    """
+    for pair in range(len(ones)):
+        first = here.hashes[here.starts[ones[pair]] : here.stops[ones[pair]]]
+        second = there.hashes[there.starts[others[pair]] : there.stops[others[pair]]]
+        if min(len(first), len(second)) < size_ratio * max(len(first), len(second)):
+            found[pair] = -1.0
+        else:
+            found[pair] = _share(first, second)
 
 
 @compiled

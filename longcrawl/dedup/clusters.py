@@ -20,7 +20,19 @@ from longcrawl.stages import REMOVAL_SCHEMA, refuse_twins
 if TYPE_CHECKING:
     from longcrawl.dedup._cluster_kernels import Conditions
 
-__all__ = ["Clustering", "Keep", "Linkage", "OnLargeCluster", "fixed_binary", "near_duplicates"]
+__all__ = [
+    "PAIRS",
+    "Clustering",
+    "Keep",
+    "Linkage",
+    "OnLargeCluster",
+    "band_blocks",
+    "estimate",
+    "fixed_binary",
+    "near_duplicates",
+    "ngrams_of",
+    "sample_bytes",
+]
 
 Keep = Literal["random", "longest", "first"]
 Linkage = Literal["single", "star"]
@@ -50,7 +62,9 @@ class Clustering(NamedTuple):
     on_large_cluster: OnLargeCluster
 
 
-def near_duplicates(sketches: pa.Table, settings: Clustering) -> pa.Table:
+def near_duplicates(
+    sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None
+) -> pa.Table:
     """Give a row of ``REMOVAL_SCHEMA`` per document that has a kept near-duplicate.
 
     ``value`` is the similarity to the kept document: of their n-grams where ``verify`` is set, else estimated from
@@ -60,6 +74,7 @@ def near_duplicates(sketches: pa.Table, settings: Clustering) -> pa.Table:
         sketches: ``id``; ``bands``, 8 bytes per band, null for a document that is not compared; ``sample``, one byte
             per hash value; ``length`` to keep the longest; ``n_ngrams`` for a size ratio; ``ngrams`` to verify.
         settings: what decides.
+        left_out: bool [documents], which of them take no part, since they left already.
 
     Raises:
         StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
@@ -68,6 +83,8 @@ def near_duplicates(sketches: pa.Table, settings: Clustering) -> pa.Table:
     refuse_twins(sketches["id"], settings.stage)
     order = _preference(sketches, settings)
     order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
+    if left_out is not None:
+        order = order[~left_out[order]]
     roots = _link(sketches["bands"], order, settings, _conditions(sketches, order, settings))
     if settings.verify is None:
         gone = np.flatnonzero(roots != np.arange(len(roots)))
@@ -122,7 +139,7 @@ def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions
 
     bits = max(len(order) - 1, 1).bit_length()
     parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)
-    for keys in _band_blocks(bands, order, settings.bands):
+    for keys in band_blocks(bands, order, settings.bands):
         for band in keys:
             pack_keys(band, bits, packed)
             packed.sort()
@@ -136,7 +153,7 @@ def _in_clusters(roots: Longs) -> npt.NDArray[np.bool_]:
     return np.bincount(roots, minlength=len(roots))[roots] > 1
 
 
-def _band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
+def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
     """Give the keys of all bands, some bands at a time: uint64 [bands, documents]."""
     from longcrawl.dedup._cluster_kernels import gather_keys
 
@@ -166,7 +183,7 @@ def _verified(
     """Link documents that are similar, and give those to remove, the kept one of each, and their similarity."""
     from longcrawl.dedup._cluster_kernels import choose_kept, measure_pairs
 
-    hashes, starts, stops = _ngrams(sketches["ngrams"], order)
+    hashes, starts, stops = ngrams_of(sketches["ngrams"], order)
     conditions = _conditions(sketches, order, settings)._replace(
         similarity=least, hashes=hashes, starts=starts, stops=stops
     )
@@ -183,7 +200,7 @@ def _verified(
     return order[gone], order[kept[gone]], similarities
 
 
-def _ngrams(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uint32], Longs, Longs]:
+def ngrams_of(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uint32], Longs, Longs]:
     """Give all n-grams of some documents, and where those of each, numbered by ``order``, start and stop."""
     places = np.sort(order)
     found, sizes, first = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
@@ -200,16 +217,24 @@ def _ngrams(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uint3
 
 
 def _estimates(samples: pa.ChunkedArray, removed: Longs, kept: Longs) -> npt.NDArray[np.float64]:
-    """Estimate the similarity of pairs from the low bytes of their hash values, of which 1 in 256 agrees by chance."""
+    """Estimate the similarity of pairs, given as places of two documents each, from their samples."""
     found = np.empty(len(removed))
     for first in range(0, len(removed), PAIRS):
         stop = first + PAIRS
-        one, other = (_bytes(samples.take(places[first:stop])) for places in (removed, kept))
-        found[first:stop] = np.count_nonzero(one == other, axis=1) / one.shape[1]
-    return np.maximum((found - 1 / 256) / (1 - 1 / 256), 0.0)
+        one, other = (sample_bytes(samples.take(places[first:stop])) for places in (removed, kept))
+        found[first:stop] = estimate(one, other)
+    return found
 
 
-def _bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+def estimate(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    """Estimate the similarity of pairs from samples, uint8 [pairs, width]; 1 byte in 256 agrees by chance."""
+    agree = np.count_nonzero(one == other, axis=1) / one.shape[1]
+    similarities: npt.NDArray[np.float64] = np.maximum((agree - 1 / 256) / (1 - 1 / 256), 0.0)
+    return similarities
+
+
+def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+    """Give samples, one or more, as uint8 [documents, width]."""
     rows = samples.to_pylist()
     return np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
 

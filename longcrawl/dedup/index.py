@@ -54,7 +54,7 @@ class Index:
             keys: uint64, shape (n, words).
 
         """
-        known, rows = self._load("keys", band), self._load("rows", band)
+        known, rows = self._load(f"keys-{band:03d}"), self._load(f"rows-{band:03d}")
         at = np.searchsorted(known[:, 0], keys[:, 0])
         found = np.full(len(keys), -1, np.int64)
         open_ones = np.arange(len(keys))
@@ -69,14 +69,38 @@ class Index:
             at[open_ones] += 1
         return found
 
+    def matches(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
+        """Give all pairs of a key that is asked for and a document that has it, as places of both.
+
+        Args:
+            band: which band, one of keys of one word.
+            keys: uint64, shape (n,).
+            most: how many documents of each key at most, those that come first.
+
+        """
+        known, rows = self._load(f"keys-{band:03d}"), self._load(f"rows-{band:03d}")
+        asked = np.argsort(keys)  # so that the search goes through the file once
+        starts = np.searchsorted(known[:, 0], keys[asked], "left")
+        counts = np.minimum(np.searchsorted(known[:, 0], keys[asked], "right") - starts, most)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(asked, counts), rows[np.repeat(starts, counts) + within]
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Give another array that the stage saved, mapped."""
+        return np.asarray(self._load(name))
+
+    def has(self, name: str) -> bool:
+        """Whether the stage saved an array of this name."""
+        return (self.folder / f"{name}.npy").is_file()
+
     def ids(self, rows: Places) -> pa.Array:
         """Give the ids of documents by their places; -1 is null."""
         with pa.memory_map(str(self.folder / "ids.arrow")) as mapped:
             ids = pa.ipc.open_file(mapped).read_all()["id"].combine_chunks()
             return ids.take(pa.array(rows, mask=rows < 0))
 
-    def _load(self, name: str, band: int) -> npt.NDArray[Any]:
-        path = self.folder / f"{name}-{band:03d}.npy"
+    def _load(self, name: str) -> npt.NDArray[Any]:
+        path = self.folder / f"{name}.npy"
         try:
             loaded: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as damaged:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -12,11 +13,14 @@ import pyarrow.compute as pc
 
 from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster, fixed_binary, near_duplicates
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
+from longcrawl.dedup.earlier import near_duplicates_of_earlier, save_sketches
+from longcrawl.dedup.index import Index
+from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normal_bytes, normalize
 from longcrawl.dedup.signatures import MinHashSignatures
-from longcrawl.errors import StageError
-from longcrawl.stages import Survey, column, document_ids, stage
+from longcrawl.errors import FormatError, StageError
+from longcrawl.stages import column, document_ids, stage
 from longcrawl.text._texts import valid_texts
 from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, tokenizer_digest
 
@@ -45,7 +49,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 @stage
-class MinHash(Survey):
+class MinHash(IndexedSurvey):
     """Keep one of all documents whose n-grams are nearly the same.
 
     A text is normalised (:mod:`longcrawl.dedup.normalize`), cut into words or tokens, and is then the set of its
@@ -77,6 +81,12 @@ class MinHash(Survey):
         min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams.
         max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
+        against: indexes of earlier datasets, or runs that saved one. A document that shares a band with one that they
+            have kept leaves by the rule ``near_duplicate_of_earlier``, before those left are compared with each other.
+            ``verify``, for which the index must have been saved with ``verify`` set, and ``min_size_ratio`` hold here
+            too, for 64 documents of each band key; ``linkage`` and ``max_cluster`` look at this dataset only. See
+            :mod:`longcrawl.dedup.earlier`.
+        index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -99,6 +109,8 @@ class MinHash(Survey):
     min_size_ratio: float | None = None
     max_cluster: int | None = 10_000
     on_large_cluster: OnLargeCluster = "warn"
+    against: tuple[str, ...] = ()
+    index: SaveIndex = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,7 +172,8 @@ class MinHash(Survey):
         return SimilarityCurve(self.bands, self.rows)
 
     def prepare(self) -> None:
-        """Load the tokenizer and compile the kernels."""
+        """Open the indexes, load the tokenizer and compile the kernels."""
+        super().prepare()
         self.sketch(pa.table({"id": ["a"], "text": ["a text"]}))
 
     def sketch(self, table: pa.Table) -> pa.Table:
@@ -199,9 +212,41 @@ class MinHash(Survey):
 
         Raises:
             StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
 
         """
-        return near_duplicates(sketches, self._clustering)
+        if not self.against:
+            return near_duplicates(sketches, self._clustering)
+        earlier, gone = near_duplicates_of_earlier(sketches, self.open_indexes(), self._clustering)
+        return pa.concat_tables([earlier, near_duplicates(sketches, self._clustering, gone)])
+
+    def hashed(self) -> dict[str, Any]:
+        """Give the settings on which band keys depend; a tokenizer's file is told by its content."""
+        names = ("bands", "rows", "ngram", "unit", "seed", "code_version")
+        made = {name: getattr(self, name) for name in names}
+        if self.unit == "token":
+            made["tokenizer"] = tokenizer_digest(self.tokenizer) or self.tokenizer
+        return made
+
+    def save_index(self, kept: pa.Table, folder: Path) -> None:
+        """Write the index of documents whose sketches are given."""
+        save_sketches(folder, self.name, self.hashed(), kept, self.bands)
+
+    def open_indexes(self) -> list[Index]:
+        """Open the indexes in the order in which ``against`` names them.
+
+        Raises:
+            FormatError: there is none at one of the places, it was made with other settings, or it lacks n-grams.
+
+        """
+        indexes = super().open_indexes()
+        for index in indexes:
+            if self.verify is not None and not index.has("ngrams"):
+                raise FormatError(
+                    f"the index at {index.folder} was saved with verify=null and holds no n-grams, this {self.name} "
+                    f"has verify={self.verify}: save the index again with verify set, or set verify to null here"
+                )
+        return indexes
 
     def ngrams(self, text: str) -> list[tuple[str | int, ...]]:
         """Give the unique n-grams that a text is compared by, in the order in which they first come.

@@ -1,0 +1,136 @@
+"""Near-duplicates of documents that earlier datasets have kept.
+
+An index of MinHash (:mod:`longcrawl.dedup.index`) has, beside the keys of every band,
+
+* ``sample.npy``, uint8 (documents, up to 128): what similarities are estimated from;
+* ``n_ngrams.npy``, int32 (documents,): what sizes are compared by;
+* with ``verify``, ``ngrams.npy``, uint32, 4 bytes per n-gram, and ``ngram_ends.npy``, int64 (documents + 1,).
+
+Bands are searched one by one in mapped files, so that memory does not grow with the index. A document leaves with the
+first band in which an earlier one has its key and fulfils the conditions; of several there, the first is named.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.dedup.clusters import PAIRS, Clustering, band_blocks, estimate, ngrams_of, sample_bytes
+from longcrawl.dedup.index import Index, write_index
+from longcrawl.stages import REMOVAL_SCHEMA
+
+__all__ = ["near_duplicates_of_earlier", "save_sketches"]
+
+Longs = npt.NDArray[np.int64]
+Similarities = npt.NDArray[np.float64]
+
+
+def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: pa.Table, bands: int) -> None:
+    """Write an index of documents; those without n-grams are in no cluster, and not in the index.
+
+    Args:
+        folder: where.
+        stage: name of the stage.
+        settings: what the keys depend on.
+        kept: sketches, see :meth:`longcrawl.dedup.MinHash.sketch`.
+        bands: how many.
+
+    """
+    known = kept.filter(pc.is_valid(kept["bands"]))
+    more = {"sample": _samples(known["sample"]), "n_ngrams": known["n_ngrams"].to_numpy().astype(np.int32)}
+    if "ngrams" in known.column_names:
+        more["ngrams"], _, stops = ngrams_of(known["ngrams"], np.arange(len(known)))
+        more["ngram_ends"] = np.concatenate([np.zeros(1, np.int64), stops])
+    blocks = band_blocks(known["bands"], np.arange(len(known)), bands)
+    write_index(folder, stage, settings, known["id"], (keys[:, None] for block in blocks for keys in block), more)
+
+
+def near_duplicates_of_earlier(
+    sketches: pa.Table, indexes: Sequence[Index], settings: Clustering
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Give a row of ``REMOVAL_SCHEMA`` per document that an index has a near-duplicate of.
+
+    Args:
+        sketches: see :meth:`longcrawl.dedup.MinHash.sketch`.
+        indexes: of the earlier datasets; the first that has one names it.
+        settings: what decides.
+
+    Returns:
+        The removals, and which documents they are: bool [documents].
+
+    """
+    left = np.flatnonzero(pc.is_valid(sketches["bands"]).to_numpy())
+    removals, gone = [REMOVAL_SCHEMA.empty_table()], np.zeros(len(sketches), np.bool_)
+    for index in indexes:
+        rows, values = _search(sketches, left, index, settings)
+        found = np.flatnonzero(rows >= 0)
+        removed, kept = left[found], rows[found]
+        similarities = (
+            _estimates(sketches["sample"], removed, index, kept) if settings.verify is None else values[found]
+        )
+        arrays = [
+            sketches["id"].take(removed),
+            pa.array(["near_duplicate_of_earlier"]).take(np.zeros(len(removed), np.int64)),
+            pa.array(similarities, pa.float64()),
+            pa.array(np.full(len(removed), settings.verify, np.float64), pa.float64(), from_pandas=True),
+            index.ids(kept),
+        ]
+        removals.append(pa.table(arrays, schema=REMOVAL_SCHEMA))
+        gone[removed] = True
+        left = left[rows < 0]
+    return pa.concat_tables(removals), gone
+
+
+def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering) -> tuple[Longs, Similarities]:
+    """Give for each document the earlier one that it duplicates, -1 for none, and where measured their similarity."""
+    from longcrawl.dedup._cluster_kernels import MOST_LEADERS
+
+    rows, values = np.full(len(left), -1, np.int64), np.full(len(left), np.nan)
+    most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_LEADERS
+    band, open_ones = 0, np.arange(len(left))
+    for block in band_blocks(sketches["bands"], left, settings.bands):
+        for keys in block:
+            asked, candidates = index.matches(band, keys[open_ones], most)
+            asked = open_ones[asked]
+            similarities = _similar(sketches, left[asked], index, candidates, settings)
+            passes = np.flatnonzero(similarities >= (settings.verify or 0.0))
+            found, first = np.unique(asked[passes], return_index=True)
+            rows[found], values[found] = candidates[passes[first]], similarities[passes[first]]
+            open_ones = open_ones[rows[open_ones] < 0]
+            band += 1
+    return rows, values
+
+
+def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, settings: Clustering) -> Similarities:
+    """Give the similarity of pairs that share a band key, or 1 where none is asked for; -1 where sizes rule it out."""
+    from longcrawl.dedup._cluster_kernels import Ngrams, measure_across
+
+    ratio = settings.min_size_ratio or 0.0
+    found = np.ones(len(places))
+    if settings.verify is not None and len(places):
+        documents, numbers = np.unique(places, return_inverse=True)
+        ends = index.array("ngram_ends")
+        earlier = Ngrams(index.array("ngrams"), ends[:-1], ends[1:])
+        here = Ngrams(*ngrams_of(sketches["ngrams"], documents))
+        measure_across(numbers, rows, here, earlier, max(settings.verify, ratio), found)
+    elif ratio:
+        one, other = sketches["n_ngrams"].to_numpy()[places], index.array("n_ngrams")[rows]
+        found[np.minimum(one, other) < ratio * np.maximum(one, other)] = -1.0
+    return found
+
+
+def _estimates(samples: pa.ChunkedArray, places: Longs, index: Index, rows: Longs) -> Similarities:
+    earlier, found = index.array("sample"), np.empty(len(places))
+    for first in range(0, len(places), PAIRS):
+        stop = first + PAIRS
+        found[first:stop] = estimate(sample_bytes(samples.take(places[first:stop])), earlier[rows[first:stop]])
+    return found
+
+
+def _samples(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+    blocks = [sample_bytes(samples.slice(first, PAIRS)) for first in range(0, len(samples), PAIRS)]
+    return np.concatenate(blocks) if blocks else np.zeros((0, 1), np.uint8)
