@@ -14,8 +14,9 @@ from longcrawl.builders.longcrawl import load  # noqa: E402  # as above
 from longcrawl.builders.register import register  # noqa: E402  # as above
 from longcrawl.crawl import Crawl  # noqa: E402  # as above
 from longcrawl.crawl import open_crawl as open  # noqa: A004, E402  # lc.open reads as it should; as above
+from longcrawl.duplicates import Cluster, Clusters  # noqa: E402  # as above
 from longcrawl.errors import LongCrawlError  # noqa: E402  # as above
-from longcrawl.finished import funnel, inspect, verify, why  # noqa: E402  # as above
+from longcrawl.finished import clusters, funnel, inspect, verify, why  # noqa: E402  # as above
 from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
 from longcrawl.run import RunSummary, run  # noqa: E402  # as above
@@ -23,12 +24,15 @@ from longcrawl.run import RunSummary, run  # noqa: E402  # as above
 register()
 
 __all__ = [
+    "Cluster",
+    "Clusters",
     "Crawl",
     "Funnel",
     "LongCrawlError",
     "Reason",
     "Recipe",
     "RunSummary",
+    "clusters",
     "dedup",
     "formats",
     "funnel",

@@ -66,6 +66,16 @@ def why(folder: RunFolder, document: Annotated[str, typer.Argument(help="A docum
 
 
 @app.command()
+def clusters(
+    folder: RunFolder,
+    stage: Annotated[str | None, typer.Option(help="Only what left at this stage.")] = None,
+    most: Annotated[int, typer.Option(min=1, help="How many clusters to show.")] = 10,
+) -> None:
+    """Show the largest clusters of duplicates of a run, and how two documents of each differ."""
+    typer.echo(finished.clusters(folder, stage, most))
+
+
+@app.command()
 def verify(path: AnyPath) -> None:
     """Check every file by its checksum; in the original LongCrawl64 layout, that every chunk is there and decodes."""
     verification = finished.verify(path)

@@ -10,7 +10,9 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
+from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, FunnelRow, Reason, count_rules, entries, find_reason, label_stages
@@ -148,6 +150,29 @@ class Crawl:
         if pc.index(_ids(self.data), document).as_py() >= 0:
             return Reason(document)
         raise LedgerError(f"no document {document!r} among the {funnel.documents:,} of {funnel.source}")
+
+    def clusters(self, stage: str | None = None, most: int = 10) -> Clusters:
+        """Give the largest clusters of duplicates, each with a diff of two of its documents as they first were.
+
+        A document that one stage kept and a later one removed as a duplicate leads on to what that one kept.
+
+        Args:
+            stage: look at what this stage removed only.
+            most: how many clusters to give.
+
+        Raises:
+            LedgerError: the crawl has not passed this stage, or ``most`` is less than 1.
+
+        """
+        stages = [row.stage for row in self.funnel]
+        found = find_clusters(pads.dataset(self.ledger), stages, stage, most)
+        first = self._before(len(stages)).data
+        if not {"id", "text"} <= set(first.column_names):
+            return found.with_texts({}, "No diff: the documents have no column 'text'.")
+        ids = pc.cast(_all_rows(first.select_columns("id"))["id"], pa.string())
+        places = np.flatnonzero(pc.is_in(ids, value_set=pa.array(found.compared(), pa.string())))
+        chosen = first.select(places)
+        return found.with_texts(dict(zip(map(str, chosen["id"]), chosen["text"], strict=True)))
 
     def removed(self, stage: str) -> "datasets.Dataset":
         """Give the documents that left at a stage as they came to it, with the ledger's columns beside them.

@@ -1,4 +1,4 @@
-"""Questions to what a run has left on disk: the funnel, why a document left, is everything whole, what is in it."""
+"""Questions to what a run has left on disk: the funnel, why a document left and what it duplicated, is all whole."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import LedgerError
 from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.rectangle_verify import (
@@ -18,8 +19,9 @@ from longcrawl.formats.rectangle_verify import (
 )
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
 from longcrawl.run_folder import MANIFEST, read_manifest
+from longcrawl.source_texts import source_texts
 
-__all__ = ["funnel", "inspect", "verify", "why"]
+__all__ = ["clusters", "funnel", "inspect", "verify", "why"]
 
 
 def funnel(run: str | Path) -> Funnel:
@@ -37,13 +39,10 @@ def why(run: str | Path, document: str) -> Reason:
     folder = Path(run)
     read_manifest(folder)
     if any((folder / "ledger").glob("*.parquet")):
-        ledger = pads.dataset(folder / "ledger", schema=LEDGER_SCHEMA, format="parquet")
         try:
-            found = ledger.to_table(filter=pc.field("id") == document)
+            found = _ledger(folder).to_table(filter=pc.field("id") == document)
         except (pa.ArrowInvalid, OSError) as damaged:
-            raise LedgerError(
-                f"the ledger of {folder} cannot be read ({damaged}); longcrawl verify says what is wrong"
-            ) from damaged
+            raise _unreadable(folder, damaged) from damaged
         reason = find_reason(found, document)
         if reason is not None:
             return reason
@@ -56,6 +55,31 @@ def why(run: str | Path, document: str) -> Reason:
     raise LedgerError(
         f"{folder} never had a document {document!r}; ids look like those in {folder}/rectangle/rows/train.parquet"
     )
+
+
+def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
+    """Give the largest clusters of duplicates of a run, each with a diff of two of its documents.
+
+    A document that one stage kept and a later one removed as a duplicate leads on to what that one kept. Texts are read
+    once more from the run's source, as they were before its first stage; where that is gone, ``note`` says so.
+
+    Args:
+        run: the folder of a finished run.
+        stage: look at what this stage removed only.
+        most: how many clusters to give.
+
+    Raises:
+        LedgerError: the run has no such stage, ``most`` is less than 1, or the ledger is damaged.
+
+    """
+    folder = Path(run)
+    manifest = read_manifest(folder)
+    stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
+    try:
+        found = find_clusters(_ledger(folder), stages, stage, most)
+    except (pa.ArrowInvalid, OSError) as damaged:
+        raise _unreadable(folder, damaged) from damaged
+    return found.with_texts(*source_texts(manifest, found.compared()))
 
 
 def verify(path: str | Path) -> Verification:
@@ -94,6 +118,16 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
         return inspect_rectangle(folder, split, row)
     read_manifest(folder)
     return inspect_rectangle(folder / "rectangle", split, row)
+
+
+def _ledger(folder: Path) -> pads.Dataset:
+    """Open the ledger of a run; one from which nothing left has no files."""
+    files = [str(file) for file in sorted((folder / "ledger").glob("*.parquet"))]
+    return pads.dataset(files, schema=LEDGER_SCHEMA, format="parquet")
+
+
+def _unreadable(folder: Path, damage: Exception) -> LedgerError:
+    return LedgerError(f"the ledger of {folder} cannot be read ({damage}); longcrawl verify says what is wrong")
 
 
 def _is_run(folder: Path) -> bool:

@@ -244,7 +244,7 @@ def test_an_error_is_one_line_with_the_name_of_its_kind(told, name, said):
 
 
 def test_help_names_every_verb(told):
-    for verb in ("run", "recipes", "funnel", "why", "verify", "inspect"):
+    for verb in ("run", "recipes", "funnel", "why", "clusters", "verify", "inspect"):
         assert re.search(rf"^ *{verb} ", told["help"].stdout, re.MULTILINE)
 
 
