@@ -71,6 +71,10 @@ NULL_SIGNALS = [
 ]
 
 
+SIGNATURES = {"1.0": (1, 128), "0.9": (5, 25), "0.8": (9, 13), "0.7": (14, 9)}
+"""Bands and rows of the release's columns; equal texts have equal signatures here, and others nothing in common."""
+
+
 def naive_signals(text: str, bucket: str) -> dict[str, Any]:
     """Give the signals that filters look at, computed the plain way; all other ones are null."""
     bare = text.translate(str.maketrans("", "", string.punctuation)).lower()
@@ -169,13 +173,15 @@ def _write_part(root: Path, part: str, documents: Sequence[str | dict[str, Any]]
         if document.get("duplicate"):
             listed.append({"shard_id": f"{part}.json.gz", "doc_id": name, "digest": record["digest"]})
         bands = {
-            f"signature_sim{similarity}": [name.encode(), similarity.encode()]
-            for similarity in ("1.0", "0.9", "0.8", "0.7")
+            f"signature_sim{similarity}": [
+                hashlib.shake_128(f"{band} {document['text']}".encode()).digest(4 * rows) for band in range(count)
+            ]
+            for similarity, (count, rows) in SIGNATURES.items()
         }
         hashed.append({"shard_id": f"{part}.json.gz", "id": name, "id_int": number, **bands})
     _write_gz(root / f"quality_signals/{part}.signals.json.gz", signals)
     texts = pa.schema([(key, pa.string()) for key in ("shard_id", "doc_id", "digest")])
-    signatures = [(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in ("1.0", "0.9", "0.8", "0.7")]
+    signatures = [(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in SIGNATURES]
     minhash = pa.schema([("shard_id", pa.string()), ("id", pa.string()), ("id_int", pa.uint64()), *signatures])
     for kind, rows, schema in (("duplicates", listed, texts), ("minhash", hashed, minhash)):
         path = root / f"{kind}/{part}.{kind}.parquet"
