@@ -84,8 +84,9 @@ def test_every_block_of_the_formats_runs(workplace):
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
 
 
-def test_every_block_of_the_filters_runs(tmp_path):
-    ran = [text for language, text in blocks("docs/filters.md") if language == "python"]
+@pytest.mark.parametrize("page", ["filters", "dedup"])
+def test_every_block_of_a_page_runs(page, tmp_path):
+    ran = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
     assert ran
     for text in ran:
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", tmp_path)
