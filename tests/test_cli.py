@@ -17,7 +17,7 @@ import longcrawl as lc
 
 def longcrawl(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_inspect_explains_a_text_by_chosen_stages_or_by_those_of_a_recipe(told):
 def test_inspect_takes_a_text_from_standard_input():
     command = [sys.executable, "-m", "longcrawl.cli", "inspect", "--text", "-", "--stage", "min_chars"]
     answers = [
-        subprocess.run(command, input=text, capture_output=True, timeout=120, check=False)
+        subprocess.run(command, input=text, capture_output=True, timeout=600, check=False)
         for text in ("Käse\r\n".encode(), b"K\xe4se", b"")
     ]
     assert re.search(r"min_chars +6  at least 200  FAILS", answers[0].stdout.decode())
