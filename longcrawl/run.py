@@ -163,6 +163,7 @@ class _Job:
             stage.prepare()
         self._write_recipe()
         writer = self._run_stages()
+        self._refuse_changed_stages()
         written = self._write_output(writer)
         for segment, label, survey in self.indexed:
             save_index(self.folder, segment, len(self.parts), label, survey)
@@ -318,17 +319,26 @@ class _Job:
         return manifest
 
     def _pin_inputs(self) -> None:
-        """Refuse to go on with a run whose input, index, tokenizer or code has changed since it started."""
-        stages = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
+        """Refuse to go on with a run whose input, index, data files, tokenizer or code has changed since it started."""
         inputs = {"source": self.recipe.source.fingerprint(), "indexes": indexes_used(self.recipe.stages)}
-        found = json.dumps(inputs | {"stages": stages}, indent=1)
+        found = json.dumps(inputs | {"stages": self._fingerprints()}, indent=1)
         pinned = self.work / "inputs.json"
         if any_done(self.folder) and pinned.exists() and pinned.read_text("utf-8") != found:
-            raise RunError(
-                f"the input of {self.folder} has changed since the run began: "
-                "choose another --out, or remove that folder"
-            )
+            raise self._changed()
         write_text(pinned, found)
+
+    def _refuse_changed_stages(self) -> None:
+        """Refuse a result of which a part was made before a data file changed, and the rest with what it holds now."""
+        if json.loads((self.work / "inputs.json").read_text("utf-8"))["stages"] != self._fingerprints():
+            raise self._changed()
+
+    def _fingerprints(self) -> dict[str, str]:
+        return {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
+
+    def _changed(self) -> RunError:
+        return RunError(
+            f"the input of {self.folder} has changed since the run began: choose another --out, or remove that folder"
+        )
 
     def _map(
         self,

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.data_files import content_digest
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
 
@@ -93,13 +94,23 @@ class Stage(ABC):
         """Load what the stage works with, so that what is missing is said before any document is read."""
         return
 
+    def files(self) -> tuple[str, ...]:
+        """Name the data files, and folders of them, that the stage reads: what they hold decides with its settings."""
+        return ()
+
     def __post_init__(self) -> None:
         check_fields(self, StageError)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as class, code version and settings: `datasets` caches by this, so edited code misses the cache."""
+        """Pickle as class, code version, settings and what the data files hold.
+
+        `datasets` caches by this, and a run pins it: edited code and an edited file miss the cache. What is restored
+        has the settings alone, and reads the files as they are then.
+        """
         named = [field.name for field in dataclasses.fields(self) if field.init]  # type: ignore[arg-type]  # a dataclass
-        return _restore, (type(self), self.code_version, tuple((name, getattr(self, name)) for name in named))
+        contents = tuple(content_digest(path) for path in self.files())
+        settings = tuple((name, getattr(self, name)) for name in named)
+        return _restore, (type(self), self.code_version, settings, *([contents] if contents else []))
 
 
 class Judge(Stage):
@@ -377,7 +388,12 @@ def _plain_columns(table: pa.Table) -> dict[str, list[Any]]:
     return columns
 
 
-def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...]) -> S:
+def _restore(
+    cls: type[S],
+    code_version: str,
+    settings: tuple[tuple[str, Any], ...],
+    _contents: tuple[str | None, ...] = (),
+) -> S:
     if cls.code_version != code_version:
         raise LongCrawlError(
             f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it anew"

@@ -518,6 +518,45 @@ def test_a_tokenizer_that_changed_since_the_run_began_is_refused(source, whole, 
         lc.run(recipe, tmp_path / "out")
 
 
+@pytest.fixture
+def listed(source, tmp_path) -> tuple[Path, Path]:
+    """Give a word list, and a recipe of a stage that reads it."""
+    words = tmp_path / "words.json"
+    words.write_text('{"en": ["abcdefg"]}')
+    stages = [{"c4_quality": {"bad_words": str(words), "language": "en", "terminal_punctuation": "ignored"}}]
+    stages[0]["c4_quality"] |= {"min_sentences": None}
+    return words, write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, stages + STAGES[2:])
+
+
+def test_a_data_file_that_changed_since_the_run_began_is_refused_and_an_unchanged_one_goes_on(listed, tmp_path):
+    words, recipe = listed
+    out = tmp_path / "out"
+    kill_a_run(recipe, out, (out / "work/segment-0/00000.json").exists)
+    words.write_text('{"en": ["gfedcba"]}')
+    with pytest.raises(RunError) as raised:
+        lc.run(recipe, out)
+    asked = "choose another --out, or remove that folder"
+    assert str(raised.value) == f"the input of {out} has changed since the run began: {asked}"
+    words.write_text('{"en": ["abcdefg"]}')
+    lc.run(recipe, out)
+    lc.run(recipe, tmp_path / "unstopped")
+    assert directory_digest(out) == directory_digest(tmp_path / "unstopped")
+
+
+def test_a_data_file_that_changes_under_a_run_is_refused_in_the_end(listed, tmp_path, monkeypatch):
+    words, recipe = listed
+    fit = lc.tokens.Tokenize.fit
+
+    def edit_and_fit(*asked):
+        words.write_text('{"en": []}')
+        return fit(*asked)
+
+    monkeypatch.setattr(lc.tokens.Tokenize, "fit", edit_and_fit)
+    for _ in range(2):
+        with pytest.raises(RunError, match="has changed since the run began"):
+            lc.run(recipe, tmp_path / "out")
+
+
 # -------------------- a run that is done
 
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Edit, column, stage, with_column
 from longcrawl.text._phrases import PhraseTree, make_tree
@@ -113,6 +114,10 @@ class C4Quality(Edit):
         for phrase in self.policy_phrases:
             if not phrase or phrase != phrase.strip():
                 raise StageError(f"c4_quality.policy_phrases has {phrase!r}; give words without space around them")
+
+    def files(self) -> tuple[str, ...]:
+        """Name the lists of ``bad_words``."""
+        return () if self.bad_words is None else (self.bad_words,)
 
     def prepare(self) -> None:
         """Read the word list and compile the kernels.
@@ -246,7 +251,7 @@ def _make_phrases(javascript: bool, policy_phrases: tuple[str, ...]) -> PhraseTr
     return make_tree(1, [*phrases, *([(0, "javascript", JAVASCRIPT)] if javascript else [])])
 
 
-@lru_cache(maxsize=4)
+@reread_when_changed(4)
 def _read_bad_words(path: str) -> _BadWords:
     lists = read_word_lists(path)
     phrases = [(number, word, 1) for number, words in enumerate(lists.values()) for word in sorted(words)]

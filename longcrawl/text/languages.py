@@ -11,11 +11,12 @@ from typing import Any
 
 import yaml
 
+from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 from longcrawl.text._fineweb2 import FINEWEB_2_KEYS, from_fineweb_2
 from longcrawl.text._language_codes import Tag, main_script, parse_tag, script_family
 
-__all__ = ["find_language", "language_tables", "read_languages"]
+__all__ = ["find_language", "language_files", "language_tables", "read_languages"]
 
 Languages = Mapping[str, Mapping[str, Any]]
 
@@ -35,13 +36,13 @@ class _Loader(_SAFE_LOADER):  # type: ignore[misc]  # which of the two there is,
         return super().construct_mapping(node, deep)
 
 
-@lru_cache(maxsize=8)
+@reread_when_changed(8)
 def read_languages(name: str) -> Languages:
     """Read thresholds by language: {language: {field: bound}}, immutable, and sorted by language.
 
     The fields are ``min_…``, ``max_…`` and ``stop_words`` of ``GopherQuality``, ``GopherRepetition`` and
     ``FineWebQuality``; a bound of None switches its rule off. ``min_language_score`` is read too; no rule set has it.
-    A file is read once in a process.
+    A file is read once in a process, and again when it changes.
 
     Args:
         name: one of these, of which the first that there is counts:
@@ -75,6 +76,11 @@ def read_languages(name: str) -> Languages:
 def language_tables() -> list[str]:
     """Name the shipped tables."""
     return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+
+
+def language_files(name: str | None) -> tuple[str, ...]:
+    """Name the file or folder that :func:`read_languages` reads by this name; shipped tables have none to change."""
+    return () if name is None or name in language_tables() else (name,)
 
 
 def find_language(known: Languages, name: str) -> str | None:

@@ -1,16 +1,16 @@
 """Patterns of lines that are no text, by language: shipped ones, and those of a user's own file."""
 
-from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 from longcrawl.text._phrases import PhraseTree, make_tree
 
-__all__ = ["LinePatterns", "line_patterns", "read_line_patterns"]
+__all__ = ["LinePatterns", "line_patterns", "pattern_files", "read_line_patterns"]
 
 Phrases = dict[str, tuple[str, ...]]
 
@@ -43,7 +43,12 @@ def line_patterns() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-@lru_cache(maxsize=8)
+def pattern_files(name: str | None) -> tuple[str, ...]:
+    """Name the file that :func:`read_line_patterns` reads by this name; shipped patterns have none to change."""
+    return (name,) if name is not None and name.endswith(_ENDING) else ()
+
+
+@reread_when_changed(8)
 def read_line_patterns(name: str | None) -> LinePatterns:
     """Read patterns by the name of shipped ones or by the path of a YAML file; None gives patterns without phrases.
 

@@ -13,7 +13,7 @@ from longcrawl.stages import Check, Edit, column, stage, with_column
 from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import load_characters
-from longcrawl.text.line_patterns import LinePatterns, read_line_patterns
+from longcrawl.text.line_patterns import LinePatterns, pattern_files, read_line_patterns
 
 __all__ = ["LineChange", "LineCorrections"]
 
@@ -90,6 +90,10 @@ class LineCorrections(Edit):
     patterns: str | None = "refinedweb"
     language: str | None = None
     on_unknown_language: Literal["error", "default", "keep"] = "error"
+
+    def files(self) -> tuple[str, ...]:
+        """Name what ``patterns`` reads."""
+        return pattern_files(self.patterns)
 
     def prepare(self) -> None:
         """Read the patterns and compile the kernel.

@@ -1,11 +1,11 @@
 """RedPajama-V2's classifiers as signals: a fastText model that the user brings, asked about each document."""
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 
 __all__ = ["load_model", "model_scores"]
@@ -14,7 +14,7 @@ OF_THE_CRAWL = "__label__cc"
 """The label of text as it comes from the crawl; every other one is of the wanted kind."""
 
 
-@lru_cache(maxsize=4)
+@reread_when_changed(4)
 def load_model(path: str) -> Any:
     """Load a fastText model.
 

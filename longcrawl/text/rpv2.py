@@ -1,7 +1,6 @@
 """RedPajama-V2's quality signals, computed from the text of any document."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 from longcrawl.stages import Rewrite, column, stage, with_column
 from longcrawl.text._texts import text_buffers, valid_texts
@@ -90,6 +90,11 @@ class Signals(Rewrite):
         for name in self.line_signals:
             if name not in (*LINE_SIGNALS, "all"):
                 raise StageError(f"signals has no line signal {name!r}; known: {', '.join(LINE_SIGNALS)}, all")
+
+    def files(self) -> tuple[str, ...]:
+        """Name the lists and models."""
+        named = (self.stop_words, self.bad_words, self.domain_categories, *self._models.values())
+        return tuple(path for path in named if path is not None)
 
     def prepare(self) -> None:
         """Load lists and models, and compile the kernels.
@@ -182,7 +187,7 @@ class _Measured(NamedTuple):
     """Shape (documents + 1,)."""
 
 
-@lru_cache(maxsize=4)
+@reread_when_changed(4)
 def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
     stops = read_word_lists(stop_words) if stop_words is not None else {}
     bad = read_word_lists(bad_words) if bad_words is not None else {}

@@ -16,7 +16,7 @@ from longcrawl.text import _page_columns as page
 from longcrawl.text._marks import find_marks
 from longcrawl.text._readings import Definitions
 from longcrawl.text._texts import valid_texts
-from longcrawl.text.languages import find_language, read_languages
+from longcrawl.text.languages import find_language, language_files, read_languages
 from longcrawl.text.pages import Counts, Words, count_pages, ratio
 from longcrawl.text.segmentation import load_segmenter
 
@@ -68,6 +68,10 @@ class TextRules(Judge):
         self._check_bounds()
         if self.languages is not None:
             read_languages(self.languages)
+
+    def files(self) -> tuple[str, ...]:
+        """Name what ``languages`` reads."""
+        return language_files(self.languages)
 
     def prepare(self) -> None:
         """Load what is needed to split words, compile the kernels, and look the language up where it is given."""

@@ -4,13 +4,13 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 
 __all__ = ["Phrases", "Vocabulary", "make_phrases", "make_vocabulary", "read_domain_categories", "read_word_lists"]
@@ -79,7 +79,7 @@ def make_phrases(phrases: Iterable[tuple[int, str]]) -> Phrases:
     )
 
 
-@lru_cache(maxsize=8)
+@reread_when_changed(8)
 def read_word_lists(path: str) -> WordLists:
     """Read lists by language: a JSON file of {language: [word, …]}, or a folder of LANGUAGE, LANGUAGE.txt or .json.
 
@@ -104,7 +104,7 @@ def read_word_lists(path: str) -> WordLists:
     return lists
 
 
-@lru_cache(maxsize=2)
+@reread_when_changed(2)
 def read_domain_categories(path: str) -> Mapping[str, int]:
     """Read a JSON file, plain or .gz, of {domain: number}.
 
