@@ -172,7 +172,7 @@ def measure(
     Args:
         data: uint8 [bytes], valid UTF-8.
         offsets: int64 [documents + 1], where each document starts.
-        languages: int32 [documents], which lists a document is looked up in, -1 for none.
+        languages: int32 [2, documents], which list of stop words and of phrases is a document's, -1 for none.
         characters: properties of all code points.
         stop_words: the stop words of all languages.
         phrases: the listed phrases of all languages.
@@ -190,8 +190,8 @@ def measure(
         row = rows[document]
         at, end = offsets[document], offsets[document + 1]
         first_lines[document] = line
-        language = languages[document]
-        line = read_lines(data, at, end, characters, stop_words, language, scratch, row, ends, values, line)
+        stops, listed = languages[0, document], languages[1, document]
+        line = read_lines(data, at, end, characters, stop_words, stops, scratch, row, ends, values, line)
         for each in range(first_lines[document], line):
             for signal in range(values.shape[1]):
                 sums[document, signal] += values[each, signal]
@@ -201,7 +201,7 @@ def measure(
             row[UNIQUE_WORDS] = unique
             row[ENTROPY] = _entropy(scratch.counts, unique, words)
             row[LOREM_IPSUM] = _lorem_ipsum(scratch, words)
-            row[LISTED_PHRASES] = _listed_phrases(scratch, words, unique, phrases, language)
+            row[LISTED_PHRASES] = _listed_phrases(scratch, words, unique, phrases, listed)
             repetitions(scratch, words, row[TOP_2_GRAM:])
             row[TOP_2_GRAM:] /= row[WORD_CHARACTERS]
     first_lines[len(offsets) - 1] = line

@@ -15,6 +15,7 @@ from longcrawl.text._phrases import PhraseTree, make_tree
 from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import NUMERIC, load_characters
+from longcrawl.text.languages import Languages, find_language
 from longcrawl.text.lines import LineChange
 from longcrawl.text.word_lists import read_word_lists
 
@@ -31,7 +32,7 @@ POLICY_PHRASES = (
 
 _MARKS = {"paper": '.!?"”', "datatrove": ".!?\"'"}
 _CLOSERS = "\"'”\N{RIGHT SINGLE QUOTATION MARK}»\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK})]}"
-_UNSPACED = ("ja", "th", "zh")
+_UNSPACED: Languages = {"ja": {}, "th": {}, "zh": {}}
 """Languages that are written without spaces: a listed word is found anywhere in a text of theirs."""
 
 _OUT_OF_REACH = np.iinfo(np.int64).max
@@ -255,5 +256,5 @@ def _make_phrases(javascript: bool, policy_phrases: tuple[str, ...]) -> PhraseTr
 def _read_bad_words(path: str) -> _BadWords:
     lists = read_word_lists(path)
     phrases = [(number, word, 1) for number, words in enumerate(lists.values()) for word in sorted(words)]
-    unspaced = np.array([language in _UNSPACED for language in lists], np.bool_)
+    unspaced = np.array([find_language(_UNSPACED, language) is not None for language in lists], np.bool_)
     return _BadWords(tuple(lists), make_tree(len(lists), phrases), unspaced)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Judge, column, stage
+from longcrawl.text._spoken import places_of_languages
 
 __all__ = ["Language", "MinBytes", "MinChars", "MinWords", "count_words"]
 
@@ -98,7 +99,10 @@ class MinBytes(Judge):
 
 @stage
 class Language(Judge):
-    """Keep documents whose column ``language`` is one of ``keep``; a document without a language leaves."""
+    """Keep documents whose column ``language`` is one of ``keep``; a document without a language leaves.
+
+    en, eng, en-GB and eng_Latn are one language, see :func:`longcrawl.text.find_language`.
+    """
 
     keep: tuple[str, ...] = ("en",)
 
@@ -109,5 +113,5 @@ class Language(Judge):
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Look ``language`` up among ``keep``."""
-        passes = pc.is_in(pc.cast(column(table, "language", self.name), pa.string()), pa.array(self.keep, pa.string()))
-        return [Check("language", pa.nulls(table.num_rows, pa.float64()), passes)]
+        places, _ = places_of_languages(table, self.keep, None, self.name)
+        return [Check("language", pa.nulls(table.num_rows, pa.float64()), pa.array(places >= 0))]

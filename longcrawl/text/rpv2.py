@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 from longcrawl.stages import Rewrite, column, stage, with_column
+from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import text_buffers, valid_texts
 from longcrawl.text._unicode import Characters, load_characters
+from longcrawl.text.languages import find_language
 from longcrawl.text.quality_models import load_model, model_scores
 from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 from longcrawl.text.word_lists import make_phrases, make_vocabulary, read_domain_categories, read_word_lists
@@ -32,6 +34,13 @@ _CCNET_COLUMNS = {
 
 _BUCKETS = pa.array(["head", "middle", "tail"])
 _HOST = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//(?P<host>[^/?#]*)"
+
+
+class _Lists(NamedTuple):
+    languages: tuple[tuple[str, ...], tuple[str, ...]]
+    """The languages that have stop words, and those that have phrases."""
+    stop_words: Any
+    phrases: Any
 
 
 @stage
@@ -57,7 +66,8 @@ class Signals(Rewrite):
             ``line_signals``, or "all". Their sums are in ``signals`` always.
         raw_words: whose ``\w`` and ``\s`` cut raw words. nltk used that of Python, ``re``, when the release was made;
             since nltk 3.10 it uses the package ``regex``, to which combining marks are part of a word and ² is not.
-        language: the language of all documents; None takes the column ``language``, where there is one.
+        language: the language of all documents; None takes the column ``language``, where there is one. en-GB and
+            eng_Latn are English.
         stop_words: a JSON file of {language: [word, …]}, or a folder of LANGUAGE.json or LANGUAGE.txt.
         bad_words: a folder of LANGUAGE or LANGUAGE.txt, or a JSON file as above.
         domain_categories: a JSON file, plain or .gz, of {domain: number}.
@@ -113,11 +123,11 @@ class Signals(Rewrite):
         """Measure the column ``text`` of every document."""
         texts = valid_texts(column(table, "text", self.name), self.name)
         lists = _load_lists(self.stop_words, self.bad_words)
-        languages = self._languages(table, lists.languages)
+        languages = self._languages(table, lists)
         measured = _measure(texts, languages, lists, load_characters(self.raw_words))
         known = self._brought(table, texts) | _document_signals(measured)
-        known["rps_doc_stop_word_fraction"][~np.isin(languages, lists.with_stop_words)] = np.nan
-        known["rps_doc_ldnoobw_words"][~np.isin(languages, lists.with_bad_words)] = np.nan
+        known["rps_doc_stop_word_fraction"][languages[0] < 0] = np.nan
+        known["rps_doc_ldnoobw_words"][languages[1] < 0] = np.nan
         known |= {f"{name}.sum": measured.sums[:, at] for at, name in enumerate(LINE_SIGNALS)}
         arrays = [_nullable(known[field.name], len(texts)) for field in SIGNALS_TYPE]
         missing = pc.is_null(texts)
@@ -135,17 +145,21 @@ class Signals(Rewrite):
         paths = {"wikiref": self.wikiref_model, "palm": self.palm_model, "wikipedia": self.wikipedia_model}
         return {f"rps_doc_ml_{name}_score": path for name, path in paths.items() if path is not None}
 
-    def _languages(self, table: pa.Table, known: tuple[str, ...]) -> npt.NDArray[np.int32]:
-        """Give each document's language as its place among those that have lists, -1 for others."""
-        if self.language is not None:
-            place = known.index(self.language) if self.language in known else -1
-            return np.full(table.num_rows, place, np.int32)
-        if "language" not in table.column_names:
-            return np.full(table.num_rows, -1, np.int32)
-        named = pc.cast(column(table, "language", self.name), pa.string())
-        places = pc.index_in(named, value_set=pa.array(known, pa.string()))
-        found: npt.NDArray[np.int32] = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
-        return found
+    def _languages(self, table: pa.Table, lists: _Lists) -> npt.NDArray[np.int32]:
+        """Give the place of each document's language among those of both lists, -1 for others: (2, documents)."""
+        if self.language is None and "language" not in table.column_names:
+            return np.full((2, table.num_rows), -1, np.int32)
+        self._refuse_unknown(lists)
+        found = [places_of_languages(table, known, self.language, self.name)[0] for known in lists.languages]
+        return np.stack(found)
+
+    def _refuse_unknown(self, lists: _Lists) -> None:
+        known = sorted({name for languages in lists.languages for name in languages})
+        if self.language is not None and known and find_language({name: {} for name in known}, self.language) is None:
+            given = " and ".join(path for path in (self.stop_words, self.bad_words) if path is not None)
+            raise StageError(
+                f"signals.language is {self.language!r}, for which {given} has no list; known: {', '.join(known)}"
+            )
 
     def _brought(self, table: pa.Table, texts: pa.Array) -> dict[str, Any]:
         """Give the signals that do not come from the text alone: float64 arrays, or None for all null."""
@@ -167,14 +181,6 @@ class Signals(Rewrite):
         return pc.struct_field(pc.extract_regex(url, _HOST), "host")
 
 
-class _Lists(NamedTuple):
-    languages: tuple[str, ...]
-    stop_words: Any
-    phrases: Any
-    with_stop_words: list[int]
-    with_bad_words: list[int]
-
-
 class _Measured(NamedTuple):
     rows: Doubles
     """Counts and unrounded shares: shape (documents, MEASURES)."""
@@ -191,13 +197,10 @@ class _Measured(NamedTuple):
 def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
     stops = read_word_lists(stop_words) if stop_words is not None else {}
     bad = read_word_lists(bad_words) if bad_words is not None else {}
-    languages = tuple(sorted({*stops, *bad}))
     return _Lists(
-        languages,
-        make_vocabulary((languages.index(language), word) for language, words in stops.items() for word in words),
-        make_phrases((languages.index(language), word) for language, words in bad.items() for word in words),
-        [languages.index(language) for language in stops],
-        [languages.index(language) for language in bad],
+        (tuple(stops), tuple(bad)),
+        make_vocabulary((number, word) for number, words in enumerate(stops.values()) for word in words),
+        make_phrases((number, word) for number, words in enumerate(bad.values()) for word in words),
     )
 
 

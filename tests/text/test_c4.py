@@ -373,6 +373,24 @@ def test_documents_with_a_listed_word_leave(bad_words, text, language, leaves):
     assert language is None or left_by(text, "xx", bad_words=bad_words, language=language).rule == found.rule
 
 
+@pytest.mark.parametrize(
+    ("listed", "language", "leaves"),
+    [
+        ("ja", "jpn_Jpan", True),
+        ("jpn", "ja", True),
+        ("cmn_Hans", "zh-CN", True),
+        ("zh-TW", "zh-TW", True),
+        ("tha", "th", True),
+        ("ko", "kor", False),
+        ("yue", "yue", False),
+    ],
+)
+def test_scripts_without_spaces_go_by_any_name_of_their_language(tmp_path, listed, language, leaves):
+    (tmp_path / f"{listed}.txt").write_text("bad")
+    found = left_by("Itisbadlydone.", language, bad_words=str(tmp_path), min_words_per_line=None, min_sentences=None)
+    assert (found.rule == "bad_words") == leaves
+
+
 def test_bad_words_need_a_language(bad_words):
     with pytest.raises(StageError, match="c4_quality needs a column 'language'; the documents have: text"):
         lc.text.C4Quality(bad_words=bad_words).edit(pa.table({"text": ["a"]}))

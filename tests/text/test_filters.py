@@ -68,6 +68,27 @@ def test_language_keeps_what_is_named_and_drops_the_unknown():
         lc.text.Language(())
 
 
+@pytest.mark.parametrize(
+    ("keep", "language", "kept"),
+    [
+        ("en", "eng_Latn", True),
+        ("en", "en-GB", True),
+        ("eng", "EN", True),
+        ("fra_Latn", "fr", True),
+        ("zh", "cmn_Hans", True),
+        ("srp_Cyrl", "sr-Latn", False),
+        ("no", "nn", False),
+        ("en", "english", False),
+        ("english", "english", True),
+        ("en", "", False),
+    ],
+)
+def test_a_language_has_several_names(keep, language, kept):
+    table = pa.table({"language": [language, None, "de"]})
+    assert lc.text.Language((keep,))(table) == [kept, False, False]
+    assert lc.text.Language((keep, "deu"))(table) == [kept, False, True]
+
+
 @pytest.mark.parametrize("stage", [lc.text.MinWords(1), lc.text.MinChars(1), lc.text.MinBytes(1), lc.text.Language()])
 def test_filters_take_an_empty_table(stage):
     empty = pa.schema([("id", pa.string()), ("text", pa.large_string()), ("language", pa.string())]).empty_table()

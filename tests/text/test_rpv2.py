@@ -175,6 +175,31 @@ def test_lists_go_by_the_language_of_each_document(lists):
     assert lc.text.Signals(language="de", **lists)(table)["signals"][0]["rps_doc_stop_word_fraction"].as_py() == 0.5
 
 
+def test_a_language_has_several_names_and_both_lists_may_take_another(tmp_path):
+    (tmp_path / "stop_words.json").write_text('{"eng": ["the"], "fra_Latn": ["le"], "zh": ["a"]}')
+    (tmp_path / "bad_words.json").write_text('{"en": ["the"], "deu": ["der"]}')
+    fields = {"stop_words": str(tmp_path / "stop_words.json"), "bad_words": str(tmp_path / "bad_words.json")}
+    names = ["en-GB", "eng_Latn", "fr", "de", "cmn_Hani", "english", None]
+    table = pa.table({"text": ["the le a der"] * len(names), "language": names})
+    found = lc.text.Signals(**fields)(table)["signals"].to_pylist()
+    stops, bad = [0.25, 0.25, 0.25, None, 0.25, None, None], [1.0, 1.0, None, 1.0, None, None, None]
+    assert [row["rps_doc_stop_word_fraction"] for row in found] == stops
+    assert [row["rps_doc_ldnoobw_words"] for row in found] == bad
+    for name, row in zip(names[:5], found, strict=False):
+        alone = lc.text.Signals(language=name, **fields)(table.drop_columns("language"))
+        assert alone["signals"][0].as_py() == row
+
+
+def test_a_language_without_a_list_is_one_sentence(lists, tmp_path):
+    with pytest.raises(StageError) as raised:
+        lc.text.Signals(language="xx", **lists).prepare()
+    given = f"{lists['stop_words']} and {lists['bad_words']}"
+    assert str(raised.value) == f"signals.language is 'xx', for which {given} has no list; known: de, en, fr"
+    lc.text.Signals(language="xx").prepare()
+    missing = lc.text.Signals(language="fra", **lists)(pa.table({"text": ["a"]}))["signals"][0]
+    assert (missing["rps_doc_stop_word_fraction"].as_py(), missing["rps_doc_ldnoobw_words"].as_py()) == (None, 1.0)
+
+
 def test_domains_are_looked_up_whole(tmp_path):
     (tmp_path / "domains.json").write_text('{"example.org": 5, "a.b:80": 7}')
     stage = lc.text.Signals(domain_categories=str(tmp_path / "domains.json"))
