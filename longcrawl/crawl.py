@@ -29,6 +29,7 @@ from longcrawl.stages import (
     Survey,
     document_ids,
     first_failure,
+    refuse_twins,
 )
 
 __all__ = ["Crawl", "open_crawl", "write_output"]
@@ -81,7 +82,7 @@ class Crawl:
 
     ``crawl | stage`` gives a new crawl and leaves the old one as it is. A filter decides in a side table and selects;
     text is never copied to drop a document. On a streaming dataset stages apply as the data is read; there is then no
-    ledger.
+    ledger. Ids must be unique once a document leaves, since the ledger knows it by its id.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -221,7 +222,7 @@ class Crawl:
     def _judged(self, stage: Judge) -> "Crawl":
         verdicts = _all_rows(_map(self.data, _Verdicts(stage), stage))
         kept = pc.is_null(verdicts["rule"]).to_numpy()
-        gone = entries(verdicts["id"], verdicts, self._label(stage))
+        gone = _entries(verdicts["id"], verdicts, self._label(stage))
         data = self.data if not gone.num_rows else self.data.select(np.flatnonzero(kept))
         return self._then(data, stage, gone)
 
@@ -229,7 +230,7 @@ class Crawl:
         data = _map(self.data, _Edited(edit), stage)
         beside = [_VERDICT + name for name in VERDICT_SCHEMA.names]
         verdicts = _all_rows(data.select_columns(beside)).rename_columns(VERDICT_SCHEMA.names)
-        gone = entries(_ids(data), verdicts, self._label(stage))
+        gone = _entries(_ids(data), verdicts, self._label(stage))
         data = data.remove_columns(beside)
         kept = pc.is_null(verdicts["rule"]).to_numpy()
         return self._then(data.select(np.flatnonzero(kept)) if gone.num_rows else data, stage, gone)
@@ -301,6 +302,14 @@ def write_output(crawl: Crawl, output: Output, target: Path) -> dict[str, Any]:
         described = writer.finish(spill, made, written)
         made.rename(target)
     return described
+
+
+def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
+    """Give the ledger rows of documents, which must be told apart by their ids where any of them leaves."""
+    gone = entries(ids, verdicts, label)
+    if gone.num_rows:
+        refuse_twins(ids, label)
+    return gone
 
 
 def _map(data: "datasets.Dataset", function: Any, stage: Stage) -> "datasets.Dataset":

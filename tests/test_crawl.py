@@ -87,6 +87,18 @@ def test_the_crawl_before_stays_as_it_was(crawl):
     assert longer.steps == (lc.text.MinWords(WORDS),)
 
 
+@pytest.mark.parametrize("stage", [lc.text.MinWords(2), lc.text.C4Quality(min_sentences=2, min_words_per_line=None)])
+def test_ids_that_occur_twice_are_refused_where_a_document_leaves(stage):
+    texts = ["Short.", "A longer one. And more.", "Another one. And more."]
+    rows = {"id": ["a", "a", "b"], "text": texts}
+    with pytest.raises(StageError) as raised:
+        lc.Crawl(Dataset.from_dict(rows)) | stage
+    assert str(raised.value) == f"{stage.name} needs unique ids, 'a' occurs twice: drop one of the two"
+    kept = lc.Crawl(Dataset.from_dict({"id": ["b", "b"], "text": texts[1:]})) | stage
+    assert len(kept.data) == 2
+    assert len((lc.Crawl(Dataset.from_dict(rows | {"id": ["a", "c", "b"]})) | stage).removed(stage.name)) == 1
+
+
 def test_removed_documents_come_back_with_their_reasons(any_crawl):
     english = any_crawl | lc.text.Language(["en"])
     long = english | lc.text.MinWords(WORDS)
