@@ -6,7 +6,7 @@ Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data M
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from longcrawl.dedup._repeats import LEAST_MEMORY, find_repeats
 from longcrawl.dedup._token_store import store_tokens, stored_ids
-from longcrawl.dedup.units import Unit, locate, make_unit
+from longcrawl.dedup.units import NormalText, Unit, locate, make_unit
 from longcrawl.errors import StageError
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import SPAN_SCHEMA, Check, Spans, column, document_ids, stage, with_column
@@ -36,7 +36,14 @@ class ExactSubstring(SpanSurvey):
 
     All copies count, and none is kept. Found are windows of ``min_tokens`` equal tokens, compared token by token;
     windows that overlap or touch become one span, and a span covers the whole characters inside its tokens. Documents
-    in which nothing repeats stay as they are. ``policy`` says what happens to the others:
+    in which nothing repeats stay as they are.
+
+    What is compared is the normal form of the texts, as in the paper: copies that differ in case, accents, punctuation
+    or white space are found too, and each is cut or masked as it stands in its own document. A span never begins or
+    ends with white space or punctuation. Of a character that becomes several in the normal form, as the syllables of
+    Hangul do, and of which only a part is repeated, nothing is taken.
+
+    ``policy`` says what happens to documents with spans:
 
     * "cut": the spans go; a document leaves if fewer than ``min_characters`` characters are left;
     * "mask": the text stays, and a column ``masked`` (list<struct<start, end>>, in characters; empty where nothing
@@ -50,6 +57,7 @@ class ExactSubstring(SpanSurvey):
         policy: see above; RefinedWeb cuts.
         unit: what is compared, see :mod:`longcrawl.dedup.units`: "token" of ``tokenizer``, "character" or
             "byte".
+        text: "normalised", see :mod:`longcrawl.dedup.normalize`, or "raw": texts as they stand, to the byte.
         tokenizer: a byte-level BPE by name or file, see :func:`longcrawl.tokens.encoders.load_encoder`.
         max_share: for "drop-partial".
         min_characters: for "cut" and "mask".
@@ -59,10 +67,10 @@ class ExactSubstring(SpanSurvey):
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
-    >>> texts = ["See also: all articles. A tale of two cities.", "See also: all articles. It was the best of times."]
+    >>> texts = ["Two cities, Paris and London. See also: all articles", "It was the best of times. SEE ALSO all articles"]
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "text": texts}))
     >>> (crawl | lc.dedup.ExactSubstring(20, unit="character")).data["text"][:]
-    ['A tale of two cities.', 'It was the best of times.']
+    ['Two cities, Paris and London. ', 'It was the best of times. ']
 
     Raises:
         StageError: two documents have one id; an id or the column ``text`` is missing; the documents are masked
@@ -74,10 +82,12 @@ class ExactSubstring(SpanSurvey):
     min_tokens: int = 50
     policy: Literal["cut", "mask", "drop-partial", "drop-any"] = "cut"
     unit: Literal["token", "character", "byte"] = "token"
+    text: Literal["normalised", "raw"] = "normalised"
     tokenizer: str = "gpt2"
     max_share: float = 0.2
     min_characters: int = 20
     memory: int = 1 << 30
+    code_version: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,7 +169,8 @@ class ExactSubstring(SpanSurvey):
         return rows[whole], found[whole]
 
     def _unit(self) -> Unit:
-        return _load_unit(self.unit, self.tokenizer)
+        unit = _load_unit(self.unit, self.tokenizer)
+        return NormalText(unit) if self.text == "normalised" else unit
 
 
 @lru_cache(maxsize=4)

@@ -1,8 +1,8 @@
 """What exact-substring deduplication compares: texts as numbers, and the way from those back to characters.
 
 A unit is two functions: ``encode`` turns texts into ids, equal ids for equal pieces of text, and ``to_bytes`` turns
-spans of those ids into spans of bytes of the texts. Normalised text plugs in as a unit around another one, whose
-``encode`` normalises first and whose ``to_bytes`` goes on to the bytes that the normal form comes from.
+spans of those ids into spans of bytes of the texts. :class:`NormalText` is a unit around another one: its ``encode``
+normalises first, and its ``to_bytes`` goes on to the bytes that the normal form comes from.
 """
 
 from typing import Protocol
@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.dedup.normalize import normalize, normalize_with_sources
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.text._texts import text_buffers
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder
 
-__all__ = ["UNITS", "Bytes", "Characters", "Tokens", "Unit", "locate", "make_unit"]
+__all__ = ["UNITS", "Bytes", "Characters", "NormalText", "Tokens", "Unit", "locate", "make_unit"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -141,3 +142,26 @@ class Bytes:
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:  # noqa: ARG002  # ids are bytes
         """Give the spans as they are."""
         return spans.copy()
+
+
+class NormalText:
+    """Units of the normal form of texts, see :mod:`longcrawl.dedup.normalize`."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Give the ids of the normal forms."""
+        return self._unit.encode(normalize(texts))
+
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Find the bytes that the spans of the normal form come from; of a character that is cut, none."""
+        normal = normalize_with_sources(texts)
+        found = normal.source_spans(rows, self._unit.to_bytes(normal.texts, rows, spans))
+        # Marks that change places in the normal form may come from before the end of the span before.
+        text_starts = text_buffers(texts)[1][rows]
+        places = found + text_starts[:, None]
+        ends = np.maximum.accumulate(places[:, 1])
+        places[1:, 0] = np.maximum(places[1:, 0], ends[:-1])
+        places[:, 1] = places.max(axis=1)
+        return places - text_starts[:, None]

@@ -1,5 +1,8 @@
 """Exact-substring deduplication: spans against naive search and suffix arrays, characters, policies, memory, passes."""
 
+# The alphabets are the point of some tests:
+# ruff: noqa: RUF001
+
 import importlib.util
 import io
 import itertools
@@ -22,6 +25,7 @@ from longcrawl.dedup import _repeats
 from longcrawl.dedup._ranges import RangeFile, merge_ranges, range_writer
 from longcrawl.dedup._repeats import ALL_BITS, find_repeats
 from longcrawl.dedup._token_store import as_store, store_tokens
+from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.substring import MASK_TYPE
 from longcrawl.dedup.units import UNITS, locate, make_unit
 from longcrawl.errors import StageError
@@ -203,12 +207,14 @@ def test_order_batches_and_passes_do_not_matter(tmp_path, monkeypatch):
     said = ["".join(chance.choices("abcdé ", k=chance.randint(30, 200))) for _ in range(40)]
     table = table_of(["".join(chance.choices(said, k=chance.randint(0, 6))) for _ in range(200)])
     expected = spans_by_id(
-        lc.dedup.ExactSubstring(30, unit="byte").resolve(lc.dedup.ExactSubstring(30, unit="byte")(table))
+        lc.dedup.ExactSubstring(30, unit="byte", text="raw").resolve(
+            lc.dedup.ExactSubstring(30, unit="byte", text="raw")(table)
+        )
     )
     assert len(expected) > 100
     for memory, batch in ((1 << 12, 1), (1 << 14, 7), (1 << 16, 64)):
         monkeypatch.setattr("longcrawl.dedup.substring.LEAST_MEMORY", 0)
-        stage = lc.dedup.ExactSubstring(30, unit="byte", memory=memory)
+        stage = lc.dedup.ExactSubstring(30, unit="byte", text="raw", memory=memory)
         shuffled = table.take(pa.array(chance.sample(range(200), 200)))
         sketches = [stage.sketch(shuffled.slice(at, batch)) for at in range(0, 200, batch)]
         folder = tmp_path / str(memory)
@@ -222,7 +228,7 @@ def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkey
     said = ["".join(chance.choices("abcd", k=100)) for _ in range(60)]
     table = table_of(["".join(chance.choices(said, k=5)) for _ in range(100)])
     monkeypatch.setattr("longcrawl.dedup.substring.LEAST_MEMORY", 0)
-    stage = lc.dedup.ExactSubstring(30, unit="byte", memory=1 << 13)
+    stage = lc.dedup.ExactSubstring(30, unit="byte", text="raw", memory=1 << 13)
     expected = stage.resolve(stage.sketch(table))
     done = []
     match, scan = _repeats._Search._match_part, _repeats._Search._find_runs
@@ -260,10 +266,10 @@ def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkey
 
 def test_a_folder_of_another_search_is_refused(tmp_path):
     table = table_of(["abcdef" * 10])
-    lc.dedup.ExactSubstring(10, unit="byte").find(
-        [lc.dedup.ExactSubstring(10, unit="byte").sketch(table)], str(tmp_path)
+    lc.dedup.ExactSubstring(10, unit="byte", text="raw").find(
+        [lc.dedup.ExactSubstring(10, unit="byte", text="raw").sketch(table)], str(tmp_path)
     )
-    other = lc.dedup.ExactSubstring(11, unit="byte")
+    other = lc.dedup.ExactSubstring(11, unit="byte", text="raw")
     with pytest.raises(StageError, match=r"holds passes of another search .*'min_tokens': 10.*: remove it, or take"):
         other.find([other.sketch(table)], str(tmp_path))
 
@@ -323,7 +329,7 @@ def test_a_document_of_fifty_million_tokens():
     letters = draw.integers(ord("a"), ord("z") + 1, 50_000_000, dtype=np.uint8)
     letters[40_000_000:40_000_100] = letters[7:107]
     text = letters.tobytes().decode()
-    stage = lc.dedup.ExactSubstring(50, unit="byte")
+    stage = lc.dedup.ExactSubstring(50, unit="byte", text="raw")
     table = table_of([text, "short", text[-60:]])
     spans = stage.resolve(stage.sketch(table))
     assert spans_by_id(spans) == {
@@ -338,7 +344,7 @@ def test_a_document_of_fifty_million_tokens():
 
 
 def test_fifty_million_equal_tokens_are_one_span():
-    stage = lc.dedup.ExactSubstring(50, unit="byte", policy="drop-any")
+    stage = lc.dedup.ExactSubstring(50, unit="byte", text="raw", policy="drop-any")
     assert spans_by_id(stage.resolve(stage.sketch(table_of(["a" * 50_000_000])))) == {("d0000", 0, 50_000_000)}
 
 
@@ -431,7 +437,7 @@ def naive_policy(documents, length, policy):
 )
 @settings(deadline=None, max_examples=60)
 def test_every_policy_does_what_it_says(policy, documents):
-    stage = lc.dedup.ExactSubstring(8, policy=policy, unit="character")
+    stage = lc.dedup.ExactSubstring(8, policy=policy, unit="character", text="raw")
     table = table_of(documents)
     edited, checks = stage.apply(table, stage.resolve(stage.sketch(table)))
     rows = edited.to_pylist()
@@ -453,8 +459,104 @@ def crawl_of(texts):
     return lc.Crawl(Dataset.from_dict({"id": list(texts), "text": list(texts.values())}))
 
 
+COPY = "Naïve Café — “The QUICK, brown\n\tfox”: 3 €"
+OTHER = "NAIVE cafe\u0301 the quick   Brown (fox) 3 €"
+COPIES = {
+    "a": "Something alone at first! " + COPY + ". Then more, alone 漢字",
+    "b": "—— " + OTHER + " and what nobody else says, in quite other words…",
+    "c": "Nothing here was said before.",
+    "d": "nr. 7 " + OTHER.upper() + "?",
+}
+IN_THE_TEXT = {"a": COPY, "b": OTHER, "d": OTHER.upper()}
+"""One sentence in three spellings, and each as it stands in its document."""
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("policy", ["cut", "mask", "drop-partial", "drop-any"])
+def test_copies_in_other_spellings_are_found_and_every_policy_takes_them_as_they_stand(unit, policy, tokenizer):
+    length = {"token": 12, "character": 30, "byte": 30}[unit]
+    stage = lc.dedup.ExactSubstring(length, policy=policy, unit=unit, tokenizer=tokenizer)
+    crawl = crawl_of(COPIES) | stage
+    left = dict(zip(crawl.data["id"][:], crawl.data["text"][:], strict=True))
+    if policy == "cut":
+        assert left == {name: COPIES[name].replace(IN_THE_TEXT.get(name, "\0"), "") for name in "abc"}
+        assert crawl.why("d").rule == "characters_left"
+    elif policy == "mask":
+        assert left == {name: COPIES[name] for name in "abc"}
+        masked = {row["id"]: [row["text"][s["start"] : s["end"]] for s in row["masked"]] for row in crawl.data}
+        assert masked == {"a": [COPY], "b": [OTHER], "c": []}
+    else:
+        assert list(left) == ["c"]
+        share = len(COPY) / len(COPIES["a"])
+        assert crawl.why("a").value == pytest.approx(share)
+    assert (
+        len((crawl_of(COPIES) | lc.dedup.ExactSubstring(length, unit=unit, tokenizer=tokenizer, text="raw")).data) == 4
+    )
+
+
+@pytest.mark.parametrize(("text", "found"), [("normalised", 2), ("raw", 0)])
+def test_what_is_compared_is_part_of_the_settings(text, found):
+    stage = lc.dedup.ExactSubstring(5, unit="byte", text=text)
+    table = table_of(["ABCDEF one", "abcdéf two"])
+    assert stage.settings()["text"] == text
+    assert stage.resolve(stage.sketch(table)).table.num_rows == found
+
+
+SPELLINGS = st.text(st.sampled_from("aAáeE\u0301ﬁß€ΣσςİDž\u1e9e가각한\u1112\u1161!-“ \n\t.漢字😀"), max_size=30)
+
+
+@given(parts=st.lists(SPELLINGS, min_size=1, max_size=5), data=st.data(), length=st.integers(1, 12))
+@settings(deadline=None, max_examples=300)
+def test_a_masked_span_normalised_again_is_what_occurs_twice_up_to_characters_cut_at_its_ends(parts, data, length):
+    pieces = [*parts, *(part.upper() for part in parts), *(f" {part}!" for part in parts)]
+    documents = data.draw(st.lists(st.lists(st.sampled_from(pieces), max_size=4).map("".join), max_size=4))
+    stage = lc.dedup.ExactSubstring(length, policy="mask", unit="character", min_characters=0)
+    table = table_of(documents)
+    spans = stage.resolve(stage.sketch(table))
+    forms = [form.replace("ς", "σ") for form in normalize(table["text"].combine_chunks()).to_pylist()]
+    in_forms = naive_spans(normalize(table["text"].combine_chunks()).to_pylist(), length)
+    assert spans.table["start"].to_pylist() == [start for _, start, _ in in_forms]
+    edited, _ = stage.apply(table, spans)
+    repeated = [
+        [forms[row][start:stop] for number, start, stop in in_forms if number == row] for row in range(len(forms))
+    ]
+    for text, masked, expected in zip(documents, edited["masked"].to_pylist(), repeated, strict=True):
+        assert all(one["end"] <= two["start"] for one, two in itertools.pairwise(masked))
+        taken = [text[span["start"] : span["end"]] for span in masked]
+        again = [form.replace("ς", "σ") for form in normalize(pa.array(taken, pa.large_string())).to_pylist()]
+        # A syllable has up to three parts: two of them may be repeated alone, with a space beside them.
+        whole = [form for form in expected if len(form) > 6]
+        assert len([form for form in again if form]) == len(again)
+        assert all(any(form in each for each in expected) for form in again)
+        assert all(any(form in each and len(each) <= len(form) + 6 for form in again) for each in whole)
+
+
+def test_of_a_syllable_that_is_repeated_in_part_nothing_is_taken():
+    stage = lc.dedup.ExactSubstring(5, policy="mask", unit="character", min_characters=0)
+    table = table_of(["xx abcd각", "yy abcd가"])
+    edited, _ = stage.apply(table, stage.resolve(stage.sketch(table)))
+    taken = [
+        [text[span["start"] : span["end"]] for span in spans]
+        for text, spans in zip(table["text"].to_pylist(), edited["masked"].to_pylist(), strict=True)
+    ]
+    assert taken == [["abcd"], ["abcd가"]]
+
+
+def test_marks_that_change_places_give_spans_that_do_not_overlap(tokenizer):
+    marks = "\U0001d15e\U0001d16d\u302e\U0001d165a\u302e\u1b44"
+    documents = [marks * 3 + "q", "w" + marks + "e" + marks[::-1], marks[2:] * 2]
+    for length in (1, 2, 3, 5):
+        stage = lc.dedup.ExactSubstring(length, policy="mask", unit="byte", min_characters=0)
+        table = table_of(documents)
+        edited, _ = stage.apply(table, stage.resolve(stage.sketch(table)))
+        for text, spans in zip(documents, edited["masked"].to_pylist(), strict=True):
+            edges = [edge for span in spans for edge in (span["start"], span["end"])]
+            assert edges == sorted(edges)
+            assert all(span["start"] < span["end"] <= len(text) for span in spans)
+
+
 def test_cut_takes_every_copy_and_the_ledger_says_who_left():
-    crawl = crawl_of(TEXTS) | lc.dedup.ExactSubstring(20, unit="character")
+    crawl = crawl_of(TEXTS) | lc.dedup.ExactSubstring(20, unit="character", text="raw")
     # "Alone at first. A": the full stop before SEEN is followed by the same space in a and d.
     assert crawl.data.to_dict() == {
         "id": ["a", "b", "c"],
@@ -466,7 +568,7 @@ def test_cut_takes_every_copy_and_the_ledger_says_who_left():
 
 
 def test_masked_spans_are_carried_as_a_column_beside_the_tokens(tokenizer):
-    crawl = crawl_of(TEXTS) | lc.dedup.ExactSubstring(20, policy="mask", unit="character")
+    crawl = crawl_of(TEXTS) | lc.dedup.ExactSubstring(20, policy="mask", unit="character", text="raw")
     assert crawl.data["text"][:] == [TEXTS[name] for name in "abc"]
     masks = crawl.data.with_format("arrow")["masked"].combine_chunks()
     for name, masked in zip("abc", masks.to_pylist(), strict=True):
@@ -479,9 +581,9 @@ def test_masked_spans_are_carried_as_a_column_beside_the_tokens(tokenizer):
 
 @pytest.mark.parametrize("policy", ["cut", "mask"])
 def test_a_mask_is_not_lost_without_a_word(policy):
-    crawl = crawl_of(TEXTS) | lc.dedup.ExactSubstring(20, policy="mask", unit="character")
+    crawl = crawl_of(TEXTS) | lc.dedup.ExactSubstring(20, policy="mask", unit="character", text="raw")
     with pytest.raises(StageError, match="would lose the column 'masked' of an earlier stage: drop it first"):
-        crawl | lc.dedup.ExactSubstring(20, policy=policy, unit="character")
+        crawl | lc.dedup.ExactSubstring(20, policy=policy, unit="character", text="raw")
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -497,7 +599,9 @@ def test_empty_documents_and_null_texts_stay(unit, texts, tokenizer):
 
 
 def test_of_documents_that_are_all_the_same_nothing_is_left():
-    crawl = crawl_of({f"{number:03d}": SEEN * 3 for number in range(300)}) | lc.dedup.ExactSubstring(20, unit="byte")
+    crawl = crawl_of({f"{number:03d}": SEEN * 3 for number in range(300)}) | lc.dedup.ExactSubstring(
+        20, unit="byte", text="raw"
+    )
     assert len(crawl.data) == 0
     assert crawl.funnel.rows[-1].rules == {"characters_left": 300}
 
@@ -505,12 +609,12 @@ def test_of_documents_that_are_all_the_same_nothing_is_left():
 def test_ids_that_occur_twice_are_refused_by_name():
     data = Dataset.from_dict({"id": ["x", "b", "b", "a", "a"], "text": ["one", "two", "three", "four", "five"]})
     with pytest.raises(StageError, match=r"exact_substring needs unique ids, '?(b|a|2)"):
-        lc.Crawl(data) | lc.dedup.ExactSubstring(unit="byte")
+        lc.Crawl(data) | lc.dedup.ExactSubstring(unit="byte", text="raw")
 
 
 def test_ids_whose_hashes_collide_are_still_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr("longcrawl.dedup._token_store.keyed_hash", lambda ids, *_: np.zeros(len(ids), np.uint64))
-    stage = lc.dedup.ExactSubstring(unit="byte")
+    stage = lc.dedup.ExactSubstring(unit="byte", text="raw")
     store = store_tokens([stage.sketch(table_of(["one", "two", "three"]))], tmp_path, "test")
     assert store.bounds.tolist() == [0, 4, 8, 14]
     with pytest.raises(StageError, match="'b' occurs twice"):
@@ -552,7 +656,7 @@ def test_a_tokenizer_whose_tokens_are_not_bytes_is_refused(tmp_path):
 def test_a_stream_is_refused():
     data = Dataset.from_dict({"id": ["a"], "text": ["b"]}).to_iterable_dataset()
     with pytest.raises(StageError, match="exact_substring needs all documents and cannot run on a stream"):
-        lc.Crawl(data) | lc.dedup.ExactSubstring(unit="byte")
+        lc.Crawl(data) | lc.dedup.ExactSubstring(unit="byte", text="raw")
 
 
 def write_recipe(folder, texts, stages):
@@ -586,7 +690,7 @@ def many_texts():
 def test_a_run_gives_what_a_crawl_gives_and_the_same_bytes_with_two_processes(tmp_path, many_texts, policy, tokenizer):
     stages = [
         {"min_chars": {"n": 100}},
-        {"exact_substring": {"min_tokens": 40, "policy": policy, "unit": "character"}},
+        {"exact_substring": {"min_tokens": 40, "policy": policy, "unit": "character", "text": "raw"}},
         "exact_documents",
         {"tokenize": {"tokenizer": tokenizer}},
         {"min_tokens": {"n": 30}},
@@ -596,7 +700,7 @@ def test_a_run_gives_what_a_crawl_gives_and_the_same_bytes_with_two_processes(tm
     recipe = write_recipe(tmp_path, many_texts, stages)
     ran = lc.run(recipe, tmp_path / "one")
     crawl = crawl_of(many_texts) | lc.text.MinChars(100)
-    crawl = crawl | lc.dedup.ExactSubstring(40, policy=policy, unit="character") | lc.dedup.ExactDocuments()
+    crawl = crawl | lc.dedup.ExactSubstring(40, policy=policy, unit="character", text="raw") | lc.dedup.ExactDocuments()
     crawl = crawl | lc.tokens.Tokenize(tokenizer) | lc.tokens.MinTokens(30)
     assert [(row.stage, row.documents_out, dict(row.rules)) for row in ran.funnel][:5] == [
         (row.stage, row.documents_out, dict(row.rules)) for row in crawl.funnel
@@ -617,7 +721,7 @@ def test_a_run_gives_what_a_crawl_gives_and_the_same_bytes_with_two_processes(tm
 
 def test_a_run_stopped_between_two_passes_goes_on_there(tmp_path, many_texts, tokenizer, monkeypatch):
     monkeypatch.setattr("longcrawl.dedup.substring.LEAST_MEMORY", 0)
-    settings = {"min_tokens": 20, "unit": "character", "memory": 1 << 13}
+    settings = {"min_tokens": 20, "unit": "character", "text": "raw", "memory": 1 << 13}
     stages = [{"exact_substring": settings}, {"tokenize": {"tokenizer": tokenizer}}, {"truncate": {"n": 10}}, "shuffle"]
     recipe = write_recipe(tmp_path, many_texts, stages)
     whole = lc.run(recipe, tmp_path / "whole")
@@ -640,7 +744,7 @@ def test_a_run_stopped_between_two_passes_goes_on_there(tmp_path, many_texts, to
 
 
 def test_what_applies_spans_is_an_edit_named_after_its_survey():
-    stage = lc.dedup.ExactSubstring(20, unit="character")
+    stage = lc.dedup.ExactSubstring(20, unit="character", text="raw")
     table = table_of(list(TEXTS.values()), list(TEXTS))
     edit = WithSpans(stage, stage.resolve(stage.sketch(table)))
     assert isinstance(stage, SpanSurvey)
