@@ -67,10 +67,10 @@ class ExactSubstring(SpanSurvey):
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
-    >>> texts = ["Two cities, Paris and London. See also: all articles", "It was the best of times. SEE ALSO all articles"]
+    >>> texts = ["Of Paris and of London. See also: all articles", "It was the best of times. SEE ALSO all articles"]
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "text": texts}))
     >>> (crawl | lc.dedup.ExactSubstring(20, unit="character")).data["text"][:]
-    ['Two cities, Paris and London. ', 'It was the best of times. ']
+    ['Of Paris and of London. ', 'It was the best of times. ']
 
     Raises:
         StageError: two documents have one id; an id or the column ``text`` is missing; the documents are masked
