@@ -23,7 +23,9 @@ from longcrawl.stages import (
     document_ids,
     refuse_twins,
     stage,
+    with_column,
 )
+from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
 __all__ = ["MinTokens", "Roll", "Shuffle", "Truncate", "roll_amounts"]
 
@@ -53,7 +55,8 @@ class MinTokens(Judge):
 class Truncate(Rewrite):
     """Cut each document to its first ``n`` tokens; shorter ones stay as they are, ``n_tokens`` keeps the full count.
 
-    Of a document of t tokens, max(0, t - n) are lost; the rectangle's rows table says how many each row had.
+    ``loss_mask``, where there is one, is cut with the tokens. Of a document of t tokens, max(0, t - n) are lost; the
+    rectangle's rows table says how many each row had.
     """
 
     n: int = 65_536
@@ -65,10 +68,15 @@ class Truncate(Rewrite):
             raise StageError(f"truncate.n must not be negative, got {self.n}")
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Slice ``tokens``, list<uint16|uint32>, without touching the other columns."""
+        """Slice ``tokens``, list<uint16|uint32>, and ``loss_mask``, without touching the other columns."""
         tokens = column(table, "tokens", self.name)
         lengths = _lengths(tokens).to_numpy()
-        return _with_tokens(table, _take_ranges(tokens, np.zeros_like(lengths), np.minimum(lengths, self.n)))
+        firsts, kept = np.zeros_like(lengths), np.minimum(lengths, self.n)
+        done = _with_tokens(table, _take_ranges(tokens, firsts, kept))
+        if LOSS_MASK in table.column_names:
+            flags = loss_mask_of_tokens(table, lengths, self.name)
+            return with_column(done, LOSS_MASK, _take_ranges(flags, firsts, kept))
+        return done
 
 
 @stage
@@ -101,7 +109,7 @@ class Roll(Rewrite):
     """Roll each document by an amount of its own, as ``numpy.roll``: [12, 5, 7, 4, 21] by 3 is [7, 4, 21, 12, 5].
 
     The amount is uniform over the document's length and comes from ``seed`` and its id alone; it is kept in the column
-    ``roll`` (int64), so a row can be rolled back.
+    ``roll`` (int64), so a row can be rolled back. ``loss_mask``, where there is one, is rolled with the tokens.
     """
 
     seed: int = 0
@@ -112,15 +120,12 @@ class Roll(Rewrite):
         tokens = column(table, "tokens", self.name)
         lengths = _lengths(tokens).to_numpy()
         amounts = roll_amounts(document_ids(table, self.name).to_pylist(), lengths, self.seed)
-        values = tokens.flatten().to_numpy()
-        rolled = np.empty_like(values)
-        start = 0
-        for length, amount in zip(lengths.tolist(), amounts.tolist(), strict=True):
-            stop = start + length
-            rolled[start : start + amount] = values[stop - amount : stop]
-            rolled[start + amount : stop] = values[start : stop - amount]
-            start = stop
+        rolled = _rolled(tokens.flatten().to_numpy(), lengths, amounts)
         done = _with_tokens(table, _lists(rolled, lengths, tokens.type))
+        if LOSS_MASK in table.column_names:
+            flags = loss_mask_of_tokens(table, lengths, self.name)
+            rolled = _rolled(flags.flatten().to_numpy(zero_copy_only=False), lengths, amounts)
+            done = with_column(done, LOSS_MASK, _lists(rolled, lengths, flags.type))
         if "roll" in done.column_names:
             done = done.drop_columns("roll")
         return done.append_column("roll", pa.array(amounts, pa.int64()))
@@ -132,13 +137,24 @@ def roll_amounts(ids: list[str], lengths: Integers, seed: int) -> Integers:
     return amounts
 
 
+def _rolled(values: npt.NDArray[Any], lengths: Integers, amounts: Integers) -> npt.NDArray[Any]:
+    rolled = np.empty_like(values)
+    start = 0
+    for length, amount in zip(lengths.tolist(), amounts.tolist(), strict=True):
+        stop = start + length
+        rolled[start : start + amount] = values[stop - amount : stop]
+        rolled[start + amount : stop] = values[start : stop - amount]
+        start = stop
+    return rolled
+
+
 def _lengths(tokens: pa.Array) -> pa.Array:
     return pc.cast(pc.fill_null(pc.list_value_length(tokens), 0), pa.int64())
 
 
 def _take_ranges(tokens: pa.Array, starts: Integers, lengths: Integers) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(_lengths(tokens).to_numpy())])
-    values = tokens.flatten().to_numpy()
+    values = tokens.flatten().to_numpy(zero_copy_only=False)
     pieces = [values[o + s : o + s + n] for o, s, n in zip(offsets[:-1], starts, lengths, strict=True)]
     return _lists(np.concatenate(pieces) if pieces else values[:0], lengths, tokens.type)
 

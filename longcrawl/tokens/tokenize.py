@@ -15,11 +15,13 @@ from longcrawl.errors import StageError, TokenizerError
 from longcrawl.files import whole_file
 from longcrawl.stages import Rewrite, column, stage
 from longcrawl.tokens._engines import one_thread
-from longcrawl.tokens.encoders import Encoder, load_encoder, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask
 
 __all__ = ["Tokenize", "json_escape"]
 
 _TRAINED = "trained"
+_REPLACED = ("text", MASKED, "tokens", "n_tokens", LOSS_MASK)
 
 
 @stage
@@ -28,6 +30,9 @@ class Tokenize(Rewrite):
 
     A null text has no tokens; other columns stay, and earlier ``tokens`` and ``n_tokens`` are replaced. No special
     token is added, and ``<|endoftext|>`` spelled out in a text is text.
+
+    Where documents have a column ``masked``, as :class:`longcrawl.dedup.ExactSubstring` makes it, ``loss_mask`` takes
+    its place: a list of booleans as long as ``tokens``, False for every token that has a byte of a masked character.
 
     ``tokenizer`` is a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`, or ``"trained"``: then
     :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens, ``end_of_text`` as id 0, on the
@@ -44,8 +49,10 @@ class Tokenize(Rewrite):
     {'tokens': [[15496, 995]], 'n_tokens': [2]}
 
     Raises:
-        StageError: no column ``text`` of strings; ``"trained"`` and not fitted yet; a batch of 2**31 tokens.
-        TokenizerError: the tokenizer cannot be loaded, or has more ids than ``dtype`` holds.
+        StageError: no column ``text`` of strings; ``"trained"`` and not fitted yet; a batch of 2**31 tokens; a span of
+            ``masked`` that lies outside its text.
+        TokenizerError: the tokenizer cannot be loaded, or has more ids than ``dtype`` holds, or is no byte-level BPE
+            and documents are masked.
 
     """
 
@@ -67,17 +74,21 @@ class Tokenize(Rewrite):
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Give the table with ``tokens`` and ``n_tokens`` in place of ``text``."""
         encoder = self.encoder()
-        ids, offsets = encoder.encode(
+        encoded = encoder.encode(
             pa.array(self._texts(table), pa.large_string()) if self.json_escaped else self._column(table)
         )
+        ids, offsets = encoded
         if offsets[-1] >= 1 << 31:
             raise StageError(
                 f"a batch has {offsets[-1]:,} tokens, a list column holds 2,147,483,647: use smaller batches"
             )
         values = pa.array(ids.astype(self._value_type(encoder), copy=False))
         lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
-        kept = table.drop_columns([name for name in ("text", "tokens", "n_tokens") if name in table.column_names])
-        return kept.append_column("tokens", lists).append_column("n_tokens", pa.array(np.diff(offsets)))
+        kept = table.drop_columns([name for name in _REPLACED if name in table.column_names])
+        made = kept.append_column("tokens", lists).append_column("n_tokens", pa.array(np.diff(offsets)))
+        if MASKED in table.column_names:
+            return made.append_column(LOSS_MASK, self._loss_mask(table, encoded, encoder))
+        return made
 
     @property
     def needs_fit(self) -> bool:
@@ -125,6 +136,10 @@ class Tokenize(Rewrite):
             )
         return encoder.dtype if self.dtype == "auto" else np.dtype(self.dtype)
 
+    def _loss_mask(self, table: pa.Table, encoded: EncodedTexts, encoder: Encoder) -> pa.Array:
+        texts: list[str | None] = self._column(table).to_pylist()
+        return loss_mask(column(table, MASKED, self.name), texts, encoded, encoder, self._spelled)
+
     def _column(self, table: pa.Table) -> pa.Array:
         texts = column(table, "text", self.name)
         if pa.types.is_null(texts.type):
@@ -136,8 +151,11 @@ class Tokenize(Rewrite):
     def _texts(self, table: pa.Table) -> list[str | None]:
         texts: list[str | None] = self._column(table).to_pylist()
         if self.json_escaped:
-            return [None if text is None else json_escape(text, self.ensure_ascii) for text in texts]
+            return [None if text is None else self._spelled(text) for text in texts]
         return texts
+
+    def _spelled(self, text: str) -> str:
+        return json_escape(text, self.ensure_ascii) if self.json_escaped else text
 
 
 def json_escape(text: str, ensure_ascii: bool = True) -> str:  # noqa: FBT001, FBT002  # the name and place that json.dumps gives it
