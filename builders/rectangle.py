@@ -14,7 +14,8 @@ from longcrawl.builders.files import absolute, join, local_copy
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.formats.rectangle import DESCRIPTION
-from longcrawl.formats.rectangle_chunks import SplitArray, open_split
+from longcrawl.formats.rectangle_chunks import SplitArray, open_loss_mask, open_split
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 __all__ = ["Rectangle"]
 
@@ -27,8 +28,8 @@ class Rectangle(Source):
     """Rows of a rectangle, or windows of ``context_length`` tokens, row after row, windows from left to right.
 
     Columns: ``row`` and ``start`` (the window's first column), int64; ``id``, where a rows table lies beside the
-    arrays; ``tokens``, a list of exactly ``context_length`` uint16 or uint32. With the "arrow" format tokens are not
-    copied; "numpy" and "torch" turn them into int64.
+    arrays; ``tokens``, a list of exactly ``context_length`` uint16 or uint32; ``loss_mask``, as many booleans, where
+    the rectangle has one. With the "arrow" format tokens are not copied; "numpy" and "torch" turn them into int64.
 
     Args:
         data_dir: folder or URL that holds ``train`` and ``heldout`` (or ``train.zarr`` and ``heldout.zarr``).
@@ -47,7 +48,10 @@ class Rectangle(Source):
         """Give ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
         array = self._any_split()
         tokens = pa.list_(pa.from_numpy_dtype(array.dtype), self._window(array))
-        return pa.schema([("row", pa.int64()), ("start", pa.int64()), ("id", pa.string()), ("tokens", tokens)])
+        columns = [("row", pa.int64()), ("start", pa.int64()), ("id", pa.string()), ("tokens", tokens)]
+        if array.masked:
+            columns.append((LOSS_MASK, pa.list_(pa.bool_(), self._window(array))))
+        return pa.schema(columns)
 
     def splits(self) -> dict[str, list[Part]]:
         """Give "train" and "heldout", whichever there are, in parts of 2,048 rows."""
@@ -75,19 +79,24 @@ class Rectangle(Source):
         """Read 2,048 rows, a table for each row of chunks."""
         split, first = part.name.split("/")
         array = open_split(self._root(), split)
+        arrays = [array, open_loss_mask(array)] if array.masked else [array]
         schema = self.schema()
         chunk_rows = array.layout.chunks[0]
         start, stop = int(first), min(int(first) + PART_ROWS, array.shape[0])
         ids = self._ids(split, start, stop)
         for block in range(start // chunk_rows, -(-stop // chunk_rows)):
             try:
-                rows = np.concatenate([array.read_chunk(block, j) for j in range(array.layout.chunk_grid[1])], axis=1)
+                read = [
+                    np.concatenate([each.read_chunk(block, j) for j in range(each.layout.chunk_grid[1])], axis=1)
+                    for each in arrays
+                ]
             except CorruptionError as broken:
                 bad_files.report(f"{self._root()}/{split}", str(broken), min(chunk_rows, stop - block * chunk_rows))
                 continue
             low = max(start - block * chunk_rows, 0)
-            high = min(stop - block * chunk_rows, len(rows))
-            yield _table(rows[low:high], block * chunk_rows + low, ids.slice(block * chunk_rows + low - start), schema)
+            high = min(stop - block * chunk_rows, len(read[0]))
+            rows = [values[low:high] for values in read]
+            yield _table(rows, block * chunk_rows + low, ids.slice(block * chunk_rows + low - start), schema)
 
     def _root(self) -> str:
         if self.data_dir is None:
@@ -123,12 +132,15 @@ class Rectangle(Source):
 SOURCES[Rectangle.name] = Rectangle
 
 
-def _table(rows: "np.ndarray[Any, Any]", first: int, ids: pa.Array, schema: pa.Schema) -> pa.Table:
+def _table(rows: "list[np.ndarray[Any, Any]]", first: int, ids: pa.Array, schema: pa.Schema) -> pa.Table:
+    """Cut rows of tokens, and of their loss mask where there is one, into windows."""
     window = schema.field("tokens").type.list_size
-    count = rows.shape[1] // window
-    tokens = np.ascontiguousarray(rows[:, : count * window]).reshape(-1)
-    numbers = np.repeat(np.arange(first, first + len(rows)), count)
-    starts = np.tile(np.arange(count) * window, len(rows))
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(tokens, schema.field("tokens").type.value_type), window)
+    count = rows[0].shape[1] // window
+    numbers = np.repeat(np.arange(first, first + len(rows[0])), count)
+    starts = np.tile(np.arange(count) * window, len(rows[0]))
+    lists = []
+    for values, field in zip(rows, list(schema)[3:], strict=True):
+        flat = np.ascontiguousarray(values[:, : count * window]).reshape(-1)
+        lists.append(pa.FixedSizeListArray.from_arrays(pa.array(flat, field.type.value_type), window))
     names = ids.take(pa.array(numbers - first))
-    return pa.table([pa.array(numbers, pa.int64()), pa.array(starts, pa.int64()), names, lists], schema=schema)
+    return pa.table([pa.array(numbers, pa.int64()), pa.array(starts, pa.int64()), names, *lists], schema=schema)

@@ -369,7 +369,7 @@ def _plain(one: Any) -> Any:
     # Spans and signals: the formats "numpy" and "torch" make an array of every number inside.
     if isinstance(one, Mapping):
         return {name: _plain(value) for name, value in one.items()}
-    items = one if isinstance(one, list) or (isinstance(one, np.ndarray) and one.ndim) else ()
+    items: Any = one if isinstance(one, list) or (isinstance(one, np.ndarray) and one.ndim) else ()
     if len(items) and isinstance(items[0], Mapping):
         return [_plain(each) for each in items]
     if not hasattr(one, "__array__"):

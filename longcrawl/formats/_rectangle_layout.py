@@ -15,7 +15,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """The grid, names and codecs of a two-dimensional token array.
+    """The grid, names and codecs of a two-dimensional array of tokens, or of their loss mask.
 
     ``file_shape`` is what one file holds (a shard, or a chunk where there are no shards), ``chunks`` what is decoded
     at once. ``indirect`` is None where the direct engine can read the array, and otherwise names what it cannot read.
@@ -64,7 +64,7 @@ def parse_layout(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
     """Parse array metadata of either Zarr format.
 
     Raises:
-        FormatError: not a two-dimensional array of uint16 or uint32 on a regular grid.
+        FormatError: not a two-dimensional array of uint16, uint32 or bool on a regular grid.
 
     """
     try:
@@ -83,7 +83,7 @@ def _parse_v2(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
     chunks = _pair(metadata["chunks"], where)
     return ArrayLayout(
         shape=_pair(metadata["shape"], where),
-        dtype=_token_dtype(metadata["dtype"], where),
+        dtype=_dtype(metadata["dtype"], where),
         chunks=chunks,
         file_shape=chunks,
         fill_value=int(metadata["fill_value"] or 0),
@@ -116,7 +116,7 @@ def _parse_v3(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
         indirect = f"codecs {[codec['name'] for codec in codecs]}"
     return ArrayLayout(
         shape=_pair(metadata["shape"], where),
-        dtype=_token_dtype(metadata["data_type"], where),
+        dtype=_dtype(metadata["data_type"], where),
         chunks=chunks,
         file_shape=file_shape,
         fill_value=int(metadata["fill_value"]),
@@ -139,8 +139,8 @@ def _pair(numbers: Any, where: str) -> Pair:
     return int(numbers[0]), int(numbers[1])
 
 
-def _token_dtype(name: Any, where: str) -> "np.dtype[Any]":
+def _dtype(name: Any, where: str) -> "np.dtype[Any]":
     dtype: np.dtype[Any] = np.dtype(name)
-    if dtype.kind != "u" or dtype.itemsize not in (2, 4):
+    if dtype != np.bool_ and (dtype.kind != "u" or dtype.itemsize not in (2, 4)):
         raise FormatError(f"{where}: token ids are uint16 or uint32, this array has {dtype}")
     return dtype.newbyteorder("=")

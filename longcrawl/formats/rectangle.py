@@ -11,20 +11,23 @@ for its 6.6 million rows where v3 has 3,228), with the same codec.
 
 Beside the arrays lie
 
+* ``train_loss_mask``, ``heldout_loss_mask``, only where the documents have a column ``loss_mask``: arrays of the shape,
+  chunks and codec of the tokens, bool, fill value true; false where no loss is to be computed;
 * ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
   truncation);
 * ``tokenizer.json``, when the tokens were made here: what decodes a row;
 * ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file and, last, its own. It is written last:
   without it the rectangle is not finished.
 
-The group's attributes hold ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped`` and ``rolled``.
+The group's attributes hold ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped`` and ``rolled``,
+and ``loss_mask``, true, where there are loss masks.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +38,7 @@ import pyarrow.parquet as pq
 from longcrawl.errors import FormatError, StageError
 from longcrawl.files import file_entries, whole_file, write_text
 from longcrawl.formats.rectangle_build import BAND, Layout, gather, lay_out, order_rows, spill_part, write_band
+from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.outputs import Output, Writer, WriteTask, output
 from longcrawl.stages import Stage
 from longcrawl.tokens.tokenize import Tokenize
@@ -135,38 +139,44 @@ class RectangleWriter(Writer):
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all rows, cut off the held-out ones, lay out empty arrays and list the bands."""
-        rows, dtype = order_rows(spill, parts)
+        rows, dtype, masked = order_rows(spill, parts)
         if self._end_of_text() > np.iinfo(dtype).max:
             raise FormatError(
                 f"end of text is {self._end_of_text():,}, which the tokens, {dtype}, cannot hold: "
                 "set rectangle.end_of_text lower, or tokenize.dtype to uint32"
             )
         heldout = self.settings.heldout_rows(rows)
-        layout = self._layout(dtype)
+        layouts = self._layouts(dtype, masked=masked)
         splits = {"heldout": (0, heldout), "train": (heldout, rows)} if heldout else {"train": (0, rows)}
-        lay_out(target, layout, self._attributes(), {split: stop - start for split, (start, stop) in splits.items()})
+        counts = {split: stop - start for split, (start, stop) in splits.items()}
+        lay_out(target, layouts, self._attributes(masked=masked), counts)
         return [
-            WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype))
+            WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype, masked))
             for split, (start, stop) in splits.items()
             for number, first in enumerate(range(start, stop, BAND))
         ]
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
         """Second pass: gather the rows of one band and write them; nobody else writes these files."""
-        split, number, start, stop, dtype = task.details
-        layout = self._layout(dtype)
-        tokens, origins = gather(spill, start, stop, layout)
+        split, number, start, stop, dtype, masked = task.details
+        layouts = self._layouts(dtype, masked=masked)
+        tokens, flags, origins = gather(spill, start, stop, layouts[""], masked=masked)
         first_row = number * BAND
         with whole_file(spill / f"rows-{task.name}.parquet") as beside:
             pq.write_table(
                 origins.add_column(0, "row", pa.array(range(first_row, first_row + stop - start), pa.int64())), beside
             )
-        names = write_band(target, split, number, tokens, layout)
+        names = write_band(target, split, number, tokens, layouts[""])
+        del tokens
+        if masked:
+            unpacked = np.unpackbits(flags, axis=1, count=self.context_length).view(np.bool_)
+            names += write_band(target, split + LOSS_MASK_SUFFIX, number, unpacked, layouts[LOSS_MASK_SUFFIX])
         return {
             "split": split,
             "rows": stop - start,
             "task": task.name,
             "dtype": dtype,
+            "masked": masked,
             "files": file_entries(target, names),
         }
 
@@ -192,14 +202,16 @@ class RectangleWriter(Writer):
             "zarr_format": self.settings.zarr_format,
             "dtype": written[0]["dtype"],
             "shapes": shapes,
-            **self._attributes(),
+            **self._attributes(masked=written[0]["masked"]),
             "files": dict(sorted(files.items())),
         }
         write_text(target / DESCRIPTION, seal(described))
         return described
 
-    def _layout(self, dtype: str) -> Layout:
-        return Layout(self.context_length, dtype, self._end_of_text(), self.settings.zarr_format, self.settings.codec)
+    def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
+        """Give the layouts of a split's arrays by what follows the split in their names."""
+        tokens = Layout(self.context_length, dtype, self._end_of_text(), self.settings.zarr_format, self.settings.codec)
+        return {"": tokens} | ({LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)} if masked else {})
 
     def _end_of_text(self) -> int:
         if self.settings.end_of_text is not None:
@@ -208,7 +220,7 @@ class RectangleWriter(Writer):
             raise StageError("a rectangle needs an end-of-text token: set rectangle.end_of_text")
         return self.tokenize.encoder().end_of_text
 
-    def _attributes(self) -> dict[str, Any]:
+    def _attributes(self, *, masked: bool) -> dict[str, Any]:
         encoder = self.tokenize.encoder() if self.tokenize is not None else None
         return {
             "end_of_text": self._end_of_text(),
@@ -216,7 +228,7 @@ class RectangleWriter(Writer):
             "tokenizer": encoder.fingerprint if encoder else None,
             "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
             "rolled": self.rolled,
-        }
+        } | ({"loss_mask": True} if masked else {})
 
 
 def seal(content: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from longcrawl.errors import FormatError, StageError
 from longcrawl.files import PARTIAL, publish, whole_file, write_text
 from longcrawl.keyed_hash import keyed_hash
 from longcrawl.stages import SORT_KEY, column, document_ids
+from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
 __all__ = ["BAND", "Layout", "gather", "lay_out", "order_rows", "spill_part", "write_band"]
 
@@ -42,7 +43,8 @@ class Layout:
 
     context_length: int
     dtype: str
-    end_of_text: int
+    fill_value: int
+    """End of text; true of a loss mask."""
     zarr_format: Literal[2, 3]
     codec: Literal["zstd", "lz4hc", "lz4"]
 
@@ -55,7 +57,7 @@ class Layout:
         shared: dict[str, Any] = {
             "shape": (rows, self.context_length),
             "dtype": self.dtype,
-            "fill_value": self.end_of_text,
+            "fill_value": self.fill_value,
             "zarr_format": self.zarr_format,
             "config": {"write_empty_chunks": write_empty_chunks},
         }
@@ -75,15 +77,17 @@ class Layout:
 def spill_part(tables: Iterable[pa.Table], spill: Path, part: int, context_length: int) -> None:
     """Write the rows of one part: ``NNNNN.rows``, then ``NNNNN.index`` (:data:`INDEX`), then ``NNNNN.json``.
 
-    A record of ``.rows`` is the length of the origin (uint32), the tokens, and the origin as JSON.
+    A record of ``.rows`` is the length of the origin (uint32), the tokens, the loss mask in bits where there is one,
+    and the origin as JSON.
 
     Raises:
         FormatError: a document does not have exactly ``context_length`` tokens.
-        StageError: the documents have no tokens, or not of type uint16 or uint32.
+        StageError: the documents have no tokens, or not of type uint16 or uint32; they are masked, and there is no
+            loss mask that fits the tokens.
 
     """
     spill.mkdir(parents=True, exist_ok=True)
-    dtype, index, offset = "", [np.empty(0, INDEX)], 0
+    dtype, index, offset, masked = "", [np.empty(0, INDEX)], 0, set()
     with whole_file(spill / f"{part:05d}.rows") as beside, beside.open("wb") as rows:
         for table in tables:
             tokens = column(table, "tokens", "a rectangle")
@@ -91,10 +95,14 @@ def spill_part(tables: Iterable[pa.Table], spill: Path, part: int, context_lengt
             _check_lengths(table, tokens, context_length)
             values = tokens.flatten().to_numpy().astype(np.dtype(dtype).newbyteorder("<"), copy=False)
             found = _index(table)
+            flags = _packed_mask(table, context_length)
+            masked.add(flags is not None)
             for row, origin in enumerate(_origins(table)):
                 found["offset"][row] = offset
                 offset += rows.write(len(origin).to_bytes(LENGTH, "little"))
                 offset += rows.write(values[row * context_length : (row + 1) * context_length].tobytes())
+                if flags is not None:
+                    offset += rows.write(flags[row].tobytes())
                 offset += rows.write(origin)
             index.append(found)
     joined = np.concatenate(index)
@@ -102,15 +110,22 @@ def spill_part(tables: Iterable[pa.Table], spill: Path, part: int, context_lengt
         joined.tofile(beside)
     ordered = bool(len(joined)) and bool(joined["ordered"].all())
     row_bytes = context_length * np.dtype(dtype or "uint16").itemsize
-    told = {"dtype": dtype, "rows": len(joined), "ordered": ordered, "row_bytes": row_bytes}
+    if len(masked) > 1:
+        raise StageError(f"only some tables of documents have a column {LOSS_MASK!r}: mask all documents, or none")
+    has_mask = True in masked
+    row_bytes += _mask_bytes(context_length) if has_mask else 0
+    told = {"dtype": dtype, "rows": len(joined), "ordered": ordered, "row_bytes": row_bytes, "masked": has_mask}
     write_text(spill / f"{part:05d}.json", json.dumps(told))
 
 
-def order_rows(spill: Path, parts: int) -> tuple[int, str]:
-    """Put all spilled rows in their final order, by sort key where there is one; give their number and token type.
+def order_rows(spill: Path, parts: int) -> tuple[int, str, bool]:
+    """Put all spilled rows in their final order, by sort key where there is one.
+
+    Returns:
+        their number, the token type, and whether they have a loss mask.
 
     Raises:
-        FormatError: two rows have the same id, or parts have different token types.
+        FormatError: two rows have the same id, or parts have different token types, or only some have loss masks.
 
     """
     found = [json.loads((spill / f"{part:05d}.json").read_text()) for part in range(parts)]
@@ -119,6 +134,9 @@ def order_rows(spill: Path, parts: int) -> tuple[int, str]:
         raise FormatError("there are no rows to write: every document left before the output")
     if len(types) > 1:
         raise FormatError(f"parts hold different token types, {' and '.join(types)}: set tokenize.dtype to one of them")
+    masked = {each["masked"] for each in found if each["rows"]}
+    if len(masked) > 1:
+        raise FormatError("only some parts have a loss mask: mask the documents of all, or of none")
     rows = sum(each["rows"] for each in found)
     keys, ids = np.empty(rows, np.uint64), np.empty(rows, np.uint64)
     places = np.empty(rows, PLACE)
@@ -134,18 +152,22 @@ def order_rows(spill: Path, parts: int) -> tuple[int, str]:
     order = places[np.lexsort((ids, keys))] if ordered else places
     with whole_file(spill / ORDER) as beside:
         order.tofile(beside)
-    return rows, types[0]
+    return rows, types[0], masked.pop()
 
 
-def lay_out(target: Path, layout: Layout, attributes: dict[str, Any], rows: dict[str, int]) -> None:
-    """Write the metadata of the group and of empty arrays; done again after a crash, it gives the same files."""
+def lay_out(target: Path, layouts: dict[str, Layout], attributes: dict[str, Any], rows: dict[str, int]) -> None:
+    """Write the metadata of the group and of empty arrays; done again after a crash, it gives the same files.
+
+    Each split gets an array of every layout, named after it and what the layout is called.
+    """
     import zarr
 
     beside = target.with_name(f"{target.name}{PARTIAL}-layout-{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)
-    zarr.create_group(str(beside), zarr_format=layout.zarr_format, attributes=attributes)
+    zarr.create_group(str(beside), zarr_format=layouts[""].zarr_format, attributes=attributes)
     for split, count in rows.items():
-        layout.create(beside / split, count)
+        for suffix, layout in layouts.items():
+            layout.create(beside / f"{split}{suffix}", count)
     for made in sorted(path for path in beside.rglob("*") if path.is_file()):
         place = target / made.relative_to(beside)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -153,28 +175,37 @@ def lay_out(target: Path, layout: Layout, attributes: dict[str, Any], rows: dict
     shutil.rmtree(beside)
 
 
-def gather(spill: Path, start: int, stop: int, layout: Layout) -> tuple[npt.NDArray[Any], pa.Table]:
-    """Give rows ``start`` to ``stop`` of the order: tokens (BAND, context_length), short bands filled up, and origins.
+def gather(
+    spill: Path, start: int, stop: int, layout: Layout, *, masked: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], pa.Table]:
+    """Give rows ``start`` to ``stop`` of the order: tokens, loss mask and origins.
+
+    Tokens are (BAND, context_length), short bands filled up; the loss mask likewise, eight in a byte, or of no width.
 
     Raises:
         FormatError: a spill file is cut.
 
     """
     order = np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
-    tokens = np.full((BAND, layout.context_length), layout.end_of_text, np.dtype(layout.dtype).newbyteorder("<"))
-    width = tokens.itemsize * layout.context_length
+    tokens = np.full((BAND, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
+    flags = np.full((BAND, _mask_bytes(layout.context_length) if masked else 0), 0xFF, np.uint8)
+    width = tokens.itemsize * layout.context_length + flags.shape[1]
     origins: list[Any] = [None] * len(order)
     for part in np.unique(order["part"]).tolist():
         with (spill / f"{part:05d}.rows").open("rb", buffering=0) as rows:
             for row in np.flatnonzero(order["part"] == part).tolist():
                 offset = int(order["offset"][row])
                 head = bytearray(LENGTH)
-                target = memoryview(tokens[row]).cast("B")
-                if os.preadv(rows.fileno(), [head, target], offset) != LENGTH + width:
+                targets: list[Any] = [
+                    head,
+                    memoryview(tokens[row]).cast("B"),
+                    *([memoryview(flags[row])] if masked else []),
+                ]
+                if os.preadv(rows.fileno(), targets, offset) != LENGTH + width:
                     raise FormatError(f"{rows.name} is cut: remove the run's folder 'work' and run again")
                 origin = os.pread(rows.fileno(), int.from_bytes(head, "little"), offset + LENGTH + width)
                 origins[row] = json.loads(origin)
-    return tokens, pa.Table.from_pylist(origins, schema=ORIGINS)
+    return tokens, flags, pa.Table.from_pylist(origins, schema=ORIGINS)
 
 
 def write_band(target: Path, split: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
@@ -188,7 +219,7 @@ def write_band(target: Path, split: str, number: int, tokens: npt.NDArray[Any], 
     # Blosc's threads write blocks in the order in which they finish, which would make the bytes depend on chance.
     numcodecs.blosc.use_threads = False
     try:
-        empty = not sharded or bool(np.all(tokens == layout.end_of_text))
+        empty = not sharded or bool(np.all(tokens == layout.fill_value))
         layout.create(beside, BAND, write_empty_chunks=empty)[:] = tokens
     finally:
         numcodecs.blosc.use_threads = threads
@@ -237,6 +268,24 @@ def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> No
             f"{name} has {lengths[wrong].as_py():,} tokens, a row holds {context_length:,}: "
             f"put min_tokens: {{n: {context_length}}} and truncate: {{n: {context_length}}} before the rectangle"
         )
+
+
+def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] | None:
+    """Give the loss mask of rows that are all ``context_length`` long, eight in a byte: (rows, bytes)."""
+    if LOSS_MASK not in table.column_names:
+        if MASKED in table.column_names:
+            raise StageError(
+                f"a rectangle would lose the column {MASKED!r}, which is of the text: make tokens with the stage "
+                f"tokenize, which gives {LOSS_MASK!r} too, or drop the column"
+            )
+        return None
+    lengths = np.full(table.num_rows, context_length, np.int64)
+    flags = loss_mask_of_tokens(table, lengths, "a rectangle").flatten().to_numpy(zero_copy_only=False)
+    return np.packbits(flags.reshape(table.num_rows, context_length), axis=1)
+
+
+def _mask_bytes(context_length: int) -> int:
+    return -(-context_length // 8)
 
 
 def _index(table: pa.Table) -> npt.NDArray[Any]:

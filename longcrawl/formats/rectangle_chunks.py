@@ -27,7 +27,15 @@ from longcrawl.errors import FormatError
 from longcrawl.formats._rectangle_layout import ArrayLayout, parse_layout
 from longcrawl.formats._rectangle_readers import ChunkReader, DirectReader, OnMissingChunks, Tokens, ZarrReader
 
-__all__ = ["GPT2_END_OF_TEXT", "Engine", "OnMissingChunks", "SplitArray", "open_split"]
+__all__ = [
+    "GPT2_END_OF_TEXT",
+    "LOSS_MASK_SUFFIX",
+    "Engine",
+    "OnMissingChunks",
+    "SplitArray",
+    "open_loss_mask",
+    "open_split",
+]
 
 Engine = Literal["auto", "direct", "zarr"]
 """Who decodes chunks: "direct" (local blosc files), "zarr" (zarr-python), or "auto": direct where it can."""
@@ -35,10 +43,13 @@ Engine = Literal["auto", "direct", "zarr"]
 GPT2_END_OF_TEXT = 50256
 """The end-of-text id of a rectangle that does not name its own, as the original LongCrawl64 does not."""
 
+LOSS_MASK_SUFFIX = "_loss_mask"
+"""What follows the name of a split in that of its loss mask: ``train_loss_mask``."""
+
 
 @dataclass(frozen=True)
 class SplitArray:
-    """One split of a rectangle; picklable, usable from threads and after a fork.
+    """One split of a rectangle, or its loss mask; picklable, usable from threads and after a fork.
 
     Attributes:
         root: the rectangle's folder or URL.
@@ -47,6 +58,7 @@ class SplitArray:
         end_of_text: id that separates documents, from the group's attributes.
         engine: the engine that reads, never "auto".
         on_missing_chunks: what a missing file does.
+        masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
 
     """
 
@@ -56,6 +68,7 @@ class SplitArray:
     end_of_text: int
     engine: Literal["direct", "zarr"]
     on_missing_chunks: OnMissingChunks = "error"
+    masked: bool = False
     _reader: ChunkReader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +81,8 @@ class SplitArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without open files."""
-        return SplitArray, (self.root, self.name, self.layout, self.end_of_text, self.engine, self.on_missing_chunks)
+        told = (self.root, self.name, self.layout, self.end_of_text, self.engine, self.on_missing_chunks, self.masked)
+        return SplitArray, told
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -77,7 +91,7 @@ class SplitArray:
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """The stored dtype, uint16 or uint32, in native byte order."""
+        """The stored dtype in native byte order: uint16 or uint32, bool of a loss mask."""
         return self.layout.dtype
 
     def read_chunk(self, row_chunk: int, column_chunk: int) -> Tokens:
@@ -111,14 +125,42 @@ def open_split(
         FormatError: no such folder or split (the message names what is there), or not a rectangle.
 
     """
-    folder = _folder(os.fspath(path))
+    array = _open(os.fspath(path), split, engine, on_missing_chunks)
+    if array.dtype == np.bool_:
+        raise FormatError(f"{array.root}/{array.name}: token ids are uint16 or uint32, this array has {array.dtype}")
+    return array
+
+
+def open_loss_mask(array: SplitArray) -> SplitArray:
+    """Open the loss mask of a split that is ``masked``: bool, of the shape and the chunks of its tokens.
+
+    Raises:
+        FormatError: there is none, or it does not lie as the tokens do.
+
+    """
+    name = f"{array.name}{LOSS_MASK_SUFFIX}"
+    mask = _open(array.root, name, "zarr" if array.engine == "zarr" else "auto", array.on_missing_chunks)
+    if mask.dtype != np.bool_ or mask.shape != array.shape or mask.layout.chunks != array.layout.chunks:
+        raise FormatError(
+            f"{mask.root}/{mask.name} is {mask.dtype} {mask.shape} in chunks of {mask.layout.chunks}, a loss mask is "
+            f"bool and lies as its tokens, {array.shape} in chunks of {array.layout.chunks}; build the rectangle again"
+        )
+    return mask
+
+
+def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChunks) -> SplitArray:
+    folder = _folder(path)
     name, metadata = _find_array(folder, split)
     layout = parse_layout(metadata, f"{folder.root}/{name}")
     indirect = layout.indirect if folder.local else "files that are not local"
     if engine == "direct" and indirect:
         raise FormatError(f"{folder.root}/{name}: the direct engine does not read {indirect}; use engine='auto'")
     chosen: Literal["direct", "zarr"] = "zarr" if engine == "zarr" or indirect else "direct"
-    return SplitArray(folder.root, name, layout, _end_of_text(folder), chosen, on_missing_chunks)
+    attributes = (_read_json(folder, "zarr.json") or {}).get("attributes") or _read_json(folder, ".zattrs") or {}
+    masked = attributes.get("loss_mask") is True
+    return SplitArray(
+        folder.root, name, layout, _end_of_text(folder.root, attributes), chosen, on_missing_chunks, masked
+    )
 
 
 def _find_array(folder: "_Folder", split: str) -> tuple[str, Mapping[str, Any]]:
@@ -141,11 +183,10 @@ def _find_array(folder: "_Folder", split: str) -> tuple[str, Mapping[str, Any]]:
     raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}")
 
 
-def _end_of_text(folder: "_Folder") -> int:
-    group = (_read_json(folder, "zarr.json") or {}).get("attributes") or _read_json(folder, ".zattrs") or {}
-    end_of_text = group.get("end_of_text", GPT2_END_OF_TEXT)
+def _end_of_text(root: str, attributes: Mapping[str, Any]) -> int:
+    end_of_text = attributes.get("end_of_text", GPT2_END_OF_TEXT)
     if not isinstance(end_of_text, int) or isinstance(end_of_text, bool) or end_of_text < 0:
-        raise FormatError(f"{folder.root}: the attribute end_of_text must be a token id, it is {end_of_text!r}")
+        raise FormatError(f"{root}: the attribute end_of_text must be a token id, it is {end_of_text!r}")
     return end_of_text
 
 

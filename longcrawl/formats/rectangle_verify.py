@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum
 from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description, seal
-from longcrawl.formats.rectangle_chunks import SplitArray, open_split
+from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX, SplitArray, open_loss_mask, open_split
 
 __all__ = ["Inspection", "Verification", "inspect_rectangle", "is_sealed", "verify_files", "verify_rectangle"]
 
@@ -206,11 +206,25 @@ def _wrong_shapes(path: Path, described: dict[str, Any]) -> Iterator[str]:
             continue
         if list(array.shape) != shape:
             yield f"{split} has shape {tuple(array.shape)}, expected {tuple(shape)}"
+        if described.get("loss_mask"):
+            yield from _wrong_loss_mask(path, array, described)
+
+
+def _wrong_loss_mask(path: Path, tokens: SplitArray, described: dict[str, Any]) -> Iterator[str]:
+    name = f"{tokens.name}{LOSS_MASK_SUFFIX}"
+    extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / name)} - described["files"].keys()
+    yield from (f"{each} is not part of this rectangle" for each in sorted(extra))
+    try:
+        open_loss_mask(tokens)
+    except FormatError as broken:
+        yield f"{name} cannot be opened: {broken}"
 
 
 def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
     try:
-        array = open_split(path, folder.removesuffix(".zarr"))
+        split = folder.removesuffix(".zarr").removesuffix(LOSS_MASK_SUFFIX)
+        array = open_split(path, split)
+        array = open_loss_mask(array) if folder.endswith(LOSS_MASK_SUFFIX) else array
     except FormatError as broken:
         yield f"{folder} cannot be opened: {broken}"
         return

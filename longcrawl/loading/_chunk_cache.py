@@ -15,9 +15,10 @@ import numpy.typing as npt
 from longcrawl.errors import LongCrawlError
 from longcrawl.loading._rectangle_walk import ChunkKey, Walk
 
-__all__ = ["LOOKAHEAD", "ChunkCache"]
+__all__ = ["LOOKAHEAD", "Chunk", "ChunkCache"]
 
-Chunk = npt.NDArray[np.unsignedinteger[Any]]
+Chunk = tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[Any] | None]
+"""Tokens, and their loss mask where there is one."""
 
 LOOKAHEAD = 8
 """How many changes of chunk the thread stays ahead, at most; less where that would take over a quarter of the cache."""

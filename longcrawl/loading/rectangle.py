@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
-from longcrawl.formats.rectangle_chunks import Engine, OnMissingChunks, SplitArray, open_split
-from longcrawl.loading._chunk_cache import LOOKAHEAD, ChunkCache
+from longcrawl.formats.rectangle_chunks import Engine, OnMissingChunks, SplitArray, open_loss_mask, open_split
+from longcrawl.loading._chunk_cache import LOOKAHEAD, Chunk, ChunkCache
 from longcrawl.loading._rectangle_walk import Walk
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Rectangle"]
 
 Batch = dict[str, npt.NDArray[Any]]
-"""``text`` and ``targets``, each (batch_size, context_length)."""
+"""``text``, ``targets`` and, of a set that has one, ``loss_mask``, each (batch_size, context_length)."""
 
 FINGERPRINT_TOKENS = 1024
 
@@ -54,6 +54,9 @@ class Rectangle:
 
     Iterating goes on from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
     ends with the pass; the next ``for`` loop starts a new pass, in the same order, at batch 0. One loop at a time.
+
+    Where the rectangle has a loss mask, a batch has ``loss_mask`` too, bool: False at targets that no loss is to be
+    computed on.
 
     Attributes:
         path: folder or URL of the rectangle, ours or the original LongCrawl64.
@@ -107,6 +110,11 @@ class Rectangle:
         return open_split(self.path, self.split, self.engine, self.on_missing_chunks)
 
     @cached_property
+    def mask(self) -> SplitArray | None:
+        """The loss mask of the split; None where the rectangle has none."""
+        return open_loss_mask(self.array) if self.array.masked else None
+
+    @cached_property
     def walk(self) -> Walk:
         """The order of the global batches."""
         context_length = self.array.shape[1] if self.context_length is None else self.context_length
@@ -139,7 +147,7 @@ class Rectangle:
             )
 
     def _check_memory(self) -> None:
-        chunks, size = self.walk.most_chunks(), self.array.layout.chunk_bytes
+        chunks, size = self.walk.most_chunks(), self._chunk_bytes
         needed = (chunks + (self.prefetch == "on")) * size
         if self.cache_bytes < needed:
             raise LoaderError(
@@ -179,17 +187,32 @@ class Rectangle:
         text, targets = np.empty(shape, self._batch_dtype), np.empty(shape, self._batch_dtype)
         text[:, 0] = self.pad_token
         shifted = text[:, 1:]
+        made = {"text": text, "targets": targets}
+        if self.mask is not None:
+            made["loss_mask"] = np.empty(shape, np.bool_)
         columns = self.walk.column_pieces(batch // self.walk.row_batches)
         cache = self._cache()
         with cache.assembling:
             for row_chunk, rows, to_rows in self.walk.row_pieces(batch):
                 for column_chunk, taken, to_columns in columns:
-                    tokens = cache.chunk((row_chunk, column_chunk), batch)[rows, taken]
+                    chunk, flags = cache.chunk((row_chunk, column_chunk), batch)
+                    tokens = chunk[rows, taken]
                     targets[to_rows, to_columns] = tokens
                     # The last token of a window is predicted, never read.
                     seen = shifted[to_rows, to_columns]
                     seen[...] = tokens[:, : seen.shape[1]]
-        return {"text": text, "targets": targets}
+                    if flags is not None:
+                        made["loss_mask"][to_rows, to_columns] = flags[rows, taken]
+        return made
+
+    def _read_chunk(self, row_chunk: int, column_chunk: int) -> Chunk:
+        flags = None if self.mask is None else self.mask.read_chunk(row_chunk, column_chunk)
+        return self.array.read_chunk(row_chunk, column_chunk), flags
+
+    @cached_property
+    def _chunk_bytes(self) -> int:
+        """Bytes of one decoded chunk and its loss mask."""
+        return self.array.layout.chunk_bytes + (0 if self.mask is None else self.mask.layout.chunk_bytes)
 
     def remaining_steps(self) -> range:
         """Give this rank's global batches up to the end of the pass; those of a new pass where no full step is left."""
@@ -267,20 +290,20 @@ class Rectangle:
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":
             return self.prefetch == "on"
-        return _usable_cpus() > 1 and self.cache_bytes // self.array.layout.chunk_bytes > self.walk.most_chunks()
+        return _usable_cpus() > 1 and self.cache_bytes // self._chunk_bytes > self.walk.most_chunks()
 
     def _cache(self) -> ChunkCache:
         # Locks and threads do not survive a fork, so a worker process starts with a cache of its own.
         cache: ChunkCache | None = self.__dict__.get("_own_cache")
         if cache is None or cache.process != os.getpid():
-            cache = ChunkCache(self.array.read_chunk, self.walk, self._capacity())
+            cache = ChunkCache(self._read_chunk, self.walk, self._capacity())
             object.__setattr__(self, "_own_cache", cache)
         return cache
 
     def _capacity(self) -> int:
         """Give how many chunks to hold: all where all fit, else no more than this pass has use for."""
         layout = self.array.layout
-        capacity = self.cache_bytes // layout.chunk_bytes
+        capacity = self.cache_bytes // self._chunk_bytes
         if capacity >= layout.chunk_grid[0] * layout.chunk_grid[1]:
             return capacity
         ahead = LOOKAHEAD * self.walk.most_chunks() if self._decodes_ahead() else 0
