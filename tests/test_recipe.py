@@ -48,7 +48,9 @@ def test_a_second_stage_of_a_kind_is_labelled_with_its_number():
 def test_a_recipe_spells_every_field_and_reads_itself_back():
     recipe = parse_recipe(SPEC)
     told = recipe.as_dict()
-    assert told["stages"][1] == {"exact_documents": {"keep": "first", "seed": 0}}
+    assert told["stages"][1] == {
+        "exact_documents": {"keep": "first", "seed": 0, "against": [], "index": "none", "text": "raw"}
+    }
     assert told["source"]["on_bad_files"] == "error"
     again = parse_recipe(yaml.safe_load(recipe.as_yaml()))
     assert again.as_yaml() == recipe.as_yaml()
@@ -108,7 +110,10 @@ WRONG = [
         "recipe 'tiny': source 'text': Text.unit takes one of 'file', 'line', got 'page'",
     ),
     (changed(stages={"min_chars": {}}), "recipe 'tiny': stages takes a list, such as [min_chars: {n: 200}]"),
-    (changed(stages=["min_char"]), "recipe 'tiny': stage 1 'min_char' is unknown; known: exact_documents, "),
+    (
+        changed(stages=["min_char"]),
+        "recipe 'tiny': stage 1 'min_char' is unknown; known: c4_quality, exact_documents, ",
+    ),
     (
         changed(stages=["min_chars", {"min_words": {"m": 1}}]),
         "recipe 'tiny': stage 2 'min_words' has no field 'm'; known: n",
