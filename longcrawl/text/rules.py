@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Judge, column
 from longcrawl.text import _page_columns as page
@@ -87,7 +87,7 @@ class TextRules(Judge):
     def checks(self, table: pa.Table) -> list[Check]:
         """Measure every rule that any language has."""
         texts = valid_texts(column(table, "text", self.name), self.name)
-        settings = _settings(self)
+        settings = _settings(self, self.languages)
         places = self._places(table, settings)
         short_line: int = getattr(self, "short_line", 0)
         lists = settings.stop_words
@@ -180,10 +180,10 @@ def _unspaced_letters(counts: Counts) -> Doubles:
     return ratio(counts[page.UNSPACED_LETTERS], counts[page.WORD_CHARACTERS])
 
 
-@lru_cache(maxsize=16)
-def _settings(stage: TextRules) -> _Settings:
+@reread_when_changed(16)
+def _settings(stage: TextRules, languages: str | None) -> _Settings:
     own = {field.name: getattr(stage, field.name) for field in fields(stage)}
-    known = {} if stage.languages is None else read_languages(stage.languages)
+    known = {} if languages is None else read_languages(languages)
     chosen = [own, *(own | {key: value for key, value in entry.items() if key in own} for entry in known.values())]
     rules = [name for name in own if name.startswith(("min_", "max_"))]
     bounds = {
