@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -205,10 +205,6 @@ class Rectangle:
                         made["loss_mask"][to_rows, to_columns] = flags[rows, taken]
         return made
 
-    def _read_chunk(self, row_chunk: int, column_chunk: int) -> Chunk:
-        flags = None if self.mask is None else self.mask.read_chunk(row_chunk, column_chunk)
-        return self.array.read_chunk(row_chunk, column_chunk), flags
-
     @cached_property
     def _chunk_bytes(self) -> int:
         """Bytes of one decoded chunk and its loss mask."""
@@ -296,7 +292,7 @@ class Rectangle:
         # Locks and threads do not survive a fork, so a worker process starts with a cache of its own.
         cache: ChunkCache | None = self.__dict__.get("_own_cache")
         if cache is None or cache.process != os.getpid():
-            cache = ChunkCache(self._read_chunk, self.walk, self._capacity())
+            cache = ChunkCache(partial(_read_chunk, self.array, self.mask), self.walk, self._capacity())
             object.__setattr__(self, "_own_cache", cache)
         return cache
 
@@ -314,6 +310,12 @@ class Rectangle:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def _read_chunk(array: SplitArray, mask: SplitArray | None, row_chunk: int, column_chunk: int) -> Chunk:
+    # No method of Rectangle: the cache would hold what holds it, and outlive it until the next garbage collection.
+    flags = None if mask is None else mask.read_chunk(row_chunk, column_chunk)
+    return array.read_chunk(row_chunk, column_chunk), flags
 
 
 def _usable_cpus() -> int:
