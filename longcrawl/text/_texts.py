@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["text_buffers", "text_column", "valid_texts"]
+__all__ = ["refuse_masked", "text_buffers", "text_column", "valid_texts"]
 
 
 def valid_texts(texts: pa.Array, needed_by: str) -> pa.Array:
@@ -47,3 +47,14 @@ def text_column(
     valid = pa.array(pc.is_valid(texts).to_numpy(zero_copy_only=False)).buffers()[1] if texts.null_count else None
     parts = [valid, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
     return pc.cast(pa.Array.from_buffers(pa.large_string(), len(texts), parts), kind)
+
+
+def refuse_masked(table: pa.Table, edited_by: str) -> None:
+    """Refuse to change texts whose masks say where in them no loss is computed.
+
+    Raises:
+        StageError: there is a column ``masked``.
+
+    """
+    if "masked" in table.column_names:
+        raise StageError(f"{edited_by} would shift what 'masked' points to; put it before exact_substring")

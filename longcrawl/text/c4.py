@@ -13,7 +13,7 @@ from longcrawl.errors import StageError
 from longcrawl.stages import Check, Edit, column, stage, with_column
 from longcrawl.text._phrases import PhraseTree, make_tree
 from longcrawl.text._spoken import places_of_languages
-from longcrawl.text._texts import text_buffers, text_column, valid_texts
+from longcrawl.text._texts import refuse_masked, text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import NUMERIC, load_characters
 from longcrawl.text.languages import Languages, find_language
 from longcrawl.text.lines import LineChange
@@ -133,6 +133,7 @@ class C4Quality(Edit):
         """Keep the lines of the column ``text`` that pass, and measure every document."""
         from longcrawl.text._c4_kernels import clean_pages
 
+        refuse_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         data, offsets = text_buffers(texts)
         out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Edit, column, stage, with_column
 from longcrawl.text._spoken import places_of_languages
-from longcrawl.text._texts import text_buffers, text_column, valid_texts
+from longcrawl.text._texts import refuse_masked, text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import load_characters
 from longcrawl.text.line_patterns import LinePatterns, pattern_files, read_line_patterns
 
@@ -106,6 +106,7 @@ class LineCorrections(Edit):
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
         """Correct the column ``text`` of every document, and measure the share of words that were touched."""
+        refuse_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         patterns = read_line_patterns(self.patterns)
         data, offsets = text_buffers(texts)

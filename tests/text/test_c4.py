@@ -488,3 +488,9 @@ def test_what_has_passed_once_passes_again(real_data):
     once = stage(table)
     assert 0 < once.num_rows < table.num_rows
     assert stage(once).num_rows == once.num_rows
+
+
+def test_masked_texts_are_not_edited():
+    table = pa.table({"text": ["a"], "masked": [[{"start": 0, "end": 1}]]})
+    with pytest.raises(StageError, match="would shift what 'masked' points to; put it before exact_substring"):
+        lc.text.C4Quality().edit(table)

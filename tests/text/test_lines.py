@@ -376,3 +376,9 @@ def test_shipped_patterns_are_no_rules_of_signals():
         lc.text.LineCorrections(patterns="c4").prepare()
     with pytest.raises(StageError, match="unknown preset 'refinedweb'"):
         lc.text.SignalRules("refinedweb")
+
+
+def test_masked_texts_are_not_edited():
+    table = pa.table({"text": ["a"], "masked": [[{"start": 0, "end": 1}]]})
+    with pytest.raises(StageError, match="would shift what 'masked' points to; put it before exact_substring"):
+        lc.text.LineCorrections(language="en").edit(table)
