@@ -1,11 +1,13 @@
 """RedPajama-V2's signals from text, against the same definitions in plain Python.
 
-    python benchmarks/signals.py --release RELEASE [--part 2023-06/0001/en_head]
+    python benchmarks/signals.py --release RELEASE [--part 2023-06/0001/en_head] [--peers-python PYTHON]
 
 Both sides compute every document-level signal that needs no model and the sums of the line signals; all values are
 asserted equal. CPU time of one process on one core, the best of --repeats, after one warm-up (the kernels compile once,
 about half a minute, and are kept on disk). Documents are short (below 4 KiB), medium, or long (from 64 KiB on).
-Without --release synthetic text is made. The last line is plain seconds / longcrawl seconds over all documents.
+Without --release synthetic text is made. With --peers-python, the Python of an environment that has datatrove, its
+Gopher, C4 and FineWeb filters run against our stages of these names, as in ``filters.py``. The
+last line is plain seconds / longcrawl seconds over all documents.
 """
 
 import argparse
@@ -205,19 +207,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--release", type=Path)
     parser.add_argument("--part", default="2023-06/0001/en_head")
+    parser.add_argument("--peers-python")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     import tempfile
 
     import longcrawl as lc
 
-    with tempfile.TemporaryDirectory() as folder:
-        lists = {"stop_words": STOP_WORDS, "bad_words": BAD_WORDS}
-        paths = {name: str(Path(folder, name)) for name in lists}
-        for name, words in lists.items():
-            Path(paths[name]).write_text(json.dumps({"en": sorted(words)}))
-        stage = lc.text.Signals(language="en", **paths)
-        stage.prepare()
+    kept = tempfile.TemporaryDirectory()
+    lists = {"stop_words": STOP_WORDS, "bad_words": BAD_WORDS}
+    paths = {name: str(Path(kept.name, name)) for name in lists}
+    for name, words in lists.items():
+        Path(paths[name]).write_text(json.dumps({"en": sorted(words)}))
+    stage = lc.text.Signals(language="en", **paths)
+    stage.prepare()
     totals: Counter[str] = Counter()
     for name, texts in sets(documents(options.release, options.part) if options.release else synthetic()).items():
         table = pa.table({"text": pa.array(texts, pa.large_string())})
@@ -237,6 +240,11 @@ def main() -> None:
             f"{size / took['plain'][0]:.2f}, ratio {took['plain'][0] / took['ours'][0]:.1f}, "
             f"spread {took['ours'][-1] / took['ours'][0]:.2f}x and {took['plain'][-1] / took['plain'][0]:.2f}x"
         )
+        if options.peers_python:
+            from filters import against_datatrove
+
+            theirs, ours = against_datatrove(options.peers_python, texts, options.repeats)
+            print(f"       filters: {size / ours:6.1f} MB/s, datatrove {size / theirs:.3f}, ratio {theirs / ours:.0f}")
     print(f"signals ratio={totals['plain'] / totals['ours']:.3f}")
 
 
