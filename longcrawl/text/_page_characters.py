@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from longcrawl.text._unicode import cached_arrays
 
-__all__ = ["load_page_characters"]
+__all__ = ["code_point_ranges", "load_page_characters"]
 
 SPACE = 1 << 0
 ALPHABETIC = 1 << 1
@@ -77,9 +77,15 @@ def _build() -> dict[str, npt.NDArray[Any]]:
     flags = np.zeros(CODE_POINTS, np.uint16)
     for flag, holds in _RULES.items():
         flags[assigned] |= np.fromiter(map(holds, characters), np.bool_, len(characters)) * np.uint16(flag)
-    for first, *last in (listed.split("-") for listed in _SENTENCE_TERMINAL.split()):
-        flags[int(first, 16) : int((last or [first])[0], 16) + 1] |= TERMINAL
+    for first, last in code_point_ranges(_SENTENCE_TERMINAL):
+        flags[first : last + 1] |= TERMINAL
     return {"flags": flags}
+
+
+def code_point_ranges(listed: str) -> list[tuple[int, int]]:
+    """Read code points as Unicode's files list them, ``0345 0363-036F``: the first and the last of each range."""
+    ends = [each.split("-") for each in listed.split()]
+    return [(int(first, 16), int((last or [first])[0], 16)) for first, *last in ends]
 
 
 def _is_unspaced(character: str) -> bool:

@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._page_characters import ALPHABETIC, CODE_POINTS, load_page_characters
+from longcrawl.text._page_characters import ALPHABETIC, CODE_POINTS, code_point_ranges, load_page_characters
 
 __all__ = ["LETTER", "TEXTUAL", "load_lower_case", "load_reading_characters"]
 
@@ -20,9 +20,9 @@ def load_reading_characters() -> npt.NDArray[np.uint16]:
     """Give the flags of every code point, shape (0x110000,): those of a page, and those of this module."""
     flags = load_page_characters() | np.uint16(TEXTUAL)
     flags[flags & ALPHABETIC != 0] |= LETTER
-    for first, last in _ranges(_ALPHABETIC_NO_LETTERS):
+    for first, last in code_point_ranges(_ALPHABETIC_NO_LETTERS):
         flags[first : last + 1] |= LETTER
-    for first, last in _ranges(_PUNCTUATION):
+    for first, last in code_point_ranges(_PUNCTUATION):
         flags[first : last + 1] &= ~np.uint16(TEXTUAL)
     return flags
 
@@ -36,11 +36,6 @@ def load_lower_case() -> npt.NDArray[np.uint32]:
         if len(lower) == 1:
             points[point] = ord(lower)
     return points
-
-
-def _ranges(listed: str) -> list[tuple[int, int]]:
-    ends = [each.split("-") for each in listed.split()]
-    return [(int(first, 16), int((last or [first])[0], 16)) for first, *last in ends]
 
 
 _ALPHABETIC_NO_LETTERS = """

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.errors import StageError
 from longcrawl.stages import column
 from longcrawl.text.languages import Languages, find_language
 
@@ -22,13 +23,14 @@ def places_of_languages(
     ``find_language``.
 
     Raises:
-        StageError: the column is needed and not there.
+        StageError: the column is needed and not there, or holds no strings.
 
     """
-    if language is None:
-        spoken = pc.cast(column(table, "language", needed_by), pa.string())
-    else:
-        spoken = pa.repeat(language, table.num_rows)
+    spoken = column(table, "language", needed_by) if language is None else pa.repeat(language, table.num_rows)
+    try:
+        spoken = pc.cast(spoken, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:
+        raise StageError(f"{needed_by} needs a column 'language' of strings, this one is {spoken.type}") from wrong
     encoded = pc.dictionary_encode(spoken)
     entries: Languages = {name: {} for name in known}
     found = [find_language(entries, name) for name in encoded.dictionary.to_pylist()]

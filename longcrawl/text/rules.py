@@ -1,13 +1,12 @@
 """What rule sets over raw text share: thresholds as fields, one rule a field, and thresholds by language."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
@@ -15,8 +14,9 @@ from longcrawl.stages import Check, Judge, column
 from longcrawl.text import _page_columns as page
 from longcrawl.text._marks import find_marks
 from longcrawl.text._readings import Definitions
+from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import valid_texts
-from longcrawl.text.languages import find_language, language_files, read_languages
+from longcrawl.text.languages import language_files, read_languages
 from longcrawl.text.pages import Counts, Words, count_pages, ratio
 from longcrawl.text.segmentation import load_segmenter
 
@@ -143,32 +143,14 @@ class TextRules(Judge):
         """Give which of the settings judges each document, -1 where none does."""
         if self.languages is None:
             return np.zeros(table.num_rows, np.int32)
-        known = read_languages(self.languages)
-        spoken = self._spoken(table)
-        names = spoken.dictionary.to_pylist()
-        places = np.full(len(names) + 1, 0 if self.on_unknown_language == "default" else -1, np.int32)
-        for place, name in enumerate(names):
-            language = find_language(known, name)
-            if language is not None:
-                places[place] = 1 + settings.languages.index(language)
-            elif self.on_unknown_language == "error":
-                raise self._unknown(repr(name), known)
-        if self.on_unknown_language == "error" and spoken.null_count:
-            raise self._unknown("null", known)
-        index = pc.fill_null(spoken.indices, len(names)).to_numpy(zero_copy_only=False)
-        chosen: npt.NDArray[np.int32] = places[index]
-        return chosen
+        places, spoken = places_of_languages(table, settings.languages, self.language, self.name)
+        if self.on_unknown_language == "error" and (places < 0).any():
+            unknown = [name for name in spoken.filter(pa.array(places < 0)).to_pylist() if name is not None]
+            raise self._unknown(repr(unknown[0]) if unknown else "null", settings.languages)
+        other = 0 if self.on_unknown_language == "default" else -1
+        return np.where(places < 0, other, places + 1).astype(np.int32)
 
-    def _spoken(self, table: pa.Table) -> pa.DictionaryArray:
-        if self.language is not None:
-            return pc.dictionary_encode(pa.array([self.language] * table.num_rows, pa.string()))
-        named = column(table, "language", self.name)
-        try:
-            return pc.dictionary_encode(pc.cast(named, pa.string()))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:
-            raise StageError(f"{self.name} needs a column 'language' of strings, this one is {named.type}") from wrong
-
-    def _unknown(self, name: str, known: Mapping[str, Any]) -> StageError:
+    def _unknown(self, name: str, known: Sequence[str]) -> StageError:
         listed = ", ".join(sorted(known))
         return StageError(
             f"{self.name} has no thresholds for the language {name}; {self.languages} has: {listed}; "

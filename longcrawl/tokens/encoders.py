@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.data_files import content_digest
 from longcrawl.errors import TokenizerError
 from longcrawl.files import whole_file
 from longcrawl.tokens._engines import Tiktoken, Tokenizers, require_equal
@@ -96,7 +97,7 @@ def local_file(tokenizer: str) -> Path | None:
 def tokenizer_digest(tokenizer: str) -> str | None:
     """Give the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
     path = local_file(tokenizer)
-    return None if path is None else _digest(path, path.stat().st_mtime_ns, path.stat().st_size)
+    return None if path is None else content_digest(str(path))
 
 
 def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
@@ -110,11 +111,6 @@ def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | 
     if digest is not None and tokenizer_digest(made.tokenizer) != digest:
         raise TokenizerError(f"{made.tokenizer} changed since the stage was saved: make the stage anew")
     return made
-
-
-@lru_cache(maxsize=8)
-def _digest(path: Path, _changed: int, _size: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @lru_cache(maxsize=8)
