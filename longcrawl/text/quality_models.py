@@ -25,7 +25,7 @@ def load_model(path: str) -> Any:
     if not Path(path).is_file():
         raise StageError(f"{path} does not exist; give the path of a fastText model (.bin or .ftz), or leave it out")
     try:
-        import fasttext  # type: ignore[import-not-found]  # optional, and without types
+        import fasttext
     except ImportError as error:
         raise StageError(f"the model {path} needs fastText: pip install 'longcrawl[fasttext]'") from error
     try:
