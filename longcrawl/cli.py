@@ -54,9 +54,15 @@ def recipes() -> None:
 
 
 @app.command()
-def funnel(folder: RunFolder) -> None:
+def funnel(
+    folder: RunFolder,
+    *,
+    rates: Annotated[
+        bool, typer.Option("--rates", help="Percent of the start and of the stage before, of documents and characters.")
+    ] = False,
+) -> None:
     """Show how many documents were left after each stage of a run."""
-    typer.echo(finished.funnel(folder))
+    typer.echo(finished.removal_rates(folder) if rates else finished.funnel(folder))
 
 
 @app.command()

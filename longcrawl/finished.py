@@ -18,15 +18,21 @@ from longcrawl.formats.rectangle_verify import (
     verify_rectangle,
 )
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
+from longcrawl.removal_rates import RemovalRates
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.source_texts import source_texts
 
-__all__ = ["clusters", "funnel", "inspect", "verify", "why"]
+__all__ = ["clusters", "funnel", "inspect", "removal_rates", "verify", "why"]
 
 
 def funnel(run: str | Path) -> Funnel:
     """Give how many documents were left after each stage of a run."""
     return Funnel.from_dict(read_manifest(Path(run))["funnel"])
+
+
+def removal_rates(run: str | Path) -> RemovalRates:
+    """Give what each stage of a run left in percent, beside the figures that its recipe refers to."""
+    return RemovalRates.from_manifest(read_manifest(Path(run)))
 
 
 def why(run: str | Path, document: str) -> Reason:

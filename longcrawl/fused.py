@@ -12,23 +12,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
-from longcrawl.ledger import LEDGER_SCHEMA, entries
+from longcrawl.ledger import LEDGER_SCHEMA, entries, total
 from longcrawl.stages import SORT_KEY, Edit, Judge, Rewrite, Stage, Survey, document_ids, first_failure, with_column
 
-__all__ = ["Tally", "run_fused"]
+__all__ = ["Tally", "characters", "run_fused"]
 
 
 @dataclass
 class Tally:
-    """What one part lost: ledger entries, and documents in and out of each stage, by the stages' labels."""
+    """What one part lost: ledger entries, and what came and stayed at each stage, by the stages' labels."""
 
     ledger: list[pa.Table] = field(default_factory=list)
     documents_in: Counter[str] = field(default_factory=Counter)
     rules: dict[str, Counter[str]] = field(default_factory=dict)
+    characters: dict[str, int | None] = field(default_factory=dict)
 
-    def note(self, label: str, rows: int, gone: pa.Table) -> None:
-        """Add one batch: how many documents came, and the ledger entries of those that left."""
+    def note(self, label: str, rows: int, gone: pa.Table, left: int | None) -> None:
+        """Add one batch: documents that came, ledger entries of those that left, characters of those that stayed."""
         self.documents_in[label] += rows
+        self.characters[label] = total([self.characters.get(label, 0), left])
         self.rules.setdefault(label, Counter()).update(gone["rule"].to_pylist())
         if gone.num_rows:
             self.ledger.append(gone)
@@ -45,6 +47,7 @@ class Tally:
                 "in": came,
                 "out": came - self.rules[label].total(),
                 "rules": dict(sorted(self.rules[label].items())),
+                "characters": self.characters[label],
             }
             for label, came in self.documents_in.items()
         ]
@@ -60,7 +63,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
 
     """
     for table in tables:
-        flowing = table
+        flowing, amount = table, characters(table)
         for label, stage in stages:
             came = flowing.num_rows
             gone = LEDGER_SCHEMA.empty_table()
@@ -75,8 +78,17 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
                 flowing = with_column(flowing, SORT_KEY, stage.sketch(flowing)[SORT_KEY])
             else:
                 raise StageError(f"{label} needs all documents and cannot run inside a part")
-            tally.note(label, came, gone)
+            if gone.num_rows or not isinstance(stage, Judge):
+                amount = characters(flowing)
+            tally.note(label, came, gone, amount)
         yield flowing
+
+
+def characters(documents: pa.Table) -> int | None:
+    """Count the code points of all texts; None where there is no text, or where it is still to be extracted."""
+    if "text" not in documents.column_names or "html" in documents.column_names:
+        return None
+    return int(pc.sum(pc.utf8_length(documents["text"])).as_py() or 0)
 
 
 def _without(documents: pa.Table, verdicts: pa.Table, label: str) -> tuple[pa.Table, pa.Table]:

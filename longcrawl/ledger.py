@@ -6,7 +6,7 @@ The ledger is a side table, one row per removed document. Kept documents are nev
 import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,17 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import LedgerError
 
-__all__ = ["LEDGER_SCHEMA", "Funnel", "FunnelRow", "Reason", "count_rules", "entries", "find_reason", "label_stages"]
+__all__ = [
+    "LEDGER_SCHEMA",
+    "Funnel",
+    "FunnelRow",
+    "Reason",
+    "count_rules",
+    "entries",
+    "find_reason",
+    "label_stages",
+    "total",
+]
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -62,6 +72,8 @@ class FunnelRow:
     documents_in: int
     documents_out: int
     rules: Mapping[str, int] = field(default_factory=dict)
+    characters: int | None = None
+    """Code points of all texts that are left; None where there are no texts yet or any more, or nobody counted."""
 
     @property
     def removed(self) -> int:
@@ -76,6 +88,8 @@ class Funnel:
     source: str
     documents: int
     rows: tuple[FunnelRow, ...] = ()
+    characters: int | None = None
+    """Code points of all texts that came, see :class:`FunnelRow`."""
 
     def __iter__(self) -> Iterator[FunnelRow]:
         return iter(self.rows)
@@ -91,20 +105,36 @@ class Funnel:
 
     def then(self, row: FunnelRow) -> "Funnel":
         """Give the funnel with one more stage."""
-        return Funnel(self.source, self.documents, (*self.rows, row))
+        return replace(self, rows=(*self.rows, row))
+
+    def counted(self, characters: int | None) -> "Funnel":
+        """Give the funnel with the characters left after its last stage, where they were not known before."""
+        if not self.rows or self.rows[-1].characters is not None:
+            return self
+        return replace(self, rows=(*self.rows[:-1], replace(self.rows[-1], characters=characters)))
 
     def as_dict(self) -> dict[str, Any]:
         """Give the funnel as JSON-ready values; :meth:`from_dict` is the way back."""
         rows = [
-            {"stage": r.stage, "in": r.documents_in, "out": r.documents_out, "rules": dict(r.rules)} for r in self.rows
+            {
+                "stage": row.stage,
+                "in": row.documents_in,
+                "out": row.documents_out,
+                "rules": dict(row.rules),
+                "characters": row.characters,
+            }
+            for row in self.rows
         ]
-        return {"source": self.source, "documents": self.documents, "stages": rows}
+        return {"source": self.source, "documents": self.documents, "characters": self.characters, "stages": rows}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Funnel":
         """Read what :meth:`as_dict` gave."""
-        rows = tuple(FunnelRow(r["stage"], r["in"], r["out"], dict(r["rules"])) for r in values["stages"])
-        return cls(values["source"], values["documents"], rows)
+        rows = tuple(
+            FunnelRow(row["stage"], row["in"], row["out"], dict(row["rules"]), row.get("characters"))
+            for row in values["stages"]
+        )
+        return cls(values["source"], values["documents"], rows, values.get("characters"))
 
     def __repr__(self) -> str:
         names = [self.source, *(row.stage for row in self.rows)]
@@ -154,6 +184,12 @@ def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
 def count_rules(ledger: pa.Table) -> dict[str, int]:
     """Count ledger rows by rule, sorted by name."""
     return dict(sorted(Counter(ledger["rule"].to_pylist()).items()))
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Add counts; None where one of them is not known."""
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
 
 
 def find_reason(ledger: pa.Table, document: str) -> Reason | None:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from longcrawl.builders.sources import BadFiles, Part, Source
 from longcrawl.files import whole_file, write_text
-from longcrawl.fused import Tally, run_fused
+from longcrawl.fused import Tally, characters, run_fused
+from longcrawl.ledger import total
 from longcrawl.outputs import Writer
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
@@ -63,6 +64,7 @@ def run_part(task: PartTask) -> dict[str, Any]:
             pq.write_table(gone, beside)
     counts = {
         "documents": read.documents,
+        "characters": read.characters,
         "stages": tally.counts(),
         "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
     }
@@ -70,28 +72,28 @@ def run_part(task: PartTask) -> dict[str, Any]:
     return counts
 
 
-def survivors(work: Path, segment: int, parts: int) -> Iterator[pa.Table]:
-    """Give the tables that all parts of a segment kept, part after part."""
-    for number in range(parts):
+def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
+    """Give the tables that a segment kept of these inputs, one after the other."""
+    for number in numbers:
         yield from _tables(_file(work, segment, number, "arrow"))
 
 
-def sketches(work: Path, segment: int, parts: int) -> Iterator[pa.Table]:
-    """Give what a survey sketched of all parts, part after part."""
-    for number in range(parts):
+def sketches(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
+    """Give what a survey sketched of these inputs, one after the other."""
+    for number in numbers:
         yield from _tables(_file(work, segment, number, "sketches"))
 
 
-def spans_kept(work: Path, segment: int, parts: int) -> bool:
-    """Say whether the spans of all parts are written."""
-    return _file(work, segment, parts - 1, "spans").exists()
+def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
+    """Say whether the spans of these inputs are written."""
+    return _file(work, segment, numbers[-1], "spans").exists()
 
 
-def keep_spans(work: Path, segment: int, parts: int, spans: Spans) -> None:
-    """Write spans that were found in a segment's sketches, each part's for itself, the last part's last."""
+def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -> None:
+    """Write spans that were found in the sketches of these inputs, each one's for itself, the last one's last."""
     start = 0
     documents = spans.table["document"].to_numpy()
-    for number in range(parts):
+    for number in numbers:
         stop = start + _rows(_file(work, segment, number, "sketches"))
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
         with whole_file(_file(work, segment, number, "spans")) as beside:
@@ -105,10 +107,12 @@ class _Counted:
     def __init__(self, tables: Iterable[pa.Table]) -> None:
         self.tables = tables
         self.documents = 0
+        self.characters: int | None = 0
 
     def __iter__(self) -> Iterator[pa.Table]:
         for table in self.tables:
             self.documents += table.num_rows
+            self.characters = total([self.characters, characters(table)])
             yield table
 
 

@@ -7,7 +7,7 @@ digest covers every field with its default and the code version of every stage.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -20,13 +20,14 @@ from longcrawl.errors import RecipeError, SourceError
 from longcrawl.fields import build, plain_settings
 from longcrawl.ledger import label_stages
 from longcrawl.outputs import OUTPUTS, Output
+from longcrawl.removal_rates import Reference
 from longcrawl.report.card import CardFacts
 from longcrawl.stages import STAGES, Stage
 
 __all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes"]
 
 SCHEMA_VERSION = 1
-KEYS = ("longcrawl", "name", "about", "source", "stages", "outputs", "card")
+KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "card", "reference")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Recipe:
     """Labels and stages; a second stage of one kind is labelled ``NAME_2``."""
     output: Output
     card: CardFacts
+    parts: int = 1
+    """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run_surveys`."""
+    reference: Reference = field(default_factory=Reference)
 
     def as_dict(self) -> dict[str, Any]:
         """Give the recipe as its YAML file holds it, with every field spelled out."""
@@ -49,8 +53,10 @@ class Recipe:
             "about": self.about,
             "source": {"builder": self.source.name, **self.source.settings()},
             "stages": [{stage.name: stage.settings()} for _, stage in self.stages],
+            "parts": self.parts,
             "outputs": {self.output.name: self.output.settings()},
             "card": plain_settings(self.card),
+            "reference": plain_settings(self.reference),
         }
 
     def as_yaml(self) -> str:
@@ -113,13 +119,16 @@ def parse_recipe(spec: Mapping[str, Any]) -> Recipe:
             raise RecipeError(f"{where} lacks the key {key!r}")
     if spec["longcrawl"] != SCHEMA_VERSION:
         raise RecipeError(f"{where} has schema version {spec['longcrawl']!r}, this longcrawl reads {SCHEMA_VERSION}")
+    stages = _stages(spec["stages"], where)
     return Recipe(
         name=str(name),
         about=str(spec.get("about", "")),
         source=_source(spec["source"], where),
-        stages=_stages(spec["stages"], where),
+        stages=stages,
         output=_output(spec["outputs"], where),
         card=build(CardFacts, _fields(spec.get("card"), f"{where}: card"), f"{where}: card", RecipeError),
+        parts=_parts(spec.get("parts", 1), where),
+        reference=_reference(spec.get("reference"), [label for label, _ in stages], where),
     )
 
 
@@ -183,6 +192,21 @@ def _output(spec: Any, where: str) -> Output:
     return build(OUTPUTS[name], _fields(settings, named), named, RecipeError)
 
 
+def _parts(parts: Any, where: str) -> int:
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+        raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {parts!r}")
+    return parts
+
+
+def _reference(spec: Any, labels: list[str], where: str) -> Reference:
+    named = f"{where}: reference"
+    reference = build(Reference, _fields(spec, named), named, RecipeError)
+    for label in reference.documents:
+        if label not in labels:
+            raise RecipeError(f"{named}.documents names no stage of the recipe: {label!r}; it has: {', '.join(labels)}")
+    return reference
+
+
 def _fields(settings: Any, where: str) -> dict[str, Any]:
     if settings is not None and not isinstance(settings, dict):
         raise RecipeError(f"{where} takes a mapping of its fields, got {settings!r}")
@@ -202,14 +226,16 @@ def _named(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
 def _override(spec: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.split(".")
-    if not equals or len(keys) < 2:  # a section and a field
+    if not equals or (len(keys) < 2 and path != "parts"):  # a section and a field
         raise RecipeError(f"--set takes PATH=VALUE, such as stages.min_words.n=20000, got {override!r}")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as broken:
         raise RecipeError(f"--set {path}: {text!r} is not YAML") from broken
     section, rest = keys[0], keys[1:]
-    if section == "source" and len(rest) == 1:
+    if path == "parts":
+        spec["parts"] = value
+    elif section == "source" and len(rest) == 1:
         spec["source"] = {**_mapping(spec, "source"), rest[0]: value}
     elif section == "card" and len(rest) == 1:
         spec["card"] = {**_mapping(spec, "card"), rest[0]: value}
@@ -219,7 +245,9 @@ def _override(spec: dict[str, Any], override: str) -> None:
         stages = spec.get("stages")
         _override_stage(stages if isinstance(stages, list) else [], rest, value, f"--set {path}")
     else:
-        raise RecipeError(f"--set {path}: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or card.FIELD")
+        raise RecipeError(
+            f"--set {path}: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD, card.FIELD or parts"
+        )
 
 
 def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) -> None:

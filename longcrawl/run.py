@@ -25,8 +25,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from datasets.fingerprint import Hasher
 from datasets.utils import tqdm
 from filelock import FileLock, Timeout
@@ -36,18 +34,19 @@ from longcrawl.builders.sources import Part
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
-from longcrawl.files import file_entries, remove_partial, whole_file, write_text
+from longcrawl.files import file_entries, remove_partial, write_text
 from longcrawl.formats.rectangle import read_description, seal
-from longcrawl.ledger import Funnel, FunnelRow, count_rules, entries
+from longcrawl.ledger import Funnel, FunnelRow, count_rules, total
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.outputs import Writer, WriteTask
-from longcrawl.part import PartTask, keep_spans, run_part, sketches, spans_kept, survivors
+from longcrawl.part import PartTask, run_part, survivors
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.report.card import write_card
 from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
 from longcrawl.run_index import indexes_used, save_index
+from longcrawl.run_surveys import find_spans, group_inputs, resolve
 from longcrawl.spans import SpanSurvey
-from longcrawl.stages import Order, Rewrite, Spans, Stage, Survey
+from longcrawl.stages import Rewrite, Stage, Survey
 
 __all__ = ["RunSummary", "run"]
 
@@ -146,6 +145,7 @@ class _Job:
         self.work = folder / WORK
         self.num_proc = num_proc
         self.parts = _parts(recipe)
+        self.groups = group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
@@ -199,14 +199,17 @@ class _Job:
                 return writer
             label, stage = segment.ends_with
             if isinstance(stage, Rewrite):
-                tables = survivors(self.work, number, len(self.parts))
+                tables = survivors(self.work, number, range(len(self.parts)))
                 stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
             elif isinstance(stage, Survey):
                 if isinstance(stage, SpanSurvey):
-                    self._find_spans(segment, stage)
+                    find_spans(self.folder, number, stage, self.groups)
                     found = (label, stage)
                 else:
-                    self._resolve(segment, label, stage)
+                    gone = resolve(self.folder, number, label, stage, self.groups)
+                    came = self.funnel.kept
+                    row = FunnelRow(label, came, came - gone.num_rows, count_rules(gone))
+                    self.funnel = self.funnel.then(row)
                 if isinstance(stage, IndexedSurvey) and stage.index == "save":
                     self.indexed.append((number, label, stage))
                 done.append(stage)
@@ -231,8 +234,12 @@ class _Job:
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
         results = self._map(run_part, tasks, [task.marker for task in tasks], names, "documents")
-        if segment.number == 0:
-            self.funnel = Funnel(self.recipe.source.name, sum(each["documents"] for each in results))
+        characters = total(each["characters"] for each in results)
+        if segment.number:
+            self.funnel = self.funnel.counted(characters)
+        else:
+            documents = sum(each["documents"] for each in results)
+            self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
             if not self.funnel.documents:
                 raise RunError(
@@ -249,7 +256,9 @@ class _Job:
                 for rule, count in row["rules"].items():
                     rules[rule] = rules.get(rule, 0) + count
             came, left = sum(row["in"] for row in rows), sum(row["out"] for row in rows)
-            self.funnel = self.funnel.then(FunnelRow(first["stage"], came, left, dict(sorted(rules.items()))))
+            characters = total(row["characters"] for row in rows)
+            row = FunnelRow(first["stage"], came, left, dict(sorted(rules.items())), characters)
+            self.funnel = self.funnel.then(row)
         self._refuse_empty()
 
     def _refuse_empty(self) -> None:
@@ -262,30 +271,6 @@ class _Job:
 
     def _last(self, label: str) -> int:
         return next(row.documents_in for row in self.funnel if row.stage == label)
-
-    def _resolve(self, segment: Segment, label: str, survey: Survey) -> None:
-        """Let a survey decide over all parts; the next segment leaves out what it removes."""
-        removals = survey.resolve(pa.concat_tables(sketches(self.work, segment.number, len(self.parts))))
-        if isinstance(removals, Order):
-            raise RunError(f"stage {label!r} orders documents and removes none; it must have orders = True")
-        if isinstance(removals, Spans):
-            raise RunError(f"stage {label!r} finds spans; it must be a SpanSurvey, which says what to do with them")
-        gone = entries(removals["id"], removals, label).sort_by("id")
-        if gone.num_rows:  # `datasets` cannot load a parquet file without rows
-            with whole_file(self.folder / "ledger" / f"{segment.number:02d}-{label}.parquet") as beside:
-                pq.write_table(gone, beside)
-        with whole_file(self.work / f"removed-{segment.number}.parquet") as beside:
-            pq.write_table(gone.select(["id"]), beside)
-        came = self.funnel.kept
-        self.funnel = self.funnel.then(FunnelRow(label, came, came - gone.num_rows, count_rules(gone)))
-
-    def _find_spans(self, segment: Segment, survey: SpanSurvey) -> None:
-        """Let a survey find spans over all parts, pass by pass; the next segment begins with applying them."""
-        parts, folder = len(self.parts), self.work / f"search-{segment.number}"
-        if not spans_kept(self.work, segment.number, parts):
-            spans = survey.find(sketches(self.work, segment.number, parts), str(folder))
-            keep_spans(self.work, segment.number, parts, spans)
-        shutil.rmtree(folder, ignore_errors=True)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
         spill, target = self.work / "spill", self.folder / self.recipe.output.name

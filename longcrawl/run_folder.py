@@ -65,7 +65,7 @@ def _first_pass(recipe: dict[str, Any]) -> dict[str, Any]:
     ((name, settings),) = recipe["outputs"].items()
     free = OUTPUTS[name].second_pass
     kept = {field: value for field, value in settings.items() if field not in free}
-    return {"source": recipe["source"], "stages": recipe["stages"], "outputs": {name: kept}}
+    return {"source": recipe["source"], "stages": recipe["stages"], "parts": recipe["parts"], "outputs": {name: kept}}
 
 
 def any_done(folder: Path) -> bool:

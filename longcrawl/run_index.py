@@ -33,13 +33,13 @@ def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str
     }
 
 
-def save_index(folder: Path, segment: int, parts: int, label: str, survey: IndexedSurvey) -> None:
+def save_index(folder: Path, segment: int, inputs: int, label: str, survey: IndexedSurvey) -> None:
     """Write what a run has kept of the documents that a survey saw at the end of a segment.
 
     Args:
         folder: the run's.
         segment: number of the segment.
-        parts: how many parts the run has.
+        inputs: how many the run has.
         label: of the survey; the index goes to ``index/LABEL``.
         survey: the survey.
 
@@ -47,7 +47,7 @@ def save_index(folder: Path, segment: int, parts: int, label: str, survey: Index
     gone = _gone(folder, segment, label)
     kept = [
         table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
-        for table in sketches(folder / WORK, segment, parts)
+        for table in sketches(folder / WORK, segment, range(inputs))
     ]
     survey.save_index(pa.concat_tables(kept), folder / INDEX / label)
 

@@ -9,6 +9,7 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ __all__ = ["SpanSurvey", "WithSpans"]
 
 class SpanSurvey(Survey):
     """Finds places in documents with all of them in view."""
+
+    within_parts: ClassVar[bool] = True
 
     @abstractmethod
     def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:

@@ -30,6 +30,7 @@ from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
 
 __all__ = [
+    "PART",
     "REMOVAL_SCHEMA",
     "SORT_KEY",
     "SPAN_SCHEMA",
@@ -68,6 +69,9 @@ REMOVAL_SCHEMA = pa.schema(
 
 SPAN_SCHEMA = pa.schema([("document", pa.int64()), ("id", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
 """One row per place that a survey finds in a document; ``document`` counts the sketches, start and end its units."""
+
+PART = "part"
+"""The int32 column of sketches by which surveys that see all parts of a run tell earlier documents from later ones."""
 
 SORT_KEY = "sort_key"
 """The uint64 column by which documents are ordered in the end, once an ordering survey has been passed."""
@@ -222,6 +226,8 @@ class Survey(Stage):
 
     orders: ClassVar[bool] = False
     """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
+    within_parts: ClassVar[bool] = False
+    """Whether it looks at each part of a run by itself, where the recipe asks for several ``parts``."""
 
     @abstractmethod
     def sketch(self, table: pa.Table) -> pa.Table:

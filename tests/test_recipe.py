@@ -89,7 +89,10 @@ def test_a_recipe_is_read_by_name_and_by_path(tmp_path):
 WRONG = [
     (
         changed(stage=[]),
-        "recipe 'tiny' has an unknown key 'stage'; known: longcrawl, name, about, source, stages, outputs, card",
+        (
+            "recipe 'tiny' has an unknown key 'stage'; known: longcrawl, name, about, source, stages, parts, "
+            "outputs, card, reference"
+        ),
     ),
     ({key: value for key, value in SPEC.items() if key != "outputs"}, "recipe 'tiny' lacks the key 'outputs'"),
     ({key: value for key, value in SPEC.items() if key != "name"}, "recipe 'without a name' lacks the key 'name'"),
@@ -255,13 +258,13 @@ def test_later_overrides_win(tmp_path):
         ("source.data_dir", "--set takes PATH=VALUE, such as stages.min_words.n=20000, got 'source.data_dir'"),
         (
             "sources.data_dir=x",
-            "--set sources.data_dir: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or ",
+            "--set sources.data_dir: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD, ",
         ),
         (
             "stages.min_chars=5",
-            "--set stages.min_chars: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or ",
+            "--set stages.min_chars: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD, ",
         ),
-        ("name.x=y", "--set name.x: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD or card.FIELD"),
+        ("name.x=y", "--set name.x: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD, card.FIELD or parts"),
         ("source.data_dir=[", "--set source.data_dir: '[' is not YAML"),
         (
             "stages.min_words.n=5",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from longcrawl.dedup.index import write_index
 from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.stages import REMOVAL_SCHEMA, document_ids, refuse_twins
+from longcrawl.stages import PART, REMOVAL_SCHEMA, document_ids, refuse_twins
 
 __all__ = ["EqualHashes"]
 
@@ -25,9 +25,10 @@ class EqualHashes(IndexedSurvey):
     """Keep one of all documents that have the same 128-bit hash.
 
     Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" (the smallest id) or
-    "random" (the smallest keyed hash of ``seed`` and id); neither depends on order. A document whose hash is null is
-    kept. ``against`` names indexes of earlier datasets, or runs that saved one: what they have leaves here, by the rule
-    ``seen_before``. With ``index="save"`` a run writes one of the documents that it has kept in the end.
+    "random" (the smallest keyed hash of ``seed`` and id); neither depends on order. In a run of several ``parts`` the
+    document of the earliest part stays, as RefinedWeb has it. A document whose hash is null is kept. ``against`` names
+    indexes of earlier datasets, or runs that saved one: what they have leaves here, by the rule ``seen_before``. With
+    ``index="save"`` a run writes one of the documents that it has kept in the end.
     """
 
     keep: Literal["first", "random"] = "first"
@@ -81,7 +82,8 @@ class EqualHashes(IndexedSurvey):
         if self.keep == "random":
             rank = pa.array(keyed_hash(known["id"].to_pylist(), self.name, self.seed), pa.uint64())
         ranked = known.append_column("rank", rank)
-        order = pc.sort_indices(ranked, sort_keys=[("hash", "ascending"), ("rank", "ascending"), ("id", "ascending")])
+        keys = ["hash", *([PART] if PART in known.column_names else []), "rank", "id"]
+        order = pc.sort_indices(ranked, sort_keys=[(key, "ascending") for key in keys])
         ids, hashes = known["id"].take(order), known["hash"].take(order)
         same = np.concatenate([[False], pc.equal(hashes[1:], hashes[:-1]).to_numpy()])
         leaders = np.maximum.accumulate(np.where(same, 0, np.arange(len(same))))

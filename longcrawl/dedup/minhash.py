@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,8 @@ class MinHash(IndexedSurvey):
     on_large_cluster: OnLargeCluster = "warn"
     against: tuple[str, ...] = ()
     index: SaveIndex = "none"
+
+    within_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

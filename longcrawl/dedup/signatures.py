@@ -1,6 +1,6 @@
 """Near-duplicates by the MinHash signatures that RedPajama-V2 publishes beside its documents."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ class MinHashSignatures(Survey):
     seed: int = 1
     max_cluster: int | None = 10_000
     on_large_cluster: OnLargeCluster = "warn"
+
+    within_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from longcrawl.errors import RecipeError
 from longcrawl.fields import check_fields
 from longcrawl.files import write_text
 from longcrawl.ledger import Funnel
+from longcrawl.removal_rates import RemovalRates
 
 __all__ = ["CardFacts", "front_matter", "write_card"]
 
@@ -57,6 +58,7 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
         rows_text=f"its first {length:,} tokens" + (", rolled by an amount of its own" if output["rolled"] else ""),
         context_length=min(length, 4096),
         funnel=Funnel.from_dict(manifest["funnel"]).markdown(),
+        rates=RemovalRates.from_manifest(manifest).markdown(),
         recipe_name=recipe["name"],
         digest=manifest["digest"],
         recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120).rstrip(),

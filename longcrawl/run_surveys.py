@@ -1,0 +1,85 @@
+"""What happens between two segments of a run: surveys decide about the documents of all its inputs.
+
+RefinedWeb deduplicates a hundred parts one by one, since all at once is too much for a machine; each has a hundredth of
+every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
+one dump, which have neighbouring names, are spread over all. A survey with ``within_parts`` sees one part at a time,
+and takes the memory of one; every other survey sees all documents, with their part in the column ``part`` (int32).
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longcrawl.errors import RunError
+from longcrawl.files import whole_file
+from longcrawl.ledger import entries
+from longcrawl.part import WORK, keep_spans, sketches, spans_kept
+from longcrawl.spans import SpanSurvey
+from longcrawl.stages import PART, Order, Spans, Survey
+
+__all__ = ["find_spans", "group_inputs", "resolve"]
+
+
+def group_inputs(inputs: int, parts: int) -> list[list[int]]:
+    """Give the numbers of the inputs of every part; there are no more parts than inputs.
+
+    >>> group_inputs(5, 2)
+    [[0, 2, 4], [1, 3]]
+    """
+    count = min(inputs, parts)
+    return [list(range(part, inputs, count)) for part in range(count)]
+
+
+def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequence[Sequence[int]]) -> pa.Table:
+    """Let a survey decide; write and give the ledger of what it removes, which the next segment leaves out.
+
+    Raises:
+        RunError: the survey answers with an order or with spans.
+
+    """
+    work = folder / WORK
+    if survey.within_parts:
+        answers = [_answer(survey, label, _sketches(work, segment, group)) for group in groups]
+    else:
+        tables = [_with_part(_sketches(work, segment, group), part) for part, group in enumerate(groups)]
+        answers = [_answer(survey, label, pa.concat_tables(tables))]
+    removals = pa.concat_tables(answers)
+    gone = entries(removals["id"], removals, label).sort_by("id")
+    if gone.num_rows:  # `datasets` cannot load a parquet file without rows
+        with whole_file(folder / "ledger" / f"{segment:02d}-{label}.parquet") as beside:
+            pq.write_table(gone, beside)
+    with whole_file(work / f"removed-{segment}.parquet") as beside:
+        pq.write_table(gone.select(["id"]), beside)
+    return gone
+
+
+def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> None:
+    """Let a survey find spans, part after part and pass by pass; the next segment begins with applying them."""
+    work = folder / WORK
+    for part, group in enumerate(groups):
+        search = work / f"search-{segment}-{part}"
+        if not spans_kept(work, segment, group):
+            spans = survey.find(sketches(work, segment, group), str(search))
+            keep_spans(work, segment, group, spans)
+        shutil.rmtree(search, ignore_errors=True)
+
+
+def _answer(survey: Survey, label: str, sketched: pa.Table) -> pa.Table:
+    answer = survey.resolve(sketched)
+    if isinstance(answer, Order):
+        raise RunError(f"stage {label!r} orders documents and removes none; it must have orders = True")
+    if isinstance(answer, Spans):
+        raise RunError(f"stage {label!r} finds spans; it must be a SpanSurvey, which says what to do with them")
+    return answer
+
+
+def _sketches(work: Path, segment: int, group: Sequence[int]) -> pa.Table:
+    return pa.concat_tables(sketches(work, segment, group))
+
+
+def _with_part(sketched: pa.Table, part: int) -> pa.Table:
+    return sketched.append_column(PART, pa.array(np.full(sketched.num_rows, part, np.int32)))

@@ -1,0 +1,73 @@
+"""The removal-rate table: percent of the start and of the stage before, beside published figures."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longcrawl.errors import RecipeError
+from longcrawl.ledger import Funnel, FunnelRow, total
+from longcrawl.removal_rates import Reference, RemovalRates
+
+FUNNEL = Funnel(
+    "warc",
+    200,
+    (
+        FunnelRow("url_filter", 200, 180),
+        FunnelRow("extract_text", 180, 160, {}, 8_000),
+        FunnelRow("language", 160, 100, {}, 6_000),
+        FunnelRow("tokenize", 100, 100),
+    ),
+)
+
+
+def test_documents_count_from_the_input_and_characters_from_where_there_are_any():
+    rows = list(RemovalRates(FUNNEL))
+    assert rows[0] == ["warc", "200", "100.0 %", "", "", "", ""]
+    assert rows[1] == ["url_filter", "180", "90.0 %", "90.0 %", "", "", ""]
+    assert rows[2] == ["extract_text", "160", "80.0 %", "88.9 %", "8,000", "100.0 %", ""]
+    assert rows[3] == ["language", "100", "50.0 %", "62.5 %", "6,000", "75.0 %", "75.0 %"]
+    assert rows[4] == ["tokenize", "100", "50.0 %", "100.0 %", "", "", ""]
+
+
+def test_without_characters_there_are_no_columns_for_them():
+    funnel = Funnel("text", 4, (FunnelRow("min_chars", 4, 1),))
+    assert RemovalRates(funnel).head == ["stage", "documents", "of all", "of before"]
+    assert [len(row) for row in RemovalRates(funnel)] == [4, 4]
+
+
+def test_published_figures_stand_beside_their_stages():
+    rates = RemovalRates(FUNNEL, Reference("RefinedWeb", {"language": 0.48}))
+    assert rates.head[-1] == "RefinedWeb"
+    assert [row[-1] for row in rates] == ["", "", "", "48.0 %", ""]
+
+
+def test_nothing_divides_by_zero():
+    assert [row[2:4] for row in RemovalRates(Funnel("text", 0, (FunnelRow("a", 0, 0),)))] == [["", ""], ["", ""]]
+
+
+def test_the_table_is_text_markdown_and_html():
+    rates = RemovalRates(Funnel("<b>", 2, (FunnelRow("a", 2, 1),)), Reference("R & D", {"a": 0.5}))
+    lines = repr(rates).splitlines()
+    assert len({len(line) for line in lines if line.endswith("%")} - {len(lines[1])}) == 1
+    assert {line.count("|") for line in rates.markdown().splitlines()} == {6}
+    assert "<td>&lt;b&gt;</td>" in rates._repr_html_()
+    assert "<th>R &amp; D</th>" in rates._repr_html_()
+    assert rates._repr_html_().count("<tr>") == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"name": "R", "documents": {"a": 48}}, "documents.a takes a share from 0 to 1, got 48"),
+        ({"name": "R", "documents": {"a": True}}, "documents.a takes a share from 0 to 1, got True"),
+        ({"documents": {"a": 0.5}}, "documents need a name: say whose figures they are"),
+    ],
+)
+def test_a_wrong_reference_is_one_sentence(values, said):
+    with pytest.raises(RecipeError, match=said):
+        Reference(**values)
+
+
+@given(st.lists(st.none() | st.integers(0, 9)))
+def test_a_total_with_something_unknown_is_unknown(counts):
+    assert total(counts) == (None if None in counts else sum(counts))

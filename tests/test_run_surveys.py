@@ -1,0 +1,156 @@
+"""Deduplication in parts: each part by itself, URLs across them; killed and resumed, the same."""
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import longcrawl as lc
+from longcrawl.errors import RecipeError, RunError
+from longcrawl.ledger import Funnel
+from longcrawl.run_surveys import group_inputs
+
+WORDS = [f"word{number}" for number in range(500)]
+FILES, PARTS = 5, 2
+STAGES = [
+    {"min_hash": {"bands": 20, "rows": 4, "unit": "word", "keep": "first"}},
+    {"exact_substring": {"unit": "character", "min_tokens": 60}},
+    "urls",
+    {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}},
+    {"truncate": {"n": 64}},
+]
+
+
+def write_files(folder: Path) -> Path:
+    """Write files of which each has a document of its own, one that all files have, and one URL that all have."""
+    folder.mkdir()
+    for number in range(FILES):
+        chance = random.Random(number)
+        everywhere = " ".join(random.Random(99).choices(WORDS, k=80))
+        own = " ".join(chance.choices(WORDS, k=80))
+        notice = " ".join(random.Random(98).choices(WORDS, k=20))
+        texts = {"everywhere": everywhere, "own": own, "url": " ".join(chance.choices(WORDS, k=80))}
+        if number in (0, 3):
+            texts["notice"] = " ".join([*chance.choices(WORDS, k=80), notice, *chance.choices(WORDS, k=80)])
+        with (folder / f"{number}.jsonl").open("w") as lines:
+            for name, text in texts.items():
+                url = "https://example.org/" + (name if name == "url" else f"{number}/{name}")
+                lines.write(json.dumps({"id": f"{number}-{name}", "text": text, "url": url}) + "\n")
+    return folder
+
+
+def recipe(source: Path, files: Iterable[int] = range(FILES), parts: int = PARTS, stages: list | None = None) -> Path:
+    spec = {
+        "longcrawl": 1,
+        "name": "parts",
+        "source": {"builder": "text", "id_field": "id", "data_files": [str(source / f"{n}.jsonl") for n in files]},
+        "stages": STAGES if stages is None else stages,
+        "parts": parts,
+        "outputs": {"rectangle": {}},
+    }
+    path = source.parent / f"parts-{parts}-{len(list(source.parent.iterdir()))}.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    return write_files(tmp_path_factory.mktemp("parts") / "files")
+
+
+@pytest.fixture(scope="module")
+def in_parts(source, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "out"
+    lc.run(recipe(source), out)
+    return out
+
+
+def left_at(run: Path, stage: str) -> set[str]:
+    files = [file for file in (run / "ledger").glob("*.parquet") if pq.read_table(file).num_rows]
+    return {
+        row["id"]: row["kept_id"] for file in files for row in pq.read_table(file).to_pylist() if row["stage"] == stage
+    }
+
+
+def test_neighbouring_inputs_go_to_different_parts():
+    assert group_inputs(7, 3) == [[0, 3, 6], [1, 4], [2, 5]]
+    assert group_inputs(2, 100) == [[0], [1]]
+    assert group_inputs(3, 1) == [[0, 1, 2]]
+
+
+def test_each_part_keeps_one_of_what_is_everywhere(in_parts):
+    gone = left_at(in_parts, "min_hash")
+    assert gone == {"2-everywhere": "0-everywhere", "4-everywhere": "0-everywhere", "3-everywhere": "1-everywhere"}
+
+
+def test_near_duplicates_are_those_of_the_parts_alone(source, in_parts, tmp_path):
+    alone = {}
+    for part, files in enumerate(group_inputs(FILES, PARTS)):
+        lc.run(recipe(source, files, parts=1), tmp_path / str(part))
+        alone |= left_at(tmp_path / str(part), "min_hash")
+    assert left_at(in_parts, "min_hash") == alone
+
+
+def test_substrings_are_those_of_one_part(source, in_parts, tmp_path):
+    """The notice is in files 0 and 3, which are in different parts; in one part it repeats."""
+    policy = [{"exact_substring": {"unit": "character", "min_tokens": 60, "policy": "drop-any"}}, *STAGES[3:]]
+    lc.run(recipe(source, parts=1, stages=policy), tmp_path / "one")
+    lc.run(recipe(source, parts=2, stages=policy), tmp_path / "two")
+    assert {"0-notice", "3-notice"} <= set(left_at(tmp_path / "one", "exact_substring"))
+    assert not {"0-notice", "3-notice"} & set(left_at(tmp_path / "two", "exact_substring"))
+
+
+def test_urls_kept_in_earlier_parts_leave_from_later_ones(in_parts):
+    assert left_at(in_parts, "urls") == {f"{number}-url": "0-url" for number in (1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("keep", ["first", "random"])
+def test_the_earliest_part_keeps_a_url_whatever_the_order_of_ids(tmp_path, keep):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number, name in enumerate("zya"):
+        document = {"id": name, "text": f"text {name} " * 40, "url": "https://example.org"}
+        (folder / f"{number}.jsonl").write_text(json.dumps(document) + "\n")
+    stages = [{"urls": {"keep": keep}}, *STAGES[3:]]
+    lc.run(recipe(folder, range(3), parts=3, stages=stages), tmp_path / "out")
+    assert left_at(tmp_path / "out", "urls") == {"y": "z", "a": "z"}
+
+
+def test_the_result_does_not_depend_on_processes(source, in_parts, tmp_path):
+    out = tmp_path / "out"
+    lc.run(recipe(source), out, num_proc=2)
+    assert (out / "manifest.json").read_bytes() == (in_parts / "manifest.json").read_bytes()
+
+
+def test_characters_are_counted_after_every_stage_that_has_texts(source, in_parts):
+    funnel = lc.funnel(in_parts)
+    texts = [json.loads(line)["text"] for file in source.glob("*.jsonl") for line in file.open()]
+    assert funnel.characters == sum(map(len, texts))
+    by_stage = {row.stage: row.characters for row in funnel}
+    gone = left_at(in_parts, "min_hash")
+    known = {one["id"]: one["text"] for file in source.glob("*.jsonl") for one in map(json.loads, file.open())}
+    assert by_stage["min_hash"] == sum(len(text) for name, text in known.items() if name not in gone)
+    assert by_stage["urls"] < by_stage["exact_substring"] <= by_stage["min_hash"]
+    assert by_stage["tokenize"] is None
+    assert Funnel.from_dict(json.loads(json.dumps(funnel.as_dict()))) == funnel
+
+
+def test_parts_can_be_set_from_outside_and_are_in_the_recipe(source):
+    made = lc.load_recipe(recipe(source), ["parts=3"])
+    assert made.parts == 3
+    assert lc.load_recipe(recipe(source)).digest != made.digest
+
+
+@pytest.mark.parametrize("parts", [0, True, "two"])
+def test_a_wrong_number_of_parts_is_one_sentence(source, parts):
+    with pytest.raises(RecipeError, match=f"recipe 'parts': parts takes a whole number of 1 or more, got {parts!r}"):
+        lc.load_recipe(recipe(source), [f"parts={str(parts).lower() if parts is True else parts}"])
+
+
+def test_a_run_in_other_parts_is_another_run(source, in_parts):
+    with pytest.raises(RunError, match="holds the run of another recipe"):
+        lc.run(recipe(source, parts=1), in_parts)
