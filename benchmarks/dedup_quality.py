@@ -2,7 +2,7 @@
 
     python benchmarks/dedup_quality.py [--data FOLDER] [--tokenizer gpt2-tokenizer.json]
 
-FOLDER holds short.jsonl.zst and long.jsonl.zst (id, text, family or null) and near_duplicate_pairs.jsonl.gz (a, b,
+FOLDER holds short.jsonl.zst and long.jsonl.zst (id, text, family and exact_group or null) and near_duplicate_pairs.jsonl.gz (a, b,
 jaccard_5gram of lower-cased words). Without it documents are synthetic: copies in which some words are replaced.
 
 Pairs are sorted by their similarity in the file. "expected" is the mean of the S-curve at their similarity under the
@@ -10,7 +10,8 @@ preset's own n-grams, "band" the share that has a common band key, "cluster" the
 the other, or both for a third. Of families, recall is the share of pairs of one family that are in one cluster, and
 precision the share of pairs in one cluster, both with a family, that have the same. Of documents that leave, the table
 gives the share whose similarity to the kept one is at least 0.5, 0.7 and 0.8. Without --tokenizer "refinedweb" takes
-words.
+words. First come the groups of equal texts: how many of them each stage that is made for them, or finds them on its
+way, leaves one document of.
 
 The last line is found / expected pairs with a common band key over all presets.
 """
@@ -31,6 +32,7 @@ import pyarrow as pa
 import longcrawl as lc
 from longcrawl.dedup.minhash import PRESETS
 
+FIELDS = ("id", "text", "family", "exact_group")
 EDGES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.01)
 
 
@@ -41,7 +43,7 @@ def read_folder(folder: Path) -> tuple[list[dict], list[tuple[str, str, float]]]
     for name in ("short", "long"):
         with (folder / f"{name}.jsonl.zst").open("rb") as packed:
             lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), encoding="utf-8")
-            documents += [{key: row[key] for key in ("id", "text", "family")} for row in map(json.loads, lines)]
+            documents += [{key: row.get(key) for key in FIELDS} for row in map(json.loads, lines)]
     with gzip.open(folder / "near_duplicate_pairs.jsonl.gz", "rt", encoding="utf-8") as lines:
         pairs = [(row["a"], row["b"], row["jaccard_5gram"]) for row in map(json.loads, lines)]
     return documents, pairs
@@ -56,7 +58,8 @@ def synthetic() -> tuple[list[dict], list[tuple[str, str, float]]]:
         for copy in range(3):
             share = copy * chosen.random() / 16
             changed = [f"x{chosen.randrange(20_000)}" if chosen.random() < share else word for word in words]
-            members.append(({"id": f"{family}-{copy}", "text": " ".join(changed), "family": str(family)}, changed))
+            one = {"id": f"{family}-{copy}", "text": " ".join(changed), "family": str(family), "exact_group": None}
+            members.append((one, changed))
         documents += [document for document, _ in members]
         for (one, left), (other, right) in itertools.combinations(members, 2):
             grams = [{tuple(each[at : at + 5]) for at in range(len(each) - 4)} for each in (left, right)]
@@ -92,6 +95,24 @@ def compare(stage, documents: list[dict], pairs: list[tuple[str, str, float]]) -
     print_families(documents, kept)
     keys = [None if key is None else np.frombuffer(key, np.uint64) for key in sketches["bands"].to_pylist()]
     return print_pairs(stage, pairs, place, grams, keys, kept)
+
+
+def print_groups(documents: list[dict]) -> None:
+    """Print of how many groups of equal texts one document is left."""
+    table = pa.table({name: [row[name] for row in documents] for name in ("id", "text")})
+    groups: dict[str, list[str]] = {}
+    for row in documents:
+        if row["exact_group"] is not None:
+            groups.setdefault(row["exact_group"], []).append(row["id"])
+    groups = {name: members for name, members in groups.items() if len(members) > 1}
+    for stage in (
+        lc.dedup.ExactDocuments(),
+        lc.dedup.ExactDocuments(text="normalised"),
+        lc.dedup.MinHash.preset("fineweb"),
+    ):
+        gone = set(stage.resolve(stage.sketch(table))["id"].to_pylist())
+        whole = sum(sum(name not in gone for name in members) <= 1 for members in groups.values())
+        print(f"{stage.name}: {whole} of {len(groups)} groups of equal texts whole, {len(gone):,} documents leave")
 
 
 def print_families(documents: list[dict], kept: dict[str, str]) -> None:
@@ -141,6 +162,7 @@ def main() -> None:
     stages["refinedweb"] = lc.dedup.MinHash.preset("refinedweb", **(words or {"unit": "word"}))
     stages["lee2022, star"] = lc.dedup.MinHash.preset("lee2022", linkage="star")
     stages["20 bands of 450"] = lc.dedup.MinHash(bands=20, rows=450, unit="word")
+    print_groups(documents)
     totals = np.zeros(2)
     for name, stage in stages.items():
         print(f"{name}: {stage.bands} bands of {stage.rows}, {stage.unit}s, verify={stage.verify}")

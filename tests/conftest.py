@@ -19,8 +19,13 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import settings
 
 datasets.disable_progress_bars()
+
+# A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
+settings.register_profile("longcrawl", deadline=None)
+settings.load_profile("longcrawl")
 
 
 @pytest.fixture(scope="session")

@@ -32,8 +32,8 @@ def test_the_public_surface():
         "find_language", "fit_thresholds", "language_tables", "read_languages", "rule_values",
     ]  # fmt: skip
     assert lc.dedup.__all__ == [
-        "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash", "MinHashSignatures", "SimilarityCurve",
-        "Urls", "ngram_hash", "normalise_url",
+        "TRACKING_PARAMETERS", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash", "MinHashSignatures",
+        "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
     assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]
 

@@ -6,9 +6,10 @@ from longcrawl.dedup.minhash import MinHash
 from longcrawl.dedup.ngrams import ngram_hash
 from longcrawl.dedup.signatures import MinHashSignatures
 from longcrawl.dedup.substring import ExactSubstring
-from longcrawl.dedup.urls import Urls, normalise_url
+from longcrawl.dedup.urls import TRACKING_PARAMETERS, Urls, normalise_url
 
 __all__ = [
+    "TRACKING_PARAMETERS",
     "ExactDocuments",
     "ExactSubstring",
     "ListedDuplicates",

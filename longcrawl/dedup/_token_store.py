@@ -77,7 +77,7 @@ def stored_ids(folder: Path, documents: Longs) -> pa.Array:
 
 
 def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str, Any]:
-    dtype, hashes, lengths = np.dtype(np.uint8), [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    dtype, hashes, lengths = np.dtype(np.uint8), _Numbers(np.uint64), _Numbers(np.int64)
     schema = pa.schema([("id", pa.large_string())])
     with (
         whole_file(folder / "tokens.bin") as tokens_beside,
@@ -92,15 +92,37 @@ def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str
             for values, offsets in _documents(table["tokens"]):
                 dtype = values.dtype
                 file.write(_separated(values, offsets).data)
-                lengths.append(np.diff(offsets))
-    bounds = np.zeros(1 + sum(map(len, lengths)), np.int64)
-    np.cumsum(np.concatenate(lengths) + 1, out=bounds[1:])
+                lengths.append(np.diff(offsets) + 1)
+    bounds = np.zeros(1 + len(lengths.known), np.int64)
+    np.cumsum(lengths.known, out=bounds[1:])
     if bounds[-1] > _MOST:
         raise StageError(f"{needed_by} takes fewer than 2**40 tokens, there are {bounds[-1]:,}: split the documents")
-    _refuse_twins(folder, np.concatenate(hashes), needed_by)
+    _refuse_twins(folder, hashes.known, needed_by)
     with whole_file(folder / "bounds.npy") as beside, beside.open("wb") as file:
         np.save(file, bounds)
     return {"documents": len(bounds) - 1, "tokens": int(bounds[-1]), "dtype": dtype.name}
+
+
+class _Numbers:
+    """An array that grows: a number for each document, never held twice but while it moves to a larger place."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._room: npt.NDArray[Any] = np.empty(1 << 16, dtype)
+        self._count = 0
+
+    @property
+    def known(self) -> npt.NDArray[Any]:
+        """What has been appended."""
+        return self._room[: self._count]
+
+    def append(self, more: npt.NDArray[Any]) -> None:
+        """Add numbers at the end."""
+        if self._count + len(more) > len(self._room):
+            larger = np.empty(max(self._count + len(more), len(self._room) * 3 // 2), self._room.dtype)
+            larger[: self._count] = self.known
+            self._room = larger
+        self._room[self._count : self._count + len(more)] = more
+        self._count += len(more)
 
 
 def _documents(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Longs]]:
@@ -124,10 +146,11 @@ def _separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
 
 def _refuse_twins(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: str) -> None:
     """Compare the ids of documents that share a hash of theirs."""
-    order = np.argsort(hashes, kind="stable")
-    alike = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
-    suspects = np.unique(order[np.concatenate([alike, alike + 1])])
-    refuse_twins(stored_ids(folder, suspects), needed_by)
+    ordered = np.sort(hashes)
+    alike = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if len(alike):
+        del ordered
+        refuse_twins(stored_ids(folder, np.flatnonzero(np.isin(hashes, alike))), needed_by)
 
 
 def _open(folder: Path, described: dict[str, Any]) -> TokenStore:

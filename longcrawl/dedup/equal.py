@@ -80,7 +80,8 @@ class EqualHashes(IndexedSurvey):
             return REMOVAL_SCHEMA.empty_table()
         rank = pa.array(np.zeros(known.num_rows, np.uint64))
         if self.keep == "random":
-            rank = pa.array(keyed_hash(known["id"].to_pylist(), self.name, self.seed), pa.uint64())
+            ids = (name.as_py() for name in known["id"])  # not as a list, which would hold every id as an object
+            rank = pa.array(keyed_hash(ids, self.name, self.seed), pa.uint64())
         ranked = known.append_column("rank", rank)
         keys = ["hash", *([PART] if PART in known.column_names else []), "rank", "id"]
         order = pc.sort_indices(ranked, sort_keys=[(key, "ascending") for key in keys])

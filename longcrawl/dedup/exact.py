@@ -61,9 +61,9 @@ class ExactDocuments(EqualHashes):
 
     def hashes(self, table: pa.Table) -> pa.Array:
         """Hash ``text``: BLAKE2b, 128 bits."""
-        texts = column(table, "text", self.name)
+        texts = valid_texts(column(table, "text", self.name), self.name)
         if self.text == "normalised":
-            texts = normalize(valid_texts(texts, self.name))
+            texts = normalize(texts)
         data = pc.fill_null(pc.cast(texts, pa.large_binary()), b"")
         return pa.array([hashlib.blake2b(one.as_buffer(), digest_size=16).digest() for one in data], pa.binary(16))
 

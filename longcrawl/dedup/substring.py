@@ -62,8 +62,9 @@ class ExactSubstring(SpanSurvey):
         max_share: for "drop-partial".
         min_characters: for "cut" and "mask".
         memory: bytes that the search may take, 64 MiB or more. It makes as many passes as that needs, each kept on
-            disk until all are done, and finds the same in any number of them. Beside this are 16 bytes per document,
-            the spans themselves, and the batch at hand.
+            disk until all are done, and finds the same in any number of them. Beside this are up to 40 bytes per
+            document while ids are compared, 8 in files that are mapped afterwards, the spans themselves, and the batch
+            at hand.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -95,6 +96,10 @@ class ExactSubstring(SpanSurvey):
             raise StageError(f"exact_substring.min_tokens must be 1 or more, got {self.min_tokens}")
         if self.memory < LEAST_MEMORY:
             raise StageError(f"exact_substring.memory must be {LEAST_MEMORY:,} bytes or more, got {self.memory:,}")
+        if not 0 <= self.max_share <= 1:
+            raise StageError(f"exact_substring.max_share takes a share from 0 to 1, got {self.max_share:g}")
+        if self.min_characters < 0:
+            raise StageError(f"exact_substring.min_characters must be 0 or more, got {self.min_characters}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""

@@ -3,12 +3,12 @@
 import hashlib
 import re
 from typing import Any, ClassVar, Literal
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from longcrawl.dedup.equal import EqualHashes
+from longcrawl.errors import StageError
 from longcrawl.stages import column, stage
 
 __all__ = ["TRACKING_PARAMETERS", "Urls", "normalise_url"]
@@ -17,24 +17,35 @@ Query = Literal["all", "drop-tracking", "none"]
 
 TRACKING_PARAMETERS = re.compile(
     r"utm_.*|mc_[ce]id|_ga|_gl|_hs(?:enc|mi)|hsctatracking|fbclid|gclid|gclsrc|gbraid|wbraid|dclid|msclkid|yclid|twclid"
-    r"|igshid|ttclid|li_fat_id|oly_(?:anon|enc)_id|vero_id|mkt_tok|ref|ref_src|ref_url|referrer|source|feed|cmpid|campaign"
-    r"|(?:php|j|asp)?sess(?:ion)?_?id|sid|s_?id|aspsessionid.*|cfid|cftoken|jsessionid|phpsessid|zenid|oscsid|replytocom"
-    r"|share|print|amp|sort|order|dir",
+    r"|igshid|ttclid|li_fat_id|oly_(?:anon|enc)_id|vero_id|mkt_tok|ref|ref_src|ref_url|referrer|cmpid|campaign"
+    r"|(?:php|j|asp)?sess(?:ion)?_?id|aspsessionid.*|cfid|cftoken|zenid|oscsid|replytocom|share|print|amp",
     re.IGNORECASE,
 )
-"""Names of parameters that follow a visitor or a session, or show the same page in another way."""
+"""Names of parameters that follow a visitor or a session, or show the same page to be printed or shared."""
+
+_SHORT_SESSION = re.compile(r"s_?id=(?=[^=]*\d)[0-9a-z]{16,}", re.IGNORECASE)
+"""``sid`` is a session where its value looks like one; else it may well be the story's number."""
 
 _SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/;]*", re.IGNORECASE)
-_UNRESERVED = "-._~!$&'()*+,;=:@/%"
+_SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+_ESCAPE = re.compile(r"%([0-9a-f]{2})", re.IGNORECASE)
+_UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+_ALLOWED = ":/?#[]@!$&'()*+,;=%"
 _PORTS = {"http": 80, "https": 443}
 
 
 def normalise_url(url: str, query: Query = "drop-tracking") -> str:
-    """Give the form in which URLs are compared.
+    """Give the form in which URLs are compared; it is empty, or begins with a slash, where there is no host.
 
-    The scheme, ``www.``, a default port, user names, the fragment, session ids in the path and slashes at the end go;
-    the host is lowered, characters that need no escape are unescaped. Of the query, parameters whose name is one of
-    ``TRACKING_PARAMETERS`` go ("drop-tracking"), all of them ("none") or none ("all"); the rest are sorted.
+    * The scheme, user names, ``www.``, a default port, the fragment and slashes at the end of the path go.
+    * The host is lowered, and spelled in ASCII (IDNA).
+    * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are undone; others are upper case, and what needs an escape
+      gets one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
+    * Session ids in the path go: ``;jsessionid=…``.
+    * Of the query, parameters whose name is one of ``TRACKING_PARAMETERS`` go ("drop-tracking"), as does ``sid`` with 16 or
+      more letters and digits; all of them go ("none") or none ("all"). The rest are sorted.
+
+    What cannot be parsed keeps its host as it stands.
 
     >>> normalise_url("HTTPS://www.Example.org:443/a%2Db/;jsessionid=1F?b=2&utm_source=x&a=1#top")
     'example.org/a-b?a=1&b=2'
@@ -42,23 +53,49 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
     """
     stripped = url.strip()
     try:
-        split = urlsplit(stripped if "//" in stripped else f"//{stripped}")
-        host, port = (split.hostname or "").removeprefix("www."), split.port
+        split = urlsplit(stripped if _SCHEME.match(stripped) else f"//{stripped}")
+        host, port = _ascii(split.hostname or "").removeprefix("www."), split.port
     except ValueError:
-        return stripped
+        before, _, asked = stripped.partition("#")[0].partition("?")
+        return _spell(before).rstrip("/") + _query(asked, query)
     if port is not None and port != _PORTS.get(split.scheme, 80):
         host = f"{host}:{port}"
-    path = quote(
-        unquote(_SESSION_IN_PATH.sub("", split.path), errors="surrogateescape"), _UNRESERVED, errors="surrogateescape"
+    path = _spell(_SESSION_IN_PATH.sub("", split.path))
+    return host + path.rstrip("/") + _query(split.query, query)
+
+
+def _ascii(host: str) -> str:
+    try:
+        return host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return host
+
+
+def _spell(text: str) -> str:
+    """Escape what must be escaped, and nothing that need not be."""
+    unescaped = _ESCAPE.sub(_unescape, text)
+    return (
+        unescaped if unescaped.isascii() and unescaped.isalnum() else quote(unescaped, _ALLOWED, errors="surrogatepass")
     )
-    kept = sorted(part for part in re.split("[&;]", split.query) if _stays(part, query))
-    return host + path.rstrip("/") + ("?" + "&".join(kept) if kept else "")
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
+
+
+def _query(asked: str, query: Query) -> str:
+    kept = sorted(_spell(part) for part in re.split("[&;]", asked) if _stays(part, query))
+    return "?" + "&".join(kept) if kept else ""
 
 
 def _stays(parameter: str, query: Query) -> bool:
     if not parameter or query == "none":
         return False
-    return query == "all" or TRACKING_PARAMETERS.fullmatch(parameter.partition("=")[0]) is None
+    if query == "all":
+        return True
+    name = parameter.partition("=")[0]
+    return TRACKING_PARAMETERS.fullmatch(name) is None and _SHORT_SESSION.fullmatch(parameter) is None
 
 
 @stage
@@ -66,7 +103,8 @@ class Urls(EqualHashes):
     """Keep one of all documents whose URL is the same by :func:`normalise_url`.
 
     RefinedWeb works on its parts one after the other, and the URLs that earlier parts have kept remove documents from
-    later ones: ``index="save"`` in each run, ``against=[the runs before]`` in the next. A document without a URL stays.
+    later ones: ``index="save"`` in each run, ``against=[the runs before]`` in the next. A document without a URL, or with one that
+    names no host, stays.
 
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ in parameters only.
     """
@@ -74,16 +112,21 @@ class Urls(EqualHashes):
     query: Query = "drop-tracking"
 
     same: ClassVar[str] = "same_url"
+    code_version: ClassVar[str] = "2"
 
     def hashes(self, table: pa.Table) -> pa.Array:
         """Hash the normal form of ``url``."""
-        urls = pc.cast(column(table, "url", self.name), pa.string())
-        return pa.array([None if not url else self._hash(url) for url in urls.to_pylist()], pa.binary(16))
+        urls = column(table, "url", self.name)
+        if not (pa.types.is_string(urls.type) or pa.types.is_large_string(urls.type) or pa.types.is_null(urls.type)):
+            raise StageError(f"urls needs texts in the column 'url', it holds {urls.type}")
+        return pa.array([self._hash(url) for url in urls.to_pylist()], pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:
         """Give the settings on which the hashes depend."""
         return {"query": self.query, "code_version": self.code_version}
 
-    def _hash(self, url: str) -> bytes:
-        normal = normalise_url(url, self.query).encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(normal, digest_size=16).digest()
+    def _hash(self, url: str | None) -> bytes | None:
+        normal = normalise_url(url or "", self.query)
+        if not normal or normal.startswith(("/", "?")):
+            return None
+        return hashlib.blake2b(normal.encode("utf-8", "surrogatepass"), digest_size=16).digest()

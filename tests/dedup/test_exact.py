@@ -1,9 +1,12 @@
 """Exact duplicates."""
 
+import io
+import json
 import random
 
 import pyarrow as pa
 import pytest
+import zstandard
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,3 +83,20 @@ def test_an_index_of_raw_texts_is_not_one_of_normalised_ones(tmp_path):
     raw.save_index(raw.sketch(pa.table({"id": ["a"], "text": ["x"]})), tmp_path)
     with pytest.raises(FormatError, match="with .*'raw'.*, this is exact_documents with .*'normalised'"):
         lc.dedup.ExactDocuments(text="normalised", against=[str(tmp_path)]).prepare()
+
+
+def test_groups_of_equal_texts_in_real_documents_are_found_whole(real_data):
+    with (real_data / "short.jsonl.zst").open("rb") as packed:
+        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), encoding="utf-8")
+        documents = [json.loads(line) for line in lines]
+    groups: dict[str, set[str]] = {}
+    for document in documents:
+        if document["exact_group"] is not None:
+            groups.setdefault(document["exact_group"], set()).add(document["id"])
+    table = pa.table({name: [document[name] for document in documents] for name in ("id", "text")})
+    stage = lc.dedup.ExactDocuments()
+    gone = dict(zip(*stage.resolve(stage.sketch(table)).select(["id", "kept_id"]).to_pydict().values(), strict=True))
+    assert len(groups) == 166
+    for members in groups.values():
+        (kept,) = members - set(gone)
+        assert {gone[name] for name in members if name in gone} == {kept}

@@ -10,6 +10,7 @@ import json
 import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -786,3 +787,33 @@ def test_real_text_by_tokens_of_gpt2(real_data, policy):
     else:
         # What is cut leaves its neighbours side by side, so a few new windows may repeat; hardly any do.
         assert again.funnel.rows[-1].removed < 0.02 * len(crawl.data)
+
+
+def test_storing_tokens_takes_at_most_40_bytes_per_document_beside_a_batch(tmp_path):
+    documents, batch = 400_000, 2_000
+    lists = pa.LargeListArray.from_arrays(pa.array(np.arange(batch + 1)), pa.array(np.zeros(batch, np.uint16)))
+
+    def sketches():
+        for first in range(0, documents, batch):
+            yield pa.table({"id": [f"{number:040d}" for number in range(first, first + batch)], "tokens": lists})
+
+    tracemalloc.start()
+    try:
+        store_tokens(sketches(), tmp_path, "exact_substring")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * documents + 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_share": 20}, "exact_substring.max_share takes a share from 0 to 1, got 20"),
+        ({"max_share": -0.1}, "exact_substring.max_share takes a share from 0 to 1, got -0.1"),
+        ({"min_characters": -5}, "exact_substring.min_characters must be 0 or more, got -5"),
+    ],
+)
+def test_numbers_out_of_bounds_are_one_sentence(settings, said):
+    with pytest.raises(StageError, match=said):
+        lc.dedup.ExactSubstring(**settings)
