@@ -2,8 +2,9 @@
 
     python benchmarks/dedup_quality.py [--data FOLDER] [--tokenizer gpt2-tokenizer.json]
 
-FOLDER holds short.jsonl.zst and long.jsonl.zst (id, text, family and exact_group or null) and near_duplicate_pairs.jsonl.gz (a, b,
-jaccard_5gram of lower-cased words). Without it documents are synthetic: copies in which some words are replaced.
+FOLDER holds short.jsonl.zst and long.jsonl.zst (id, text, family and exact_group or null) and
+near_duplicate_pairs.jsonl.gz (a, b, jaccard_5gram of lower-cased words). Without it documents are synthetic: copies in
+which some words are replaced.
 
 Pairs are sorted by their similarity in the file. "expected" is the mean of the S-curve at their similarity under the
 preset's own n-grams, "band" the share that has a common band key, "cluster" the share of which one document leaves for
@@ -105,11 +106,8 @@ def print_groups(documents: list[dict]) -> None:
         if row["exact_group"] is not None:
             groups.setdefault(row["exact_group"], []).append(row["id"])
     groups = {name: members for name, members in groups.items() if len(members) > 1}
-    for stage in (
-        lc.dedup.ExactDocuments(),
-        lc.dedup.ExactDocuments(text="normalised"),
-        lc.dedup.MinHash.preset("fineweb"),
-    ):
+    exact = [lc.dedup.ExactDocuments(), lc.dedup.ExactDocuments(text="normalised")]
+    for stage in (*exact, lc.dedup.MinHash.preset("fineweb")):
         gone = set(stage.resolve(stage.sketch(table))["id"].to_pylist())
         whole = sum(sum(name not in gone for name in members) <= 1 for members in groups.values())
         print(f"{stage.name}: {whole} of {len(groups)} groups of equal texts whole, {len(gone):,} documents leave")

@@ -63,7 +63,7 @@ def test_9000_hashes_per_document_are_calculated_over_5_grams():
 
 
 def test_450_bands_of_20_are_meant_by_20_buckets_of_450_hashes():
-    """Divided into 20 buckets of 450 hashes: read literally no pair at 0.8 is found, so the appendix' formula counts."""
+    """Divided into 20 buckets of 450 hashes: read literally nothing at 0.8 is found, so the formula counts."""
     assert lc.dedup.SimilarityCurve(bands=20, rows=450)(0.8) < 1e-40
     assert (minhash().bands, minhash().rows) == (450, 20)
 
@@ -148,13 +148,13 @@ def run_in_parts(folder: Path, stages: list, parts: int) -> None:
 
 
 def test_large_clusters_are_shared_across_parts_and_effectively_removed(tmp_path):
-    """Most of the larger duplicate clusters (licences, common spams) will be shared across parts, and removed in each."""
+    """Most of the larger duplicate clusters (licences, common spams) will be shared across parts."""
     for number in range(4):
         texts = [LICENCE.format(owner=f"{number} {copy}") for copy in range(5)] + [prose(100 + number)]
         rows = [{"id": f"{number}-{place}", "text": text} for place, text in enumerate(texts)]
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run_in_parts(tmp_path, [{"min_hash": {"unit": "word"}}], 2)
-    assert [row.documents_out for row in lc.funnel(tmp_path / "out")][0] == 4 + 2  # one licence for each of two parts
+    assert next(iter(lc.funnel(tmp_path / "out"))).documents_out == 4 + 2  # one licence for each of two parts
 
 
 # G.3.1: MinHash.
@@ -208,7 +208,7 @@ def test_the_ratio_of_matching_hashes_approximates_the_jaccard_similarity(share)
 
 
 def test_documents_are_duplicates_if_all_hashes_of_one_bucket_are_the_same():
-    """We mark two documents as duplicates if their b minhashes are exactly the same on at least one of the r buckets."""
+    """We mark two documents as duplicates if their b minhashes are exactly the same on at least one bucket."""
     stage = lc.dedup.MinHash(bands=6, rows=3, unit="word")
     for seed in range(30):
         texts = [prose(seed, 200), changed(prose(seed, 200), 0.08, seed)]
@@ -218,7 +218,7 @@ def test_documents_are_duplicates_if_all_hashes_of_one_bucket_are_the_same():
 
 
 def test_the_probability_of_a_match_is_that_of_the_formula():
-    """In a bucket s**b; in none of them (1 - s**b)**r; in at least one 1 - (1 - s**b)**r: 76 % and 99.4 % at 0.75, 0.8."""
+    """In a bucket s**b; in none of them (1 - s**b)**r; in at least one 1 - (1 - s**b)**r: 76 % and 99.4 %."""
     curve = minhash().curve
     for similarity in (0.3, 0.75, 0.8, 0.9):
         assert float(curve(similarity)) == pytest.approx(1 - (1 - similarity**20) ** 450)
@@ -245,7 +245,7 @@ def test_all_but_one_document_of_a_cluster_are_removed_at_random():
 
 
 def test_false_positives_are_not_filtered_by_the_real_similarity():
-    """Lee et al. (2022) also proposed computing the real Jaccard similarity: we decided to skip this additional step."""
+    """Lee et al. (2022) also proposed the real Jaccard similarity: we decided to skip this step."""
     assert minhash().verify is None
     assert lc.dedup.MinHash.preset("lee2022").verify == 0.8
 
@@ -323,7 +323,7 @@ def test_cutting_is_the_default():
 
 
 def test_minhash_keeps_one_copy_and_exact_deduplication_removes_all():
-    """While MinHash keeps one copy of the duplicated documents, our exact deduplication removes all copies of the span."""
+    """While MinHash keeps one copy of the duplicated documents, our exact deduplication removes all copies."""
     crawl = crawl_of(a=f"{prose(93)} {SHARED}", b=f"{prose(93)} {SHARED}")
     assert len((crawl | minhash()).data) == 1
     assert len((crawl | exact()).data) == 0

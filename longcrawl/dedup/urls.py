@@ -39,11 +39,11 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
 
     * The scheme, user names, ``www.``, a default port, the fragment and slashes at the end of the path go.
     * The host is lowered, and spelled in ASCII (IDNA).
-    * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are undone; others are upper case, and what needs an escape
-      gets one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
+    * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are undone; others are upper case, and what needs an
+      escape gets one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
     * Session ids in the path go: ``;jsessionid=…``.
-    * Of the query, parameters whose name is one of ``TRACKING_PARAMETERS`` go ("drop-tracking"), as does ``sid`` with 16 or
-      more letters and digits; all of them go ("none") or none ("all"). The rest are sorted.
+    * Of the query, parameters whose name is one of ``TRACKING_PARAMETERS`` go ("drop-tracking"), as does ``sid`` with
+      16 or more letters and digits; all of them go ("none") or none ("all"). The rest are sorted.
 
     What cannot be parsed keeps its host as it stands.
 
@@ -103,8 +103,8 @@ class Urls(EqualHashes):
     """Keep one of all documents whose URL is the same by :func:`normalise_url`.
 
     RefinedWeb works on its parts one after the other, and the URLs that earlier parts have kept remove documents from
-    later ones: ``index="save"`` in each run, ``against=[the runs before]`` in the next. A document without a URL, or with one that
-    names no host, stays.
+    later ones: ``parts`` in one run, or ``index="save"`` in each run and ``against=[the runs before]`` in the next. A
+    document without a URL, or with one that names no host, stays.
 
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ in parameters only.
     """
