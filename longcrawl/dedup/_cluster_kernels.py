@@ -1,66 +1,33 @@
 """Documents that share a band key, linked by union-find, as numba kernels.
 
-Documents are numbered in the order of preference: of two, the smaller number is the one to keep. The root of a cluster
-is its smallest number, so neither the order of bands nor that of links matters.
+With a wanted similarity, the documents of a bucket (all that share a key) become the connected components of the pairs
+there that have it. Which pairs are looked at does not depend on how documents are numbered.
 """
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.dedup._forest_kernels import link, root
+from longcrawl.dedup._similarity_kernels import Conditions, are_similar
+from longcrawl.dedup.ngrams import GOLDEN
 from longcrawl.text._lookup_kernels import compiled
 
-__all__ = [
-    "MOST_LEADERS",
-    "Conditions",
-    "Ngrams",
-    "choose_kept",
-    "find_roots",
-    "gather_keys",
-    "link_band",
-    "measure_across",
-    "measure_pairs",
-    "pack_keys",
-]
+__all__ = ["NEIGHBOURS", "gather_keys", "link_band", "pack_keys"]
 
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]
 
 _U = np.uint64
+_GOLDEN = _U(GOLDEN)
 
-MOST_LEADERS = 64
-"""With how many documents of one bucket or cluster another is compared at most."""
-
-
-class Conditions(NamedTuple):
-    """What two documents with a common band key must fulfil to be linked."""
-
-    similarity: float
-    """The least Jaccard similarity of their n-grams; 0 compares nothing."""
-    size_ratio: float
-    """The least ratio of their numbers of n-grams, smaller by greater; 0 compares nothing."""
-    sizes: npt.NDArray[np.int32]
-    """int32 [documents], numbers of n-grams; may be empty where ``size_ratio`` is 0."""
-    hashes: Numbers
-    """The sorted hashes of the n-grams of all documents; may be empty where ``similarity`` is 0."""
-    starts: Longs
-    """int64 [documents], where the hashes of each document start; may be empty where ``similarity`` is 0."""
-    stops: Longs
-
-
-class Ngrams(NamedTuple):
-    """The n-grams of some documents."""
-
-    hashes: Numbers
-    """uint32, sorted within each document."""
-    starts: Longs
-    """int64 [documents], where the hashes of each document start."""
-    stops: Longs
+NEIGHBOURS = 1024
+"""Of the different sets of n-grams in a bucket, each is compared with as many before it and after it in size."""
 
 
 @compiled
@@ -90,103 +57,110 @@ def pack_keys(keys: Wide, bits: int, packed: Wide) -> None:
 
 
 @compiled
-def _root(parents: Numbers, number: int) -> int:
-    while parents[number] != number:
-        parents[number] = parents[parents[number]]
-        number = np.int64(parents[number])
-    return number
-
-
-@compiled
-def _link(parents: Numbers, one: int, other: int) -> None:
-    one, other = _root(parents, one), _root(parents, other)
-    if one < other:
-        parents[other] = one
-    elif other < one:
-        parents[one] = other
-
-
-@compiled
-def _count_common(one: Numbers, other: Numbers) -> int:
-    """Count the numbers that two sorted arrays of unique numbers share."""
-    common, at, place = 0, 0, 0
-    while at < len(one) and place < len(other):
-        left, right = one[at], other[place]
-        common += left == right
-        at += left <= right
-        place += right <= left
-    return common
-
-
-@compiled
-def _jaccard(one: int, other: int, conditions: Conditions) -> float:
-    """Give the Jaccard similarity of the n-grams of two documents that have some."""
-    first = conditions.hashes[conditions.starts[one] : conditions.stops[one]]
-    return _share(first, conditions.hashes[conditions.starts[other] : conditions.stops[other]])
-
-
-@compiled
-def _share(first: Numbers, second: Numbers) -> float:
-    """Give how many of the numbers of two sorted arrays are in both."""
-    common = _count_common(first, second)
-    return common / (len(first) + len(second) - common)
-
-
-@compiled
-def _are_similar(one: int, other: int, conditions: Conditions) -> bool:
-    """Whether two documents have the wanted similarity; where their sizes rule it out, n-grams are not looked at."""
-    first, second = conditions.stops[one] - conditions.starts[one], conditions.stops[other] - conditions.starts[other]
-    if min(first, second) < max(conditions.similarity, conditions.size_ratio) * max(first, second):
+def _remember_similar(one: int, other: int, conditions: Conditions) -> bool:
+    """As ``are_similar``, but do not look again at a pair that was unlike in another band."""
+    if conditions.ranks[one] == conditions.ranks[other]:
+        return True
+    pair = (_U(conditions.ranks[one]) << _U(32)) | _U(conditions.ranks[other])
+    place = np.int64((pair * _GOLDEN) >> _U(32)) & (len(conditions.refused) - 1)
+    if conditions.refused[place] == pair:
         return False
-    return _jaccard(one, other, conditions) >= conditions.similarity
+    if are_similar(one, other, conditions):
+        return True
+    conditions.refused[place] = pair
+    return False
 
 
 @compiled
-def measure_pairs(ones: Longs, others: Longs, conditions: Conditions, similarities: Any) -> None:
-    """Write the Jaccard similarity of every pair: float64 [pairs]."""
-    for pair in range(len(ones)):
-        similarities[pair] = _jaccard(ones[pair], others[pair], conditions)
+def _next(following: Longs, place: int) -> int:
+    """Give the first place from ``place`` on that is not taken yet."""
+    while following[place] != place:
+        following[place] = following[following[place]]
+        place = following[place]
+    return place
 
 
 @compiled
-def measure_across(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_ratio: float, found: Any) -> None:
-    """Write the Jaccard similarity of documents of two datasets; -1 where their sizes are farther apart than a ratio.
+def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> None:
+    """Link all pairs of documents that are similar, but compare none that are in one cluster already.
+
+    From one cluster, go on to all that are like one of its documents until nothing outside is, then take the next.
 
     Args:
-        ones: int64 [pairs], numbers of documents of ``here``.
-        others: int64 [pairs], of documents of ``there``.
-        here: their n-grams.
-        there: theirs.
-        size_ratio: the least ratio of their numbers of n-grams, smaller by greater.
-        found: float64 [pairs], written.
+        numbers: int64 [documents], all of other sets of n-grams, by rank; all share a band key.
+        conditions: the wanted similarity.
+        parents: the forest that is linked.
 
     """
-    for pair in range(len(ones)):
-        first = here.hashes[here.starts[ones[pair]] : here.stops[ones[pair]]]
-        second = there.hashes[there.starts[others[pair]] : there.stops[others[pair]]]
-        if min(len(first), len(second)) < size_ratio * max(len(first), len(second)):
-            found[pair] = -1.0
-        else:
-            found[pair] = _share(first, second)
+    count = len(numbers)
+    roots, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+    for at in range(count):
+        roots[at] = root(parents, numbers[at])
+        sizes[at] = conditions.stops[numbers[at]] - conditions.starts[numbers[at]]
+    by_root = np.argsort(roots, kind="mergesort")
+    in_group = np.empty(count, np.int64)
+    in_group[by_root] = np.arange(count)
+    least = max(conditions.similarity, conditions.size_ratio)
+    following, waiting, lowest = np.arange(count + 1), np.empty(count, np.int64), np.zeros(count, np.int64)
+    for at in range(1, count):
+        low = max(lowest[at - 1], at - NEIGHBOURS)
+        while sizes[low] / sizes[at] < least:
+            low += 1
+        lowest[at] = low
+    for first in range(count):
+        if following[first] != first:
+            continue
+        left = _take_group(first, roots, by_root, in_group, following, waiting, 0)
+        while left > 0:
+            left -= 1
+            at = waiting[left]
+            place = _next(following, lowest[at])
+            while place < count and lowest[place] <= at:
+                if _remember_similar(numbers[min(at, place)], numbers[max(at, place)], conditions):
+                    link(parents, numbers[at], numbers[place])
+                    left = _take_group(place, roots, by_root, in_group, following, waiting, left)
+                place = _next(following, place + 1)
+
+
+@compiled
+def _take_group(
+    place: int, roots: Longs, by_root: Longs, in_group: Longs, following: Longs, waiting: Longs, left: int
+) -> int:
+    """Let all documents of one's cluster wait for their comparisons, and give how many wait then."""
+    at = in_group[place]
+    while at > 0 and roots[by_root[at - 1]] == roots[place]:
+        at -= 1
+    while at < len(by_root) and roots[by_root[at]] == roots[place]:
+        waiting[left] = by_root[at]
+        following[by_root[at]] = by_root[at] + 1
+        left += 1
+        at += 1
+    return left
 
 
 @compiled
 def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> None:
-    """Link each document to the first leader that it is similar to, or make it a leader; all share a band key."""
-    leaders = np.empty(min(len(members), MOST_LEADERS), np.int64)
-    count = 0
+    """Link documents with equal n-grams, then those that are similar; all share a band key."""
+    apart, first = False, root(parents, members[0])
     for number in members:
-        linked = False
-        for leader in leaders[:count]:
-            linked = _root(parents, leader) == _root(parents, number)
-            if not linked and _are_similar(leader, number, conditions):
-                _link(parents, leader, number)
-                linked = True
-            if linked:
-                break
-        if not linked and count < len(leaders):
-            leaders[count] = number
+        apart |= root(parents, number) != first
+    if not apart:
+        return
+    if len(members) == 2:
+        if _remember_similar(min(members), max(members), conditions):
+            link(parents, members[0], members[1])
+        return
+    order = np.argsort(conditions.ranks[members], kind="mergesort")
+    different, count = np.empty(len(members), np.int64), 0
+    for at in order:
+        number = members[at]
+        if count > 0 and conditions.ranks[different[count - 1]] == conditions.ranks[number]:
+            link(parents, different[count - 1], number)
+        else:
+            different[count] = number
             count += 1
+    if count > 1:
+        _link_pairs(different[:count], conditions, parents)
 
 
 @compiled
@@ -195,8 +169,8 @@ def _link_sizes(members: Longs, conditions: Conditions, parents: Numbers) -> Non
     order = np.argsort(conditions.sizes[members], kind="mergesort")
     for at in range(1, len(members)):
         smaller, greater = members[order[at - 1]], members[order[at]]
-        if conditions.sizes[smaller] >= conditions.size_ratio * conditions.sizes[greater]:
-            _link(parents, smaller, greater)
+        if conditions.sizes[smaller] / conditions.sizes[greater] >= conditions.size_ratio:
+            link(parents, smaller, greater)
 
 
 @compiled
@@ -208,7 +182,7 @@ def _link_bucket(members: Longs, conditions: Conditions, parents: Numbers) -> No
         _link_sizes(members, conditions, parents)
     else:
         for number in members[1:]:
-            _link(parents, members[0], number)
+            link(parents, members[0], number)
 
 
 @compiled
@@ -224,7 +198,7 @@ def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Num
 
 
 @compiled
-def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, parents: Numbers) -> int:
+def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
     """Link all documents that share a key of one band.
 
     Args:
@@ -234,12 +208,9 @@ def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, paren
         conditions: what two documents must fulfil.
         parents: uint32 [documents], the forest that is linked.
 
-    Returns:
-        How many buckets of equal upper bits held different keys.
-
     """
     mask = (_U(1) << _U(bits)) - _U(1)
-    mixed, first, documents = 0, 0, len(packed)
+    first, documents = 0, len(packed)
     while first < documents:
         stop = first + 1
         while stop < documents and (packed[stop] ^ packed[first]) & ~mask == 0:
@@ -252,40 +223,5 @@ def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, paren
             if equal:
                 _link_bucket(members, conditions, parents)
             else:
-                mixed += 1
                 _link_mixed(members, keys, conditions, parents)
         first = stop
-    return mixed
-
-
-@compiled
-def find_roots(parents: Numbers) -> None:
-    """Let every document point at the root of its cluster."""
-    for number in range(len(parents)):
-        parents[number] = parents[parents[number]]  # roots are smaller, so they are final by now
-
-
-@compiled
-def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
-    """Choose for each document of a cluster the first kept one that it is similar to; without one it is kept itself.
-
-    Args:
-        members: int64 [documents in clusters], cluster after cluster, ascending within each.
-        starts: int64 [clusters + 1], where each cluster starts.
-        conditions: the wanted similarity.
-        kept: int64 [documents in clusters], written: the document kept in place of each, or itself.
-
-    """
-    leaders = np.empty(MOST_LEADERS, np.int64)
-    for cluster in range(len(starts) - 1):
-        count = 0
-        for at in range(starts[cluster], starts[cluster + 1]):
-            number = members[at]
-            kept[at] = number
-            for leader in leaders[:count]:
-                if _are_similar(leader, number, conditions):
-                    kept[at] = leader
-                    break
-            if kept[at] == number and count < MOST_LEADERS:
-                leaders[count] = number
-                count += 1

@@ -1,10 +1,10 @@
 """Clusters of near-duplicates out of band keys, and which document of each is kept.
 
-Band after band, keys are sorted and documents with an equal key are linked, bucket by bucket and never pair by pair.
-In memory are a few bands at a time and one number per document.
+Band after band, keys are sorted and documents with an equal key are linked: all of them, or with ``verify`` those pairs
+whose n-grams are similar. Pairs that are in one cluster already are not compared, and equal sets of n-grams only once.
+In memory are a few bands at a time, and a few numbers per document.
 """
 
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -13,12 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import StageError
 from longcrawl.keyed_hash import keyed_hash
 from longcrawl.stages import REMOVAL_SCHEMA, refuse_twins
+from longcrawl.survey_reports import with_report
+from longcrawl.user_warnings import warn_user
 
 if TYPE_CHECKING:
-    from longcrawl.dedup._cluster_kernels import Conditions
+    from longcrawl.dedup._similarity_kernels import Conditions
 
 __all__ = [
     "PAIRS",
@@ -68,7 +71,8 @@ def near_duplicates(
     """Give a row of ``REMOVAL_SCHEMA`` per document that has a kept near-duplicate.
 
     ``value`` is the similarity to the kept document: of their n-grams where ``verify`` is set, else estimated from
-    ``sample``. ``threshold`` is ``verify``.
+    ``sample``. ``threshold`` is ``verify``. Clusters that are too large are reported, see
+    :func:`longcrawl.survey_reports.report_of`.
 
     Args:
         sketches: ``id``; ``bands``, 8 bytes per band, null for a document that is not compared; ``sample``, one byte
@@ -92,8 +96,8 @@ def near_duplicates(
         values = _estimates(sketches["sample"], removed, kept)
     else:
         removed, kept, values = _verified(sketches, order[_in_clusters(roots)], settings, settings.verify)
-    pairs = sketches["id"].take(removed), sketches["id"].take(kept)
-    stays = _look_at_sizes(kept, pairs[1], values, settings)
+    pairs = take_ids(sketches["id"], removed), take_ids(sketches["id"], kept)
+    stays, alarms = _look_at_sizes(kept, pairs[1], values, settings)
     arrays = [
         pairs[0],
         pa.array(["near_duplicate"]).take(np.zeros(len(removed), np.int64)),
@@ -101,7 +105,7 @@ def near_duplicates(
         pa.array(np.full(len(removed), settings.verify, np.float64), pa.float64(), from_pandas=True),
         pairs[1],
     ]
-    return pa.table(arrays, schema=REMOVAL_SCHEMA).filter(~stays)
+    return with_report(pa.table(arrays, schema=REMOVAL_SCHEMA).filter(~stays), alarms)
 
 
 def fixed_binary(rows: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -125,17 +129,32 @@ def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
 
 def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> "Conditions":
     """Give what holds before any n-grams are compared."""
-    from longcrawl.dedup._cluster_kernels import Conditions
+    from longcrawl.dedup._similarity_kernels import unconditional
 
-    none, sizes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    if settings.min_size_ratio is not None:
-        sizes = sketches["n_ngrams"].to_numpy().astype(np.int32)[order]
-    return Conditions(0.0, settings.min_size_ratio or 0.0, sizes, np.zeros(0, np.uint32), none, none)
+    if settings.min_size_ratio is None:
+        return unconditional()
+    return unconditional(settings.min_size_ratio, sketches["n_ngrams"].to_numpy().astype(np.int32)[order])
+
+
+def _with_similarity(sketches: pa.Table, order: Longs, conditions: "Conditions", least: float) -> "Conditions":
+    """Add that n-grams must be similar."""
+    from longcrawl.dedup._similarity_kernels import REFUSED, hash_sets, rank_sets
+
+    hashes, starts, stops = ngrams_of(sketches["ngrams"], order)
+    hashed, ranks = np.empty(len(order), np.uint64), np.empty(len(order), np.int64)
+    hash_sets(hashes, starts, stops, hashed)
+    refused = np.zeros(REFUSED, np.uint64)
+    made = conditions._replace(
+        similarity=least, hashes=hashes, starts=starts, stops=stops, ranks=ranks, refused=refused
+    )
+    rank_sets(np.lexsort((hashed, stops - starts)), hashed, made)
+    return made
 
 
 def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: "Conditions") -> Longs:
     """Link documents, numbered by their place in ``order``, and give the number of the root of each."""
-    from longcrawl.dedup._cluster_kernels import find_roots, link_band, pack_keys
+    from longcrawl.dedup._cluster_kernels import link_band, pack_keys
+    from longcrawl.dedup._forest_kernels import find_roots
 
     bits = max(len(order) - 1, 1).bit_length()
     parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)
@@ -181,12 +200,9 @@ def _verified(
     sketches: pa.Table, order: Longs, settings: Clustering, least: float
 ) -> tuple[Longs, Longs, npt.NDArray[np.float64]]:
     """Link documents that are similar, and give those to remove, the kept one of each, and their similarity."""
-    from longcrawl.dedup._cluster_kernels import choose_kept, measure_pairs
+    from longcrawl.dedup._similarity_kernels import choose_kept, measure_pairs
 
-    hashes, starts, stops = ngrams_of(sketches["ngrams"], order)
-    conditions = _conditions(sketches, order, settings)._replace(
-        similarity=least, hashes=hashes, starts=starts, stops=stops
-    )
+    conditions = _with_similarity(sketches, order, _conditions(sketches, order, settings), least)
     kept = _link(sketches["bands"], order, settings, conditions)
     if settings.linkage == "star":
         members = np.argsort(kept, kind="stable")
@@ -241,8 +257,8 @@ def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
 
 def _look_at_sizes(
     kept: Longs, ids: pa.ChunkedArray, values: npt.NDArray[np.float64], settings: Clustering
-) -> npt.NDArray[np.bool_]:
-    """Sound the alarm for clusters that are too large; say which removals do not take place for it.
+) -> tuple[npt.NDArray[np.bool_], list[str]]:
+    """Sound the alarm for clusters that are too large; say which removals do not take place for it, and the alarm.
 
     Raises:
         StageError: there is one, under the policy "error".
@@ -250,11 +266,11 @@ def _look_at_sizes(
     """
     stays = np.zeros(len(kept), np.bool_)
     if settings.max_cluster is None or not len(kept):
-        return stays
+        return stays, []
     _, clusters, counts = np.unique(kept, return_inverse=True, return_counts=True)
     large = counts + 1 > settings.max_cluster
     if not large.any():
-        return stays
+        return stays, []
     largest = clusters == counts.argmax()
     said = (
         f"{settings.stage} found {large.sum():,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
@@ -264,5 +280,5 @@ def _look_at_sizes(
     if settings.on_large_cluster == "error":
         raise StageError(f"{said}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
     outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
-    warnings.warn(f"{said}; {outcome}", stacklevel=2)
-    return large[clusters] if settings.on_large_cluster == "keep" else stays
+    warn_user(f"{said}; {outcome}")
+    return large[clusters] if settings.on_large_cluster == "keep" else stays, [f"{said}; {outcome}"]

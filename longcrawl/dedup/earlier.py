@@ -28,6 +28,9 @@ __all__ = ["near_duplicates_of_earlier", "save_sketches"]
 Longs = npt.NDArray[np.int64]
 Similarities = npt.NDArray[np.float64]
 
+MOST_MATCHES = 64
+"""With how many earlier documents of one band key another is compared at most."""
+
 
 def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: pa.Table, bands: int) -> None:
     """Write an index of documents; those without n-grams are in no cluster, and not in the index.
@@ -87,10 +90,8 @@ def near_duplicates_of_earlier(
 
 def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering) -> tuple[Longs, Similarities]:
     """Give for each document the earlier one that it duplicates, -1 for none, and where measured their similarity."""
-    from longcrawl.dedup._cluster_kernels import MOST_LEADERS
-
     rows, values = np.full(len(left), -1, np.int64), np.full(len(left), np.nan)
-    most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_LEADERS
+    most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_MATCHES
     band, open_ones = 0, np.arange(len(left))
     for block in band_blocks(sketches["bands"], left, settings.bands):
         for keys in block:
@@ -107,7 +108,7 @@ def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering)
 
 def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, settings: Clustering) -> Similarities:
     """Give the similarity of pairs that share a band key, or 1 where none is asked for; -1 where sizes rule it out."""
-    from longcrawl.dedup._cluster_kernels import Ngrams, measure_across
+    from longcrawl.dedup._similarity_kernels import Ngrams, measure_across
 
     ratio = settings.min_size_ratio or 0.0
     found = np.ones(len(places))
@@ -119,7 +120,7 @@ def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, setti
         measure_across(numbers, rows, here, earlier, max(settings.verify, ratio), found)
     elif ratio:
         one, other = sketches["n_ngrams"].to_numpy()[places], index.array("n_ngrams")[rows]
-        found[np.minimum(one, other) < ratio * np.maximum(one, other)] = -1.0
+        found[np.minimum(one, other) / np.maximum(one, other) < ratio] = -1.0
     return found
 
 

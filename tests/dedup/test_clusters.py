@@ -1,5 +1,6 @@
 """Clusters out of band keys: against connected components, with forced collisions, and with very many pairs."""
 
+import itertools
 import random
 import warnings
 
@@ -131,16 +132,15 @@ def test_what_is_kept():
 
 def test_keys_that_differ_only_where_the_number_of_the_document_is_packed():
     """Four documents leave 62 bits of a key beside their number; eight keys here agree in those."""
-    from longcrawl.dedup._cluster_kernels import Conditions, link_band, pack_keys
+    from longcrawl.dedup._cluster_kernels import link_band, pack_keys
+    from longcrawl.dedup._similarity_kernels import unconditional
 
     keys = np.array([8, 9, 10, 8, 11, 10, 8 << 1, 9], np.uint64)
     packed = np.empty(8, np.uint64)
     pack_keys(keys, 3, packed)
     packed.sort()
     parents = np.arange(8, dtype=np.uint32)
-    none = np.zeros(0, np.int64)
-    conditions = Conditions(0.0, 0.0, np.zeros(0, np.int32), np.zeros(0, np.uint32), none, none)
-    assert link_band(packed, 3, keys, conditions, parents) == 1
+    link_band(packed, 3, keys, unconditional(), parents)
     assert parents.tolist() == [0, 1, 2, 0, 4, 2, 6, 1]
 
 
@@ -166,34 +166,78 @@ sets_with_keys = st.lists(
 )
 
 
-@given(sets_with_keys, st.sampled_from([0.2, 0.5, 0.8, 1.0]))
-@settings(max_examples=300, deadline=None)
-def test_verified_documents_are_linked_by_pairs_that_are_similar(rows, least):
-    ngrams, keys = [ngrams for ngrams, _ in rows], [keys for _, keys in rows]
-    table = sketches_of(keys, ngrams=ngrams)
-    found = near_duplicates(table, settings_for(2, verify=least))
+def similar_components(ngrams, keys, least, ratio=0.0):
+    """Give the clusters of all pairs that share a band key and are similar enough."""
     edges = [
         (one, other)
         for one, other in edges_of(keys, [True] * len(keys))
         if jaccard(ngrams[one], ngrams[other]) >= least
+        and min(len(ngrams[one]), len(ngrams[other])) / max(len(ngrams[one]), len(ngrams[other])) >= ratio
     ]
-    allowed = components(len(keys), edges)
+    return components(len(keys), edges)
+
+
+@given(sets_with_keys, st.sampled_from([0.2, 0.5, 0.8, 1.0]), st.sampled_from([None, 0.3, 0.9]))
+@settings(max_examples=400, deadline=None)
+def test_verified_clusters_are_connected_components_whatever_is_kept(rows, least, ratio):
+    ngrams, keys = [ngrams for ngrams, _ in rows], [keys for _, keys in rows]
+    table = sketches_of(keys, ngrams=ngrams)
+    found = near_duplicates(table, settings_for(2, verify=least, min_size_ratio=ratio))
+    assert pairs(found) == similar_components(ngrams, keys, least, ratio or 0.0)
     for row in found.to_pylist():
-        one, kept = int(row["id"]), int(row["kept_id"])
-        assert allowed.get(row["id"]) in (row["kept_id"], allowed.get(row["kept_id"]))
-        assert row["value"] == jaccard(ngrams[one], ngrams[kept])
-    # Each document of a bucket is compared with the first of every cluster there, so its first pair is never missed.
-    for band in range(2):
-        for key in range(3):
-            bucket = [number for number, row in enumerate(keys) if row[band] == key]
-            for other in bucket[1:]:
-                if jaccard(ngrams[bucket[0]], ngrams[other]) >= least:
-                    kept = {name: pairs(found).get(f"{name:07d}", f"{name:07d}") for name in (bucket[0], other)}
-                    assert kept[bucket[0]] == kept[other]
-    star = near_duplicates(table, settings_for(2, verify=least, linkage="star"))
+        assert row["value"] == jaccard(ngrams[int(row["id"])], ngrams[int(row["kept_id"])])
+    for seed in range(3):
+        other = near_duplicates(table, settings_for(2, verify=least, min_size_ratio=ratio, keep="random", seed=seed))
+        assert other.num_rows == found.num_rows
+    star = near_duplicates(table, settings_for(2, verify=least, min_size_ratio=ratio, linkage="star"))
     gone = set(star["id"].to_pylist())
     assert all(row["value"] >= least and row["kept_id"] not in gone for row in star.to_pylist())
     assert gone <= set(found["id"].to_pylist())
+
+
+def test_verified_clusters_of_one_bucket_do_not_depend_on_the_order():
+    """A and B are alike, and B and C, but not A and C."""
+    a, b, c = (set(range(start, start + 100)) for start in (0, 15, 30))
+    for ngrams in itertools.permutations([a, b, c]):
+        found = near_duplicates(sketches_of([[7]] * 3, ngrams=ngrams), settings_for(1, verify=0.7))
+        assert pairs(found) == {"0000001": "0000000", "0000002": "0000000"}
+
+
+def test_large_buckets_of_many_clusters_are_connected_components():
+    chance = random.Random(0)
+    starts = [1000 * family + chance.randrange(40) for family in range(30) for _ in range(20)]
+    ngrams = [set(range(start, start + chance.randint(40, 60))) for start in starts]
+    keys = [[chance.randrange(2), number % 3] for number in range(len(ngrams))]
+    table = sketches_of(keys, ngrams=ngrams)
+    for least in (0.4, 0.7, 0.95):
+        found = near_duplicates(table, settings_for(2, verify=least))
+        assert pairs(found) == similar_components(ngrams, keys, least)
+
+
+@pytest.mark.parametrize(("sizes", "least"), [((11, 20), 0.55), ((14, 25), 0.56), ((8, 25), 0.32)])
+def test_a_pair_exactly_at_the_bound_is_found(sizes, least):
+    """0.55 * 20 is above 11 in floating-point numbers, and 11 / 20 is 0.55."""
+    ngrams = [set(range(size)) for size in sizes]
+    table = sketches_of([[1]] * 2, ngrams=ngrams)
+    for changes in ({"verify": least}, {"verify": least, "linkage": "star"}, {"min_size_ratio": least}):
+        assert near_duplicates(table, settings_for(1, **changes)).num_rows == 1
+
+
+def test_different_sets_with_one_hash_are_told_apart():
+    from longcrawl.dedup._similarity_kernels import rank_sets, unconditional
+
+    sets = [[1, 2], [3, 4], [1, 2], [3, 5], [3, 4], [1, 2, 3], [3, 5]]
+    stops = np.cumsum([len(each) for each in sets])
+    conditions = unconditional()._replace(
+        hashes=np.array([gram for each in sets for gram in each], np.uint32),
+        starts=stops - [len(each) for each in sets],
+        stops=stops,
+        ranks=np.empty(7, np.int64),
+    )
+    rank_sets(np.array([0, 1, 2, 3, 4, 6, 5]), np.zeros(7, np.uint64), conditions)
+    ranks = conditions.ranks.tolist()
+    equal = {(one, other): ranks[one] == ranks[other] for one in range(7) for other in range(7)}
+    assert equal == {(one, other): sets[one] == sets[other] for one in range(7) for other in range(7)}
 
 
 def test_a_chain_is_one_cluster_or_a_star():
@@ -205,13 +249,33 @@ def test_a_chain_is_one_cluster_or_a_star():
     assert set(star["kept_id"].to_pylist()) == {f"{number:07d}" for number in range(0, 40, 6)}
     assert min(star["value"].to_pylist()) >= 0.6
     bucket = sketches_of([[1]] * 40, ngrams=ngrams)
-    assert len(near_duplicates(bucket, settings_for(1, verify=0.6))) == 33
+    assert len(near_duplicates(bucket, settings_for(1, verify=0.6))) == 39
 
 
-def test_a_bucket_of_unlike_documents_is_compared_with_64_of_them():
-    ngrams = [{10 * number, 10 * number + 1} for number in range(100)]
-    table = sketches_of([[1]] * 102, ngrams=[*ngrams, ngrams[63], ngrams[64]])
-    assert pairs(near_duplicates(table, settings_for(1, verify=0.5))) == {"0000100": "0000063"}
+def test_a_star_leaves_no_exact_copies_however_many_documents_are_kept():
+    ngrams = [set(range(30 * number, 30 * number + 200)) for number in range(150) for _ in range(2)]
+    table = sketches_of([[number // 4, (number + 2) // 4] for number in range(300)], ngrams=ngrams)
+    for least in (0.73, 0.6):
+        assert near_duplicates(table, settings_for(2, verify=least)).num_rows == 299
+        found = near_duplicates(table, settings_for(2, verify=least, linkage="star"))
+        gone = {int(name) for name in found["id"].to_pylist()}
+        kept = [number for number in range(300) if number not in gone]
+        assert all(jaccard(ngrams[one], ngrams[other]) < least for one, other in itertools.combinations(kept, 2))
+        assert all(row["value"] >= least for row in found.to_pylist())
+
+
+def test_in_a_very_large_bucket_documents_are_compared_with_those_near_them_in_size():
+    from longcrawl.dedup._cluster_kernels import NEIGHBOURS
+
+    shared = set(range(1000))
+    ngrams = [{10 * number + 10_000, 10 * number + 10_001} for number in range(NEIGHBOURS + 400)]
+    ngrams += [shared, {*shared, 1000}]
+    found = near_duplicates(sketches_of([[1]] * len(ngrams), ngrams=ngrams), settings_for(1, verify=0.5))
+    assert pairs(found) == {f"{NEIGHBOURS + 401:07d}": f"{NEIGHBOURS + 400:07d}"}
+    alike = [{*range(50), 100 + number} for number in range(2 * NEIGHBOURS + 50)]
+    found = near_duplicates(sketches_of([[1]] * len(alike), ngrams=alike), settings_for(1, verify=0.9))
+    assert set(pairs(found).values()) == {"0000000"}
+    assert found.num_rows == len(alike) - 1
 
 
 def test_documents_of_unlike_size_are_not_linked():
@@ -224,17 +288,20 @@ def test_documents_of_unlike_size_are_not_linked():
     assert pairs(both) == {"0000003": "0000001"}
 
 
-@pytest.mark.parametrize("verify", [None, 0.8])
-def test_a_million_documents_that_are_all_alike(verify):
+@pytest.mark.parametrize(("verify", "linkage"), [(None, "single"), (0.8, "single"), (0.8, "star")])
+@pytest.mark.parametrize("different", [False, True])
+def test_a_million_documents_that_are_all_alike(verify, linkage, different):
     """There are 5e11 pairs, so this does not end if any step looks at pairs."""
     documents = 1_000_000
     keys = np.full((documents, 2), 7, np.uint64)
     table = sketches_of(keys)
     if verify is not None:
-        offsets = pa.array(np.arange(documents + 1) * 3)
-        lists = pa.LargeListArray.from_arrays(offsets, pa.array(np.tile(np.array([1, 5, 9], np.uint32), documents)))
+        grams = np.tile(np.arange(12, dtype=np.uint32), (documents, 1))
+        if different:
+            grams[:, 11] = 11 + np.arange(documents)
+        lists = pa.LargeListArray.from_arrays(pa.array(np.arange(documents + 1) * 12), pa.array(grams.ravel()))
         table = table.append_column("ngrams", lists)
-    found = near_duplicates(table, settings_for(2, verify=verify))
+    found = near_duplicates(table, settings_for(2, verify=verify, linkage=linkage))
     assert found.num_rows == documents - 1
     assert set(found["kept_id"].unique().to_pylist()) == {"0000000"}
 
