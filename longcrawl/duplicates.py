@@ -18,7 +18,7 @@ __all__ = ["Cluster", "Clusters", "find_clusters"]
 NAMED = 5
 """Removed documents that are named when a cluster is printed."""
 
-_EARLIER = pa.array(["seen_before", "near_duplicate_of_earlier"])
+_EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
 """The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
 _PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:20em;overflow:auto;border:1px solid #999;padding:.6em"
 
@@ -188,7 +188,7 @@ def _follow(duplicates: pa.Table, stages: Sequence[str]) -> _Ends:
         rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id").combine_chunks()
         if not rows.num_rows:
             continue
-        kept, elsewhere = _whole(rows["kept_id"]), _whole(pc.is_in(rows["rule"], value_set=_EARLIER))
+        kept, elsewhere = _whole(rows["kept_id"]), _whole(pc.match_substring_regex(rows["rule"], _EARLIER))
         place = pc.index_in(kept, value_set=_whole(known.rows["id"]))
         place = pc.if_else(elsewhere, pa.scalar(None, place.type), place)
         ends = pc.coalesce(known.ends.take(place), kept)

@@ -23,6 +23,7 @@ __all__ = [
     "entries",
     "find_reason",
     "label_stages",
+    "number_rule",
     "total",
 ]
 
@@ -213,6 +214,11 @@ def label_stages(names: Sequence[str]) -> list[str]:
         seen[name] += 1
         labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return labels
+
+
+def number_rule(rule: str, number: int, of: int) -> str:
+    """Name a rule by which a document leaves for one in an earlier dataset, the first, second, … of several."""
+    return rule if of == 1 else f"{rule}_{number}"
 
 
 def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int]]:

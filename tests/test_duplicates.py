@@ -68,7 +68,7 @@ def test_a_kept_document_may_leave_later_and_an_earlier_one_of_its_id_does_not_c
     assert find_clusters(ledger(*rows[:2]), ["short", "urls", "long"])[0].kept.stage is None
 
 
-@pytest.mark.parametrize("rule", ["seen_before", "near_duplicate_of_earlier"])
+@pytest.mark.parametrize("rule", ["seen_before", "near_duplicate_of_earlier", "near_duplicate_of_earlier_2"])
 def test_a_document_of_an_earlier_dataset_is_not_the_one_of_the_same_id_here(rule):
     seen = {"rule": rule}
     rows = [left("a", "urls", "a", **seen), left("b", "urls", "a", **seen), left("c", "min_hash", "d")]

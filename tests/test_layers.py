@@ -7,7 +7,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    ["errors", "files", "data_files", "keyed_hash", "fields", "survey_reports", "user_warnings", "_adopt_builders", "_version"],
+    [
+        "errors",
+        "files",
+        "data_files",
+        "keyed_hash",
+        "fields",
+        "survey_reports",
+        "user_warnings",
+        "_adopt_builders",
+        "_version",
+    ],
     ["stages"],
     ["spans"],
     ["ledger", "word_diff"],

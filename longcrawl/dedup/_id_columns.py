@@ -24,7 +24,7 @@ def take_ids(ids: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> pa.ChunkedA
     for chunk, end, first, stop in zip(ids.chunks, ends, [0, *stops[:-1]], stops, strict=False):
         if stop > first:
             here = places[inside[first:stop]] - (end - len(chunk))
-            taken.append(pc.cast(chunk.take(pa.array(here)), pa.large_string()))
+            taken.append(pc.cast(chunk, pa.large_string()).take(pa.array(here)))
     found = np.full(len(places), -1, np.int64)
     found[inside] = np.arange(len(inside))
     whole = pa.concat_arrays(taken).take(pa.array(found, mask=found < 0))

@@ -72,9 +72,7 @@ class Ngrams(NamedTuple):
 def unconditional(size_ratio: float = 0.0, sizes: npt.NDArray[np.int32] | None = None) -> Conditions:
     """Give conditions under which no n-grams are compared."""
     none, numbers = np.zeros(0, np.int64), np.zeros(0, np.int32) if sizes is None else sizes
-    return Conditions(
-        0.0, size_ratio, numbers, np.zeros(0, np.uint32), none, none, none, np.zeros(0, np.uint64)
-    )
+    return Conditions(0.0, size_ratio, numbers, np.zeros(0, np.uint32), none, none, none, np.zeros(0, np.uint64))
 
 
 @compiled

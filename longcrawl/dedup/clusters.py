@@ -34,6 +34,7 @@ __all__ = [
     "fixed_binary",
     "near_duplicates",
     "ngrams_of",
+    "refuse_bound",
     "sample_bytes",
 ]
 
@@ -106,6 +107,12 @@ def near_duplicates(
         pairs[1],
     ]
     return with_report(pa.table(arrays, schema=REMOVAL_SCHEMA).filter(~stays), alarms)
+
+
+def refuse_bound(stage: str, max_cluster: int | None) -> None:
+    """Refuse a bound that every document is beyond, alone as it is."""
+    if max_cluster is not None and max_cluster < 1:
+        raise StageError(f"{stage}.max_cluster is {max_cluster}: take 1 or more, or null for no bound")
 
 
 def fixed_binary(rows: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:

@@ -3,11 +3,12 @@
 An index of MinHash (:mod:`longcrawl.dedup.index`) has, beside the keys of every band,
 
 * ``sample.npy``, uint8 (documents, up to 128): what similarities are estimated from;
-* ``n_ngrams.npy``, int32 (documents,): what sizes are compared by;
+* ``n_ngrams.npy``, int32 (documents,): what sizes are compared by; published signatures do not say it;
 * with ``verify``, ``ngrams.npy``, uint32, 4 bytes per n-gram, and ``ngram_ends.npy``, int64 (documents + 1,).
 
 Bands are searched one by one in mapped files, so that memory does not grow with the index. A document leaves with the
-first band in which an earlier one has its key and fulfils the conditions; of several there, the first is named.
+first band in which an earlier one has its key and fulfils the conditions; of several there, the first is named. Its rule is
+``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_earlier_2`` for one found in the second, and so on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.dedup.clusters import PAIRS, Clustering, band_blocks, estimate, ngrams_of, sample_bytes
+from longcrawl.dedup._id_columns import take_ids
+from longcrawl.dedup.clusters import (
+    PAIRS,
+    Clustering,
+    band_blocks,
+    estimate,
+    near_duplicates,
+    ngrams_of,
+    sample_bytes,
+)
 from longcrawl.dedup.index import Index, write_index
+from longcrawl.ledger import number_rule
 from longcrawl.stages import REMOVAL_SCHEMA
+from longcrawl.survey_reports import report_of, with_report
 
-__all__ = ["near_duplicates_of_earlier", "save_sketches"]
+__all__ = ["near_duplicates_after", "near_duplicates_of_earlier", "save_sketches"]
 
 Longs = npt.NDArray[np.int64]
 Similarities = npt.NDArray[np.float64]
@@ -44,12 +56,28 @@ def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: p
 
     """
     known = kept.filter(pc.is_valid(kept["bands"]))
-    more = {"sample": _samples(known["sample"]), "n_ngrams": known["n_ngrams"].to_numpy().astype(np.int32)}
+    more: dict[str, npt.NDArray[Any]] = {"sample": _samples(known["sample"])}
+    if "n_ngrams" in known.column_names:
+        more["n_ngrams"] = known["n_ngrams"].to_numpy().astype(np.int32)
     if "ngrams" in known.column_names:
         more["ngrams"], _, stops = ngrams_of(known["ngrams"], np.arange(len(known)))
         more["ngram_ends"] = np.concatenate([np.zeros(1, np.int64), stops])
     blocks = band_blocks(known["bands"], np.arange(len(known)), bands)
     write_index(folder, stage, settings, known["id"], (keys[:, None] for block in blocks for keys in block), more)
+
+
+def near_duplicates_after(sketches: pa.Table, indexes: Sequence[Index], settings: Clustering) -> pa.Table:
+    """Give the removals of :func:`near_duplicates_of_earlier`, and then those among the documents that are left.
+
+    Raises:
+        StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+
+    """
+    if not indexes:
+        return near_duplicates(sketches, settings)
+    earlier, gone = near_duplicates_of_earlier(sketches, indexes, settings)
+    removals = near_duplicates(sketches, settings, gone)
+    return with_report(pa.concat_tables([earlier.replace_schema_metadata(None), removals]), report_of(removals))
 
 
 def near_duplicates_of_earlier(
@@ -68,7 +96,7 @@ def near_duplicates_of_earlier(
     """
     left = np.flatnonzero(pc.is_valid(sketches["bands"]).to_numpy())
     removals, gone = [REMOVAL_SCHEMA.empty_table()], np.zeros(len(sketches), np.bool_)
-    for index in indexes:
+    for number, index in enumerate(indexes, 1):
         rows, values = _search(sketches, left, index, settings)
         found = np.flatnonzero(rows >= 0)
         removed, kept = left[found], rows[found]
@@ -76,8 +104,10 @@ def near_duplicates_of_earlier(
             _estimates(sketches["sample"], removed, index, kept) if settings.verify is None else values[found]
         )
         arrays = [
-            sketches["id"].take(removed),
-            pa.array(["near_duplicate_of_earlier"]).take(np.zeros(len(removed), np.int64)),
+            take_ids(sketches["id"], removed),
+            pa.array([number_rule("near_duplicate_of_earlier", number, len(indexes))]).take(
+                np.zeros(len(removed), np.int64)
+            ),
             pa.array(similarities, pa.float64()),
             pa.array(np.full(len(removed), settings.verify, np.float64), pa.float64(), from_pandas=True),
             index.ids(kept),

@@ -10,7 +10,7 @@ An index is a folder::
     NAME.npy        what else a stage knows of its documents
 
 Keys are hashes: one word for a band of MinHash, two (128 bits) where equal keys are to mean equal documents. Files are
-mapped, not read: a search costs a few pages. ``index.json`` is written last.
+mapped, and searched by bisection; ``benchmarks/earlier.py`` measures what that takes. ``index.json`` is written last.
 """
 
 import json
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum, file_entries, whole_file, write_text
 
@@ -45,6 +46,8 @@ class Index:
     folder: Path
     documents: int
     bands: int
+    files: frozenset[str]
+    """The names of all files that ``index.json`` lists."""
 
     def find(self, band: int, keys: Keys) -> Places:
         """Give for each key the first document that has it, -1 where none has.
@@ -91,20 +94,23 @@ class Index:
 
     def has(self, name: str) -> bool:
         """Whether the stage saved an array of this name."""
-        return (self.folder / f"{name}.npy").is_file()
+        return f"{name}.npy" in self.files
 
-    def ids(self, rows: Places) -> pa.Array:
+    def ids(self, rows: Places) -> pa.ChunkedArray:
         """Give the ids of documents by their places; -1 is null."""
-        with pa.memory_map(str(self.folder / "ids.arrow")) as mapped:
-            ids = pa.ipc.open_file(mapped).read_all()["id"].combine_chunks()
-            return ids.take(pa.array(rows, mask=rows < 0))
+        path = self.folder / "ids.arrow"
+        try:
+            with pa.memory_map(str(path)) as mapped:
+                return take_ids(pa.ipc.open_file(mapped).read_all()["id"], rows)
+        except (OSError, KeyError, pa.ArrowException) as damaged:
+            raise _unreadable(path, damaged) from damaged
 
     def _load(self, name: str) -> npt.NDArray[Any]:
         path = self.folder / f"{name}.npy"
         try:
             loaded: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as damaged:
-            raise CorruptionError(f"{path} cannot be read ({damaged}); make the index again") from damaged
+            raise _unreadable(path, damaged) from damaged
         return loaded
 
 
@@ -149,6 +155,12 @@ def _save(folder: Path, name: str, values: npt.NDArray[Any]) -> str:
     return f"{name}.npy"
 
 
+def _unreadable(path: Path, damaged: Exception) -> CorruptionError:
+    if isinstance(damaged, FileNotFoundError):
+        return CorruptionError(f"{path} is missing, though {DESCRIPTION} beside it lists it; make the index again")
+    return CorruptionError(f"{path} cannot be read ({' '.join(str(damaged).split())}); make the index again")
+
+
 def describe_index(index: Index) -> str:
     """Name an index by content: the SHA-256 of ``index.json``."""
     return checksum(index.folder / DESCRIPTION)
@@ -177,13 +189,21 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
     try:
         about = json.loads((folder / DESCRIPTION).read_text("utf-8"))
         made, version = (about["stage"], about["settings"]), about["longcrawl_index"]
-        found = Index(folder, about["documents"], about["bands"])
+        found = Index(folder, about["documents"], about["bands"], frozenset(about["files"]))
     except (ValueError, KeyError, TypeError) as damaged:
         raise CorruptionError(f"{folder / DESCRIPTION} is not an index's ({damaged!r}); make it again") from damaged
     wanted = (stage, dict(settings))
     if made != wanted or version != VERSION:
+        there = {"version of the index": version, "stage": made[0], **made[1]}
+        here = {"version of the index": VERSION, "stage": stage, **settings}
         raise FormatError(
-            f"the index at {folder} was made by {made[0]} with {made[1]}, this is {wanted[0]} with {wanted[1]}: "
-            "use the same settings, or make the index again"
+            f"the index at {folder} has {_differences(there, here)}; it was made by {made[0]} with {made[1]}, this is "
+            f"{wanted[0]} with {wanted[1]}: use the same settings, or make the index again"
         )
     return found
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Say in what two mappings differ: "bands 14, here 13"."""
+    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
+    return ", ".join(f"{name} {there.get(name, 'not said')}, here {here.get(name, 'not said')}" for name in names)

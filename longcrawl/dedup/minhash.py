@@ -1,5 +1,6 @@
 """Near-duplicates by MinHash, as RefinedWeb and those before and after it remove them."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster, fixed_binary, near_duplicates
+from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster, fixed_binary, refuse_bound
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
-from longcrawl.dedup.earlier import near_duplicates_of_earlier, save_sketches
+from longcrawl.dedup.earlier import near_duplicates_after, save_sketches
 from longcrawl.dedup.index import Index
 from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
@@ -74,17 +75,20 @@ class MinHash(IndexedSurvey):
         keep: of a cluster, "random", the "longest" in bytes of text, or the "first" by id.
         tokenizer: a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`; for the unit "token".
         verify: the least Jaccard similarity at which two documents that share a band are linked. N-grams are then part
-            of the sketch, 4 bytes each. Among documents with the same band key each is compared with one of every
-            cluster there, with 64 at most.
+            of the sketch, 4 bytes each. All pairs that share a band key count; where one key has more than 1,024
+            different sets of n-grams, each is compared with the 1,024 before and the 1,024 after it in size.
         linkage: "single": what is linked is one cluster, as in the paper, even if A and C are only both like B.
-            "star": a document leaves only if it is itself that similar to one that is kept; needs ``verify``.
+            "star": a document leaves only if it is itself that similar to one that is kept; needs ``verify``. It is
+            compared with those kept before it in its cluster, with the first 4,096 of a size that allows it.
         min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams.
+            It holds for each link: under linkage "single" a cluster may still chain from long to short documents,
+            under "star" it holds for the kept document too.
         max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
         against: indexes of earlier datasets, or runs that saved one. A document that shares a band with one that they
             have kept leaves by the rule ``near_duplicate_of_earlier``, before those left are compared with each other.
             ``verify``, for which the index must have been saved with ``verify`` set, and ``min_size_ratio`` hold here
-            too, for 64 documents of each band key; ``linkage`` and ``max_cluster`` look at this dataset only. See
+            too, for 64 documents of each band key of an index; ``linkage`` and ``max_cluster`` look at this dataset only. See
             :mod:`longcrawl.dedup.earlier`.
         index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
 
@@ -113,9 +117,11 @@ class MinHash(IndexedSurvey):
     index: SaveIndex = "none"
 
     within_parts: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_bound(self.name, self.max_cluster)
         for name in ("bands", "rows", "ngram"):
             if getattr(self, name) < 1:
                 raise StageError(f"{self.name}.{name} is {getattr(self, name)}: take 1 or more")
@@ -217,15 +223,15 @@ class MinHash(IndexedSurvey):
             FormatError: an index of ``against`` cannot be opened, or was made with other settings.
 
         """
-        if not self.against:
-            return near_duplicates(sketches, self._clustering)
-        earlier, gone = near_duplicates_of_earlier(sketches, self.open_indexes(), self._clustering)
-        return pa.concat_tables([earlier, near_duplicates(sketches, self._clustering, gone)])
+        return near_duplicates_after(sketches, self.open_indexes(), self._clustering)
 
     def hashed(self) -> dict[str, Any]:
-        """Give the settings on which band keys depend; a tokenizer's file is told by its content."""
+        """Give the settings on which band keys depend; a tokenizer's file is told by its content.
+
+        Python's version of Unicode is among them, since texts are normalised by its tables.
+        """
         names = ("bands", "rows", "ngram", "unit", "seed", "code_version")
-        made = {name: getattr(self, name) for name in names}
+        made = {name: getattr(self, name) for name in names} | {"unicode": unicodedata.unidata_version}
         if self.unit == "token":
             made["tokenizer"] = tokenizer_digest(self.tokenizer) or self.tokenizer
         return made

@@ -1,16 +1,19 @@
 """Near-duplicates by the MinHash signatures that RedPajama-V2 publishes beside its documents."""
 
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.dedup.clusters import Clustering, OnLargeCluster, fixed_binary, near_duplicates
+from longcrawl.dedup.clusters import Clustering, OnLargeCluster, fixed_binary, refuse_bound
 from longcrawl.dedup.curve import SimilarityCurve
+from longcrawl.dedup.earlier import near_duplicates_after, save_sketches
+from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.errors import StageError
-from longcrawl.stages import Survey, column, document_ids, stage
+from longcrawl.stages import column, document_ids, stage
 
 __all__ = ["RPV2_BANDS", "MinHashSignatures"]
 
@@ -27,7 +30,7 @@ VALUE = 4
 
 
 @stage
-class MinHashSignatures(Survey):
+class MinHashSignatures(IndexedSurvey):
     """Keep one of all documents that share a band of a published MinHash signature; no text is read.
 
     RedPajama-V2 has four columns, lists of one binary per band with the band's hash values end to end. The source
@@ -44,6 +47,9 @@ class MinHashSignatures(Survey):
         seed: of the choice "random".
         max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
+        against: indexes of earlier dumps, or runs that saved one. A document that shares a band with one that they have
+            kept leaves first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.earlier`.
+        index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
 
     """
 
@@ -52,11 +58,14 @@ class MinHashSignatures(Survey):
     seed: int = 1
     max_cluster: int | None = 10_000
     on_large_cluster: OnLargeCluster = "warn"
+    against: tuple[str, ...] = ()
+    index: SaveIndex = "none"
 
     within_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_bound(self.name, self.max_cluster)
         if self.column not in RPV2_BANDS:
             raise StageError(f"{self.name} knows no column {self.column!r}; known: {', '.join(RPV2_BANDS)}")
 
@@ -91,13 +100,22 @@ class MinHashSignatures(Survey):
 
         Raises:
             StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+            FormatError: an index of ``against`` cannot be opened, or is of another column.
 
         """
         bands = RPV2_BANDS[self.column][0]
         settings = Clustering(
             self.name, bands, self.keep, self.seed, None, "single", None, self.max_cluster, self.on_large_cluster
         )
-        return near_duplicates(sketches, settings)
+        return near_duplicates_after(sketches, self.open_indexes(), settings)
+
+    def hashed(self) -> dict[str, Any]:
+        """Give the settings on which band keys depend."""
+        return {"column": self.column, "code_version": self.code_version}
+
+    def save_index(self, kept: pa.Table, folder: Path) -> None:
+        """Write the index of documents whose sketches are given."""
+        save_sketches(folder, self.name, self.hashed(), kept, RPV2_BANDS[self.column][0])
 
     def _signatures(self, table: pa.Table) -> pa.Array:
         if self.column not in table.column_names:

@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from longcrawl.dedup import clusters
 from longcrawl.dedup.clusters import Clustering, fixed_binary, near_duplicates
 from longcrawl.errors import StageError
+from longcrawl.survey_reports import report_of
 
 
 def settings_for(bands, **changes):
@@ -342,3 +343,20 @@ def test_ids_that_occur_twice_are_refused():
         near_duplicates(sketches_of([[1]] * 3, ids=["a", "b", "a"]), settings_for(1))
     with pytest.raises(StageError, match="2 occur twice or more, such as 'a' and 'b': keep one of each"):
         near_duplicates(sketches_of([[1]] * 5, ids=["a", "b", "a", "b", "c"]), settings_for(1))
+
+
+def test_large_clusters_are_reported_beside_the_answer():
+    table = sketches_of([[1]] * 10 + [[2]])
+    with pytest.warns(UserWarning) as caught:
+        found = near_duplicates(table, settings_for(1, max_cluster=5))
+    assert caught[0].filename == __file__
+    assert report_of(found) == [str(caught[0].message)]
+    assert report_of(near_duplicates(table, settings_for(1, max_cluster=10))) == []
+
+
+def test_size_ratios_hold_for_each_link():
+    ngrams = [set(range(size)) for size in (400, 220, 120, 66)]
+    table = sketches_of([[1]] * 4, ngrams=ngrams)
+    assert near_duplicates(table, settings_for(1, min_size_ratio=0.5)).num_rows == 3
+    star = near_duplicates(table, settings_for(1, min_size_ratio=0.5, verify=0.1, linkage="star"))
+    assert pairs(star) == {"0000001": "0000000", "0000003": "0000002"}

@@ -87,7 +87,8 @@ def test_a_later_part_keeps_what_plain_python_keeps(tmp_path_factory, first, sec
         chosen = leaders(keys, open_ones)
         assert set(found) == seen | (set(open_ones) - set(chosen))
         for name, row in found.items():
-            assert row["rule"] == ("near_duplicate_of_earlier" if name in seen else "near_duplicate")
+            which = f"_{'ab'.find(row['kept_id'][0]) + 1}" if number > 1 else ""
+            assert row["rule"] == (f"near_duplicate_of_earlier{which}" if name in seen else "near_duplicate")
             assert row["kept_id"] in (earlier if name in seen else chosen)
             assert name not in seen or share(keys[name], keys[row["kept_id"]])
         folders.append(str(root / str(number)))
@@ -181,7 +182,7 @@ def test_an_index_of_other_parameters_is_refused_and_both_are_named(tmp_path):
         (name, value), path = next(iter(changes.items())), [str(tmp_path)]
         with pytest.raises(
             FormatError,
-            match=f"made by min_hash with .*'{name}': {SMALL.get(name, 1)},.*, this is .*'{name}': {value},",
+            match=f"has {name} {SMALL.get(name, 1)}, here {value}; it was made by min_hash with .*'{name}': {SMALL.get(name, 1)},.*, this is .*'{name}': {value},",
         ):
             MinHash(**{**SMALL, **changes}, against=path).prepare()
     with pytest.raises(FormatError, match="saved with verify=null and holds no n-grams, this min_hash has verify=0.8"):
@@ -205,7 +206,7 @@ def test_an_index_has_a_file_of_sorted_keys_for_each_band(tmp_path):
     assert not (tmp_path / "ngrams.npy").exists()
     (tmp_path / "sample.npy").unlink()
     later = MinHash(**SMALL, against=[str(tmp_path)])
-    with pytest.raises(CorruptionError, match=r"sample.npy cannot be read \(.*\); make the index again"):
+    with pytest.raises(CorruptionError, match=r"sample.npy is missing, though index.json .* make the index again"):
         later.resolve(later.sketch(table_of("b", [" ".join(WORDS)])))
 
 
@@ -235,3 +236,44 @@ def test_a_key_of_many_documents_is_compared_with_64_of_them(tmp_path):
     asked = sketches_of("b", [((5, 1000), many[63][1]), ((5, 1000), many[64][1])])
     found, _ = near_duplicates_of_earlier(asked, [open_index(str(tmp_path), "min_hash", {})], chosen)
     assert found.select(["id", "kept_id"]).to_pylist() == [{"id": "b0", "kept_id": "a63"}]
+
+
+def test_ngrams_that_are_gone_are_not_taken_for_ngrams_that_never_were(tmp_path):
+    stage, table = MinHash(**SMALL, verify=0.5), table_of("a", ["to be or not"])
+    save(stage, table, tmp_path)
+    (tmp_path / "ngrams.npy").unlink()
+    later = MinHash(**SMALL, verify=0.5, against=[str(tmp_path)])
+    with pytest.raises(CorruptionError, match="ngrams.npy is missing, though index.json beside it lists it"):
+        later.resolve(later.sketch(table_of("b", ["to be or not"])))
+
+
+def test_of_several_indexes_the_rule_says_which(tmp_path):
+    stage = MinHash(**SMALL)
+    save(stage, table_of("a", ["to be or not"]), tmp_path / "first")
+    save(stage, table_of("a", ["that is that or not that"]), tmp_path / "second")
+    later = MinHash(**SMALL, against=[str(tmp_path / "first"), str(tmp_path / "second")])
+    table = table_of("b", ["that is that or not that", "to be or not", "to be or not"])
+    found = {name: (row["rule"], row["kept_id"]) for name, row in removals(later, table).items()}
+    assert found == {
+        "b0": ("near_duplicate_of_earlier_2", "a0"),
+        "b1": ("near_duplicate_of_earlier_1", "a0"),
+        "b2": ("near_duplicate_of_earlier_1", "a0"),
+    }
+    crawl = lc.Crawl(Dataset(table)) | later
+    assert [(each.kept.id, each.size, each.earlier) for each in crawl.clusters()] == [("a0", 4, True)]
+
+
+def test_an_index_made_with_another_unicode_is_refused(tmp_path, monkeypatch):
+    stage = MinHash(**SMALL)
+    save(stage, table_of("a", ["to be or not"]), tmp_path)
+    monkeypatch.setattr("unicodedata.unidata_version", "99.0.0")
+    with pytest.raises(FormatError, match=r"has unicode [0-9.]+, here 99\.0\.0; it was made by min_hash"):
+        MinHash(**SMALL, against=[str(tmp_path)]).prepare()
+
+
+def test_a_pair_exactly_at_the_bound_is_found_in_an_index(tmp_path):
+    save_sketches(tmp_path, "min_hash", {}, sketches_of("a", [((5, 6), set(range(20)))]), 2)
+    index = open_index(str(tmp_path), "min_hash", {})
+    for verify, ratio in ((0.55, None), (None, 0.55)):
+        chosen = Clustering("min_hash", 2, "first", 1, verify, "single", ratio, None, "warn")
+        assert near_duplicates_of_earlier(sketches_of("b", [((5, 7), set(range(11)))]), [index], chosen)[1].all()

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.dedup import _id_columns
+from longcrawl.dedup._id_columns import take_ids
 from longcrawl.dedup.index import open_index, write_index
 from longcrawl.errors import CorruptionError, FormatError
 
@@ -59,9 +61,10 @@ def test_a_later_part_leaves_out_what_an_earlier_one_kept(tmp_path):
 def test_an_index_of_other_settings_is_refused_and_both_are_named(tmp_path):
     stage = lc.dedup.Urls(query="all")
     stage.save_index(stage.sketch(documents("a", ["http://a.org"])), tmp_path)
-    with pytest.raises(FormatError, match="made by urls with .*'all'.*, this is urls with .*'drop-tracking'"):
+    both = "has query all, here drop-tracking; it was made by urls with .*'all'.*, this is urls with .*'drop-tracking'"
+    with pytest.raises(FormatError, match=both):
         lc.dedup.Urls(against=[str(tmp_path)]).prepare()
-    with pytest.raises(FormatError, match="made by urls .* this is exact_documents"):
+    with pytest.raises(FormatError, match="has stage urls, here exact_documents.*made by urls .* this is exact_doc"):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).prepare()
     with pytest.raises(FormatError, match="there is no index of urls at .*nowhere; a run writes one"):
         lc.dedup.Urls(against=[str(tmp_path / "nowhere")]).prepare()
@@ -75,3 +78,48 @@ def test_a_damaged_index_is_one_sentence(tmp_path):
     (tmp_path / "keys-000.npy").write_bytes(b"\x93NUMPY cut")
     with pytest.raises(CorruptionError, match="keys-000.npy cannot be read"):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "is missing, though index.json"), (b"xx", "cannot be read")])
+def test_damaged_ids_are_one_sentence(tmp_path, content, said):
+    stage = lc.dedup.ExactDocuments()
+    table = pa.table({"id": ["a"], "text": ["x"]})
+    stage.save_index(stage.sketch(table), tmp_path)
+    (tmp_path / "ids.arrow").unlink()
+    if content is not None:
+        (tmp_path / "ids.arrow").write_bytes(content)
+    with pytest.raises(CorruptionError, match=rf"ids\.arrow {said}.*; make the index again$"):
+        lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
+
+
+@given(st.lists(st.lists(st.text(max_size=3), max_size=4), max_size=5), st.data())
+def test_ids_are_taken_from_their_chunks(chunks, data):
+    ids = [name for chunk in chunks for name in chunk]
+    column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks], pa.string())
+    places = data.draw(st.lists(st.integers(-1, len(ids) - 1), max_size=12))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_id_columns, "PIECE", 3)
+        taken = take_ids(column, np.array(places, np.int64))
+    assert taken.num_chunks == -(-len(places) // 3)
+    assert taken.type == pa.string()
+    assert taken.to_pylist() == [None if place < 0 else ids[place] for place in places]
+
+
+def test_ids_of_more_than_two_gib_are_taken():
+    """Arrow's own ``take`` joins the chunks, whose offsets overflow."""
+    chunk = pa.array(["a" * 60_000_000, "b" * 60_000_000])
+    column = pa.chunked_array([chunk] * 20)
+    assert column.nbytes > 1 << 31
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        column.take(pa.array([39, 0]))
+    taken = take_ids(column, np.array([39, -1, 0]))
+    assert taken[0].as_py() == "b" * 60_000_000
+    assert taken[1].as_py() is None
+
+
+def test_ids_in_several_batches(tmp_path):
+    names = [f"document {number}" for number in range(50)]
+    ids = pa.chunked_array([pa.array(names[:20]), pa.array(names[20:])])
+    write_index(tmp_path, "urls", {}, ids, [np.arange(100, dtype=np.uint64).reshape(50, 2)])
+    index = open_index(str(tmp_path), "urls", {})
+    assert index.ids(np.array([49, 0, -1, 20])).to_pylist() == [names[49], names[0], None, names[20]]

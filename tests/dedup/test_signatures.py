@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.dedup import MinHash, MinHashSignatures
 from longcrawl.dedup.signatures import RPV2_BANDS
-from longcrawl.errors import StageError
+from longcrawl.errors import FormatError, StageError
 
 
 def signature(values, column="signature_sim0.8"):
@@ -137,3 +137,29 @@ def test_a_release_is_clustered_from_its_minhash_files_alone(real_data, tmp_path
     crawl = whole | MinHash.from_signatures("signature_sim0.7", keep="first")
     assert len(crawl.ledger) == sizes["signature_sim0.7"] > 300
     assert crawl.funnel.documents == sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def test_dump_after_dump_is_compared_by_its_signatures(tmp_path):
+    first, second = MinHashSignatures(keep="first"), list(range(0, 1280, 10))
+    one, other = list(range(128)), [*second[:100], *range(5000, 5028)]
+    before = table_of([signature(one), signature(second), None])
+    kept = first.sketch(before)
+    first.save_index(kept, tmp_path)
+    after = table_of([signature(other), signature(list(range(7000, 7128))), None, signature(list(range(7000, 7128)))])
+    later = MinHashSignatures(keep="first", against=[str(tmp_path)])
+    later.prepare()
+    rows = {row["id"]: row for row in later.resolve(later.sketch(after)).to_pylist()}
+    assert {name: (row["rule"], row["kept_id"]) for name, row in rows.items()} == {
+        "0000": ("near_duplicate_of_earlier", "0001"),
+        "0003": ("near_duplicate", "0001"),
+    }
+    assert rows["0000"]["value"] == pytest.approx(100 / 117, abs=0.01)
+    with pytest.raises(FormatError, match=r"has column signature_sim0\.8, here signature_sim0\.7"):
+        MinHashSignatures("signature_sim0.7", against=[str(tmp_path)]).prepare()
+
+
+def test_a_bound_below_one_is_refused():
+    for make in (MinHashSignatures, MinHash):
+        for bound in (0, -1):
+            with pytest.raises(StageError, match=f"max_cluster is {bound}: take 1 or more, or null for no bound"):
+                make(max_cluster=bound)
