@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import datasets
 import numpy as np
@@ -31,6 +31,7 @@ from longcrawl.stages import (
     first_failure,
     refuse_twins,
 )
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["Crawl", "open_crawl", "write_output"]
 
@@ -75,6 +76,15 @@ class _Kept:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         return table.filter(pc.is_null(self.judge.judge(table)["rule"]))
+
+
+@runtime_checkable
+class _SavesIndex(Protocol):
+    """A survey that a later dataset can be compared with."""
+
+    index: str
+
+    def save_index(self, kept: pa.Table, folder: Path) -> None: ...
 
 
 class Crawl:
@@ -125,6 +135,7 @@ class Crawl:
             raise StageError(f"a crawl takes a stage such as lc.text.MinWords(16_000), got {stage!r}")
         if isinstance(self.data, datasets.IterableDataset):
             return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
+        stage.prepare()
         if isinstance(stage, Judge):
             return self._judged(stage)
         if isinstance(stage, Edit):
@@ -135,7 +146,7 @@ class Crawl:
         if isinstance(stage, SpanSurvey):
             return self._with_spans(stage)
         if isinstance(stage, Survey):
-            return self._surveyed(stage)
+            return self._surveyed(stage)._without_index(stage)
         raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, an Edit or a Survey")
 
     def why(self, document: str) -> Reason:
@@ -196,6 +207,30 @@ class Crawl:
             documents = documents.add_column(name, reasons[name].combine_chunks())
         return documents
 
+    def save_index(self, stage: str, folder: str | Path) -> None:
+        """Write the index of what is kept by now, as one stage knows it; ``against`` of a later dataset takes it.
+
+        Args:
+            stage: the label of a survey that has been passed, such as ``urls`` or ``min_hash``.
+            folder: where; what lies there is replaced.
+
+        Raises:
+            LedgerError: the crawl has not passed a stage of this name, or it has no index.
+
+        """
+        labels = [row.stage for row in self.funnel]
+        known = [label for label, step in zip(labels, self.steps, strict=True) if isinstance(step, _SavesIndex)]
+        if stage not in known:
+            raise LedgerError(
+                f"this crawl has passed no stage {stage!r} with an index; it has: {', '.join(known) or 'none'}"
+            )
+        place = labels.index(stage)
+        survey, seen = self.steps[place], self._before(len(labels) - place).data
+        sketches = _all_rows(_map(seen, survey, survey))
+        kept = pc.is_in(pc.cast(sketches["id"], pa.string()), value_set=_ids(self.data))
+        assert isinstance(survey, _SavesIndex)  # as one of ``known`` is
+        survey.save_index(sketches.filter(kept), Path(folder))
+
     def __repr__(self) -> str:
         if self._funnel is None:
             return f"<streaming Crawl after {' | '.join(step.name for step in self.steps) or 'nothing'}>"
@@ -253,6 +288,15 @@ class Crawl:
         kept = pc.invert(pc.is_in(_ids(self.data), value_set=answer["id"])).to_numpy(zero_copy_only=False)
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
+    def _without_index(self, stage: Survey) -> "Crawl":
+        """Say that an index is not written yet, as it is of what the whole crawl keeps in the end."""
+        if isinstance(stage, _SavesIndex) and stage.index == "save":
+            warn_user(
+                f'only a run writes an index by itself: call crawl.save_index("{self._label()}", FOLDER) once '
+                "the crawl has passed all its stages"
+            )
+        return self
+
     def _then(self, data: "datasets.Dataset | datasets.IterableDataset", stage: Stage, gone: pa.Table) -> "Crawl":
         after = Crawl(data)
         after.steps = (*self.steps, stage)
@@ -263,8 +307,9 @@ class Crawl:
             after._funnel = self._funnel.then(row)
         return after
 
-    def _label(self, stage: Stage) -> str:
-        return label_stages([step.name for step in (*self.steps, stage)])[-1]
+    def _label(self, *stages: Stage) -> str:
+        """Give the label of the last of the steps and these stages."""
+        return label_stages([step.name for step in (*self.steps, *stages)])[-1]
 
     def _before(self, steps_back: int) -> "Crawl":
         crawl = self
@@ -340,6 +385,7 @@ def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.Iterabl
         )
     if isinstance(stage, Rewrite) and stage.needs_fit:
         raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
+    stage.prepare()
     # IterableDataset.filter cannot follow another one under the arrow format: a judge is a map that gives fewer rows.
     function = _Kept(stage) if isinstance(stage, Judge) else stage
     return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)

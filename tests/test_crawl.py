@@ -370,3 +370,51 @@ def test_an_edit_runs_fused():
     assert tally.table().to_pylist()[0]["rule"] == "capitals"
     rules = {"capitals": 1}
     assert tally.counts() == [{"stage": "shout_less", "in": 2, "out": 1, "rules": rules, "characters": len("fine")}]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_a_stage_lacks_is_said_before_any_document_is_read(tmp_path, streaming):
+    read = []
+
+    def rows():
+        read.append(True)
+        yield {"id": "a", "text": "x"}
+
+    data = datasets.IterableDataset.from_generator(rows)
+    crawl = lc.Crawl(data if streaming else documents())
+    stage = lc.tokens.Tokenize(tokenizer=str(tmp_path / "none.json"))
+    with pytest.raises(LongCrawlError, match="no tokenizer at"):
+        crawl | stage
+    assert not read
+
+
+def test_a_wrong_index_is_refused_before_anything_is_sketched(crawl, tmp_path, monkeypatch):
+    sketched = []
+    plain = lc.dedup.ExactDocuments.sketch
+    monkeypatch.setattr(
+        lc.dedup.ExactDocuments, "sketch", lambda self, table: sketched.append(len(table)) or plain(self, table)
+    )
+    with pytest.raises(LongCrawlError, match="there is no index of exact_documents"):
+        crawl | lc.dedup.ExactDocuments(against=[str(tmp_path)])
+    assert not sketched
+
+
+def test_a_crawl_saves_the_index_of_what_it_keeps(any_crawl, tmp_path):
+    with pytest.warns(UserWarning, match=r'call crawl.save_index\("exact_documents", FOLDER\)') as caught:
+        once = any_crawl | lc.dedup.ExactDocuments(index="save")
+    assert caught[0].filename == __file__
+    done = once | lc.text.MinWords(20) | lc.text.MinChars(1)
+    done.save_index("exact_documents", tmp_path / "index")
+    later = any_crawl | lc.dedup.ExactDocuments(against=[str(tmp_path / "index")])
+    seen = later.ledger.filter(pc.equal(later.ledger["rule"], "seen_before"))
+    assert sorted(seen["kept_id"].unique().to_pylist()) == sorted(done.data["id"][:])
+    with pytest.raises(LedgerError, match="no stage 'min_words' with an index; it has: exact_documents"):
+        done.save_index("min_words", tmp_path / "other")
+    with pytest.raises(LedgerError, match="it has: none"):
+        any_crawl.save_index("urls", tmp_path / "other")
+
+
+def test_large_clusters_warn_where_the_stage_is_applied(crawl):
+    with pytest.warns(UserWarning, match="more than max_cluster=1 documents") as caught:
+        crawl | lc.dedup.MinHash.preset("fineweb", max_cluster=1)
+    assert caught[0].filename == __file__
