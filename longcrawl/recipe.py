@@ -162,9 +162,27 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
         name, settings = _named(spec, f"{where}: stage {number}")
         if name not in STAGES:
             raise RecipeError(f"{where}: stage {number} {name!r} is unknown; known: {', '.join(sorted(STAGES))}")
-        made.append(build(STAGES[name], settings, f"{where}: stage {number} {name!r}", RecipeError))
+        made.append(_stage(name, settings, f"{where}: stage {number} {name!r}"))
     _refuse_disagreement(made, where)
     return tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
+
+
+def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
+    """Make a stage; of one with presets, the fields of ``preset`` are set first, and those beside it replace them."""
+    presets = _presets(name)
+    if not presets or "preset" not in settings:
+        return build(STAGES[name], settings, where, RecipeError)
+    chosen = settings["preset"]
+    if not isinstance(chosen, str) or chosen not in presets:
+        raise RecipeError(f"{where}: unknown preset {chosen!r}; known: {', '.join(presets)}")
+    given = {key: value for key, value in settings.items() if key != "preset"}
+    return build(STAGES[name], {**presets[chosen], **given}, where, RecipeError)
+
+
+def _presets(name: str) -> Mapping[str, Mapping[str, Any]]:
+    """Give the presets of a stage that has some, by name."""
+    found: Mapping[str, Mapping[str, Any]] = getattr(STAGES.get(name), "presets", {})
+    return found
 
 
 def _refuse_disagreement(stages: list[Stage], where: str) -> None:
@@ -257,7 +275,9 @@ def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) 
         raise RecipeError(f"{where}: the recipe has no stage {keys[0]!r}; it has: {', '.join(labels)}")
     place = labels.index(keys[0])
     name, settings = named[place]
-    changed = {name: dict(settings)}
+    # A preset that is asked for replaces the fields that presets are about, and leaves the rest of the recipe.
+    settled = {field for preset in _presets(name).values() for field in preset} if keys[1:] == ["preset"] else set()
+    changed = {name: {key: given for key, given in settings.items() if key not in settled}}
     _override_named(changed, [name, *keys[1:]], value, where)
     stages[place] = changed
 

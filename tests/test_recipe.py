@@ -1,6 +1,7 @@
 """Recipes: strict YAML, overrides, digest."""
 
 import copy
+import re
 from pathlib import Path
 
 import pytest
@@ -330,3 +331,34 @@ def test_the_digest_changes_with_the_code_version_of_a_stage(monkeypatch):
     before = parse_recipe(SPEC).digest
     monkeypatch.setattr(lc.tokens.Truncate, "code_version", "1000")
     assert parse_recipe(SPEC).digest != before
+
+
+def test_a_preset_is_spelled_out(tmp_path):
+    recipe = parse_recipe(changed(stages=[{"min_hash": {"preset": "lee2022", "verify": 0.9}}, *SPEC["stages"]]))
+    assert recipe.stages[0][1] == lc.dedup.MinHash.preset("lee2022", verify=0.9)
+    told = recipe.as_dict()["stages"][0]["min_hash"]
+    assert (told["bands"], told["verify"]) == (450, 0.9)
+    assert "preset" not in told
+    assert parse_recipe(yaml.safe_load(recipe.as_yaml())).digest == recipe.digest
+
+
+def test_a_preset_that_is_set_replaces_what_presets_are_about(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    spelled = lc.dedup.MinHash.preset("lee2022", keep="longest", max_cluster=7).settings()
+    path.write_text(yaml.safe_dump(changed(stages=[{"min_hash": spelled}, *SPEC["stages"]])))
+    chosen = load_recipe(path, ["stages.min_hash.preset=fineweb", "stages.min_hash.rows=9"]).stages[0][1]
+    assert chosen == lc.dedup.MinHash.preset("fineweb", rows=9, keep="longest", max_cluster=7)
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ({"min_hash": {"preset": "fine"}}, "'min_hash': unknown preset 'fine'; known: fineweb, lee2022, refinedweb"),
+        ({"min_hash": {"preset": ["fineweb"]}}, "'min_hash': unknown preset ['fineweb']; known: fineweb,"),
+        ({"min_hash": {"preset": "fineweb", "band": 3}}, "'min_hash' has no field 'band'; known: against,"),
+        ({"min_chars": {"preset": "x"}}, "'min_chars' has no field 'preset'; known: n"),
+    ],
+)
+def test_a_wrong_preset_is_one_sentence(stage, said):
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        parse_recipe(changed(stages=[stage]))
