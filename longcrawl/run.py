@@ -6,7 +6,8 @@ A run's folder holds, when it is done,
 * ``ledger/*.parquet``, a row per document that left;
 * ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
 * one folder named after the output, such as ``rectangle/``;
-* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, SHA-256 of every file and,
+* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, what surveys had to report,
+  SHA-256 of every file and,
   last, its own.
 
 Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere, so the same
@@ -47,6 +48,7 @@ from longcrawl.run_index import indexes_used, save_index
 from longcrawl.run_surveys import find_spans, group_inputs, resolve
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import Rewrite, Stage, Survey
+from longcrawl.survey_reports import report_of
 
 __all__ = ["RunSummary", "run"]
 
@@ -148,6 +150,8 @@ class _Job:
         self.groups = group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
+        self.reports: dict[str, list[str]] = {}
+        """By label, what surveys have to say about their answers."""
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
         """Segment, label and survey of each index to save."""
 
@@ -207,6 +211,8 @@ class _Job:
                     found = (label, stage)
                 else:
                     gone = resolve(self.folder, number, label, stage, self.groups)
+                    if said := report_of(gone):
+                        self.reports[label] = said
                     came = self.funnel.kept
                     row = FunnelRow(label, came, came - gone.num_rows, count_rules(gone))
                     self.funnel = self.funnel.then(row)
@@ -296,6 +302,8 @@ class _Job:
         }
         if used := indexes_used(self.recipe.stages):
             manifest["indexes"] = used
+        if self.reports:
+            manifest["reports"] = self.reports
         write_card(self.folder, manifest)
         files = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
         names = [path.as_posix() for path in files if path.parts[0] != WORK]

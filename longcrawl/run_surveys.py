@@ -20,6 +20,7 @@ from longcrawl.ledger import entries
 from longcrawl.part import WORK, keep_spans, sketches, spans_kept
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import PART, Order, Spans, Survey
+from longcrawl.survey_reports import report_of, with_report
 
 __all__ = ["find_spans", "group_inputs", "resolve"]
 
@@ -36,6 +37,8 @@ def group_inputs(inputs: int, parts: int) -> list[list[int]]:
 
 def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequence[Sequence[int]]) -> pa.Table:
     """Let a survey decide; write and give the ledger of what it removes, which the next segment leaves out.
+
+    What the survey has to report stands beside it, see :func:`longcrawl.survey_reports.report_of`.
 
     Raises:
         RunError: the survey answers with an order or with spans.
@@ -54,7 +57,7 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
             pq.write_table(gone, beside)
     with whole_file(work / f"removed-{segment}.parquet") as beside:
         pq.write_table(gone.select(["id"]), beside)
-    return gone
+    return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])
 
 
 def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> None:

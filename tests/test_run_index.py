@@ -223,3 +223,45 @@ def test_near_duplicates_of_an_earlier_run_leave_a_later_one(tmp_path, verify):
     assert (tmp_path / "RUN2/index/min_hash/ngrams.npy").exists() == (verify is not None)
     with pytest.raises(FormatError, match="made by min_hash with .*'rows': 4.*, this is min_hash with .*'rows': 5"):
         lc.run(recipe, tmp_path / "other", overrides=[*against, "stages.min_hash.rows=5"])
+
+
+def test_large_clusters_are_in_the_manifest_and_on_the_card(tmp_path):
+    texts = {f"d{number}": text_of("p" if number < 5 else chr(ord("a") + number)) for number in range(9)}
+    write_part(tmp_path / "texts", "texts", dict.fromkeys(texts, "x"), texts)
+    recipe = write_recipe(tmp_path / "recipe.yaml", tmp_path / "texts", {"min_hash": {"preset": "fineweb"}})
+    with pytest.warns(UserWarning, match="more than max_cluster=3"):
+        lc.run(recipe, tmp_path / "RUN", overrides=["stages.min_hash.max_cluster=3"])
+    (said,) = json.loads((tmp_path / "RUN/manifest.json").read_text())["reports"]["min_hash"]
+    assert said.startswith("min_hash found 1 cluster(s) of more than max_cluster=3 documents; the largest has 5 around")
+    assert f"- `min_hash`: {said}.\n" in (tmp_path / "RUN/README.md").read_text()
+    lc.run(recipe, tmp_path / "silent")
+    assert "reports" not in json.loads((tmp_path / "silent/manifest.json").read_text())
+
+
+def test_published_signatures_are_compared_run_after_run(make_release, tmp_path):
+    texts = {name: text_of(name) for name in "abcdefgh"}
+    make_release(
+        tmp_path / "release",
+        {
+            "2022-49/0000/en_head": [texts[name] for name in "abcde"],
+            "2023-06/0000/en_head": [texts[name] for name in "bdfgh"],
+        },
+    )
+    stages = [{"min_hash_signatures": {"index": "save"}}, TOKENIZE, {"truncate": {"n": 64}}]
+    spec = {"longcrawl": 1, "name": "tiny", "stages": stages, "outputs": {"rectangle": {"heldout": 0.2}}}
+    for snapshot, run in (("2022-49", "RUN1"), ("2023-06", "RUN2")):
+        source = {"builder": "redpajama-v2", "data_dir": str(tmp_path / "release"), "minhash": True}
+        spec["source"] = source | {"languages": ["en"], "snapshots": [snapshot]}
+        (tmp_path / f"{run}.yaml").write_text(yaml.safe_dump(spec))
+    lc.run(tmp_path / "RUN1.yaml", tmp_path / "RUN1")
+    lc.run(
+        tmp_path / "RUN2.yaml",
+        tmp_path / "RUN2",
+        overrides=[f"stages.min_hash_signatures.against=[{tmp_path / 'RUN1'}]"],
+    )
+    assert left(tmp_path / "RUN2", "min_hash_signatures") == [
+        (f"2023-06/0000/en_head.json.gz/{there}", "near_duplicate_of_earlier", f"2022-49/0000/en_head.json.gz/{here}")
+        for there, here in ((0, 1), (1, 3))
+    ]
+    index = tmp_path / "RUN2/index/min_hash_signatures"
+    assert len(indexed(index, "min_hash_signatures")) == 3

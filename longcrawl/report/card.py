@@ -124,6 +124,7 @@ def _known(manifest: Mapping[str, Any]) -> list[str]:
         said.append(
             "Rows are rolled: a row may start in the middle of its document; `rows/*.parquet` says by how much."
         )
+    said += [f"`{label}`: {each}." for label, reports in manifest.get("reports", {}).items() for each in reports]
     said.append("The text is that of its sources, with their licences, errors and biases; nothing here has cleared it.")
     return said
 
