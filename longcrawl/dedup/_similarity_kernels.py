@@ -92,10 +92,10 @@ def _are_equal(one: int, other: int, conditions: Conditions) -> bool:
     size = conditions.stops[one] - start
     if conditions.stops[other] - there != size:
         return False
-    for at in range(size):
-        if conditions.hashes[start + at] != conditions.hashes[there + at]:
-            return False
-    return True
+    at = 0
+    while at < size and conditions.hashes[start + at] == conditions.hashes[there + at]:
+        at += 1
+    return at == size
 
 
 @compiled

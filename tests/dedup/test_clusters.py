@@ -347,7 +347,7 @@ def test_ids_that_occur_twice_are_refused():
 
 def test_large_clusters_are_reported_beside_the_answer():
     table = sketches_of([[1]] * 10 + [[2]])
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="max_cluster=5") as caught:
         found = near_duplicates(table, settings_for(1, max_cluster=5))
     assert caught[0].filename == __file__
     assert report_of(found) == [str(caught[0].message)]

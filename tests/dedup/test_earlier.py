@@ -182,7 +182,8 @@ def test_an_index_of_other_parameters_is_refused_and_both_are_named(tmp_path):
         (name, value), path = next(iter(changes.items())), [str(tmp_path)]
         with pytest.raises(
             FormatError,
-            match=f"has {name} {SMALL.get(name, 1)}, here {value}; it was made by min_hash with .*'{name}': {SMALL.get(name, 1)},.*, this is .*'{name}': {value},",
+            match=f"has {name} {SMALL.get(name, 1)}, here {value}; it was made by min_hash with "
+            f".*'{name}': {SMALL.get(name, 1)},.*, this is .*'{name}': {value},",
         ):
             MinHash(**{**SMALL, **changes}, against=path).prepare()
     with pytest.raises(FormatError, match="saved with verify=null and holds no n-grams, this min_hash has verify=0.8"):

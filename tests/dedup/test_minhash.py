@@ -445,3 +445,34 @@ def test_unrelated_books_are_never_one_cluster(real_data):
     for preset in PRESETS:
         stage = MinHash.preset(preset, tokenizer=str(real_data / "gpt2-tokenizer.json"))
         assert stage.resolve(stage.sketch(table)).num_rows == 0
+
+
+def one_long_text(words):
+    """Give a text of random words of five letters, and one with the last hundredth of it replaced."""
+    letters = np.random.default_rng(0).integers(97, 123, (words + words // 100, 6), dtype=np.uint8)
+    letters[:, 5] = 32
+    other = np.concatenate([letters[: words - words // 100], letters[words:]])
+    return [pa.py_buffer(each).to_pybytes().decode() for each in (letters[:words], other)]
+
+
+def resolve_long_texts(words):
+    texts = [*one_long_text(words), "a few words of another text"]
+    stage = MinHash.preset("fineweb", verify=0.9, linkage="star", keep="first")
+    sketches = stage.sketch(table_of(texts))
+    (row,) = stage.resolve(sketches).to_pylist()
+    assert (row["id"], row["kept_id"]) == ("0001", "0000")
+    assert row["value"] == pytest.approx(99 / 101, abs=1e-3)
+    counts = sketches["n_ngrams"].to_pylist()
+    assert counts[2] == 2
+    # Of 32-bit hashes, some agree by chance.
+    expected = (1 - np.exp(-(words - 4) / 2**32)) * 2**32
+    assert counts[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_text_of_a_million_words():
+    resolve_long_texts(1_000_000)
+
+
+@pytest.mark.slow
+def test_a_text_of_fifty_million_words():
+    resolve_long_texts(50_000_000)
