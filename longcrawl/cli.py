@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
-AnyPath = Annotated[Path, typer.Argument(help="The folder of a run, or of a rectangle.", metavar="PATH")]
+AnyPath = Annotated[Path, typer.Argument(help="The folder of a run, or of an output alone.", metavar="PATH")]
 
 
 @app.command()
@@ -93,7 +93,8 @@ def verify(path: AnyPath) -> None:
 @app.command()
 def inspect(
     path: Annotated[
-        Path | None, typer.Argument(help="The folder of a run, or of a rectangle.", metavar="PATH", show_default=False)
+        Path | None,
+        typer.Argument(help="The folder of a run, or of an output alone.", metavar="PATH", show_default=False),
     ] = None,
     split: Annotated[str | None, typer.Option(help="train or heldout; train if left out.")] = None,
     row: Annotated[int | None, typer.Option(help="The row to decode; the first if left out.")] = None,
@@ -102,14 +103,16 @@ def inspect(
     recipe: Annotated[str | None, typer.Option(help="With --text: the stages of this recipe.")] = None,
     language: Annotated[str | None, typer.Option(help="With --text: its language; English if left out.")] = None,
 ) -> None:
-    """Show what a rectangle holds and one row as text; or, with --text, what every rule says of a text, and why."""
+    """Show what a run wrote: lengths, sites, languages, a row as text; or, with --text, what every rule says of one."""
     if text is not None and path is None and split is None and row is None:
         typer.echo(inspect_text.inspect_text(text, stage or (), recipe, language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
         typer.echo(finished.inspect(path, split or "train", row or 0))
+        if split is None and row is None and (counted := str(finished.analysis(path))):
+            typer.echo(f"\n{counted}")
     else:
         raise LongCrawlError(
-            "inspect takes the PATH of a run or rectangle, with --split and --row, or a text: "
+            "inspect takes the PATH of a run or rectangle, with --split and --row for one row, or a text: "
             "longcrawl inspect --text FILE, with --stage, --recipe or --language"
         )
 

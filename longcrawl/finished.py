@@ -1,5 +1,6 @@
 """Questions to what a run has left on disk: the funnel, why a document left and what it duplicated, is all whole."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,21 +9,15 @@ import pyarrow.dataset as pads
 
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import LedgerError
-from longcrawl.formats.rectangle import DESCRIPTION
-from longcrawl.formats.rectangle_verify import (
-    Inspection,
-    Verification,
-    inspect_rectangle,
-    is_sealed,
-    verify_files,
-    verify_rectangle,
-)
+from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
 from longcrawl.removal_rates import RemovalRates
+from longcrawl.report.analysis import Analysis, analyse
+from longcrawl.results import RESULTS, Inspection, Result, Verification
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.source_texts import source_texts
 
-__all__ = ["clusters", "funnel", "inspect", "removal_rates", "verify", "why"]
+__all__ = ["analysis", "clusters", "funnel", "inspect", "removal_rates", "verify", "why"]
 
 
 def funnel(run: str | Path) -> Funnel:
@@ -52,15 +47,13 @@ def why(run: str | Path, document: str) -> Reason:
         reason = find_reason(found, document)
         if reason is not None:
             return reason
-    tables = sorted(folder.glob("*/rows/*.parquet"))
+    told, output = _result(folder)
+    tables = told.tables(output)
     if not tables:
-        raise LedgerError(f"{folder} has lost its rows tables; longcrawl verify says what is missing")
-    rows = pads.dataset(tables, format="parquet")
-    if rows.count_rows(filter=pc.field("id") == document):
+        raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
+    if _is_among(tables, document):
         return Reason(document)
-    raise LedgerError(
-        f"{folder} never had a document {document!r}; ids look like those in {folder}/rectangle/rows/train.parquet"
-    )
+    raise LedgerError(f"{folder} never had a document {document!r}; ids look like those in {tables[-1]}")
 
 
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
@@ -89,7 +82,7 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
 
 
 def verify(path: str | Path) -> Verification:
-    """Check every file of a run, a rectangle, or a rectangle in the original LongCrawl64 layout.
+    """Check every file of a run, of an output by itself, or of a rectangle in the original LongCrawl64 layout.
 
     Raises:
         FormatError: there is none of these at ``path``.
@@ -97,8 +90,9 @@ def verify(path: str | Path) -> Verification:
 
     """
     folder = Path(path)
-    if not _is_run(folder):
-        return verify_rectangle(folder)
+    told, output = _result(folder)
+    if output == folder:
+        return told.verify(folder)
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
         return Verification(
@@ -107,23 +101,62 @@ def verify(path: str | Path) -> Verification:
             (f"{MANIFEST} has been changed: the SHA-256 that it gives of itself differs",),
         )
     files = manifest["files"]
-    # The files of the rectangle are described there once more, all but the description itself.
+    # The files of the output are described there once more, all but the description itself.
     outside = {
-        name: entry for name, entry in files.items() if not name.startswith("rectangle/") or name.endswith(DESCRIPTION)
+        name: entry
+        for name, entry in files.items()
+        if not name.startswith(f"{told.name}/") or name == f"{told.name}/{told.description}"
     }
     problems = list(verify_files(folder, outside))
-    if (folder / "rectangle").is_dir():
-        problems += [f"rectangle: {problem}" for problem in verify_rectangle(folder / "rectangle").problems]
+    if output.is_dir():
+        problems += [f"{told.name}: {problem}" for problem in told.verify(output).problems]
     return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
-    """Give shape, codec and ratio of a rectangle (or a run's), and one row as text, rolled back."""
+    """Give what a split of a run's output, or of an output by itself, holds, and one of its rows as text.
+
+    Raises:
+        FormatError: no such output, split or row at ``path``.
+        RunError: the run is not finished.
+
+    """
+    told, output = _result(Path(path))
+    return told.inspect(output, split, row)
+
+
+def analysis(path: str | Path) -> Analysis:
+    """Give how long documents are, which sites they come from and which languages they are in.
+
+    A run has counted that already, of an output alone it is counted now; an original LongCrawl64 does not say.
+
+    Raises:
+        RunError: the run is not finished.
+        CorruptionError: a file cannot be read.
+
+    """
     folder = Path(path)
-    if not _is_run(folder):
-        return inspect_rectangle(folder, split, row)
-    read_manifest(folder)
-    return inspect_rectangle(folder / "rectangle", split, row)
+    told, output = _result(folder)
+    counted = None if output == folder else read_manifest(folder).get("analysis")
+    return analyse(told.tables(output)) if counted is None else Analysis.from_dict(counted)
+
+
+def _result(folder: Path) -> tuple[Result, Path]:
+    """Give what is told of the output of a finished run, or of an output by itself, and its folder."""
+    if (folder / MANIFEST).exists() or (folder / "recipe.yaml").exists():
+        name = read_manifest(folder)["output"]["format"]
+        return RESULTS[name], folder / name
+    # A rectangle in the original layout has no description.
+    known = [told for told in RESULTS.values() if (folder / told.description).exists()]
+    return (known or [RESULTS["rectangle"]])[0], folder
+
+
+def _is_among(tables: Sequence[Path], document: str) -> bool:
+    """Say whether a document of this id is in tables; some may have no ids."""
+    rows = pads.dataset([str(table) for table in tables], format="parquet")
+    if "id" not in rows.schema.names:
+        return False
+    return bool(rows.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))
 
 
 def _ledger(folder: Path) -> pads.Dataset:
@@ -134,8 +167,3 @@ def _ledger(folder: Path) -> pads.Dataset:
 
 def _unreadable(folder: Path, damage: Exception) -> LedgerError:
     return LedgerError(f"the ledger of {folder} cannot be read ({damage}); longcrawl verify says what is wrong")
-
-
-def _is_run(folder: Path) -> bool:
-    """Say whether a folder holds a run, finished or not, and not a rectangle by itself."""
-    return (folder / MANIFEST).exists() or (folder / "recipe.yaml").exists()

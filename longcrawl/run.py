@@ -6,9 +6,8 @@ A run's folder holds, when it is done,
 * ``ledger/*.parquet``, a row per document that left;
 * ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
 * one folder named after the output, such as ``rectangle/``;
-* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, what surveys had to report,
-  SHA-256 of every file and,
-  last, its own.
+* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what surveys had to
+  report, SHA-256 of every file and, last, its own.
 
 Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere, so the same
 recipe over the same input gives the same bytes.
@@ -36,13 +35,14 @@ from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
 from longcrawl.files import file_entries, remove_partial, write_text
-from longcrawl.formats.rectangle import read_description, seal
+from longcrawl.formats.manifest import seal
 from longcrawl.ledger import Funnel, FunnelRow, count_rules, total
-from longcrawl.loading.rectangle import Rectangle
 from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, survivors
 from longcrawl.recipe import Recipe, load_recipe
+from longcrawl.report.analysis import analyse
 from longcrawl.report.card import write_card
+from longcrawl.results import RESULTS
 from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
 from longcrawl.run_index import indexes_used, save_index
 from longcrawl.run_surveys import find_spans, group_inputs, resolve
@@ -67,13 +67,13 @@ class RunSummary:
     funnel: Funnel
     written: dict[str, Any]
     batch: str
-    """What a batch read back from the output looks like."""
+    """What the beginning of the output looks like when it is read back."""
     bad_files: int
     seconds: float
 
     def __str__(self) -> str:
-        shapes = ", ".join(f"{split} {shape[0]:,} x {shape[1]:,}" for split, shape in self.written["shapes"].items())
-        lines = [repr(self.funnel), "", f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({shapes})"]
+        written = RESULTS[self.written["format"]].summary(self.written)
+        lines = [repr(self.funnel), "", f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})"]
         lines.append(f"read back: {self.batch}")
         if self.bad_files:
             lines.append(f"{self.bad_files} broken input file(s) were left out; manifest.json and README.md list them")
@@ -113,7 +113,7 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
     manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     funnel = Funnel.from_dict(manifest["funnel"])
-    batch = _read_back(folder / chosen.output.name)
+    batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
     seconds = time.monotonic() - started
     return RunSummary(chosen.name, str(folder), funnel, manifest["output"], batch, len(manifest["bad_files"]), seconds)
 
@@ -302,6 +302,8 @@ class _Job:
         }
         if used := indexes_used(self.recipe.stages):
             manifest["indexes"] = used
+        tables = RESULTS[self.recipe.output.name].tables(self.folder / self.recipe.output.name)
+        manifest["analysis"] = analyse(tables, self.num_proc).as_dict()
         if self.reports:
             manifest["reports"] = self.reports
         write_card(self.folder, manifest)
@@ -352,16 +354,6 @@ class _Job:
                 bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
                 bar.update()
         return [json.loads(marker.read_text("utf-8")) for marker in markers]
-
-
-def _read_back(rectangle: Path) -> str:
-    """Read the first batch as a trainer would, and say what came."""
-    described = read_description(rectangle)
-    rows, length = described["shapes"]["train"]
-    batches = Rectangle(rectangle, batch_size=min(8, rows), context_length=min(4096, length))
-    batch = batches[0]
-    shapes = ", ".join(f"{name} {values.dtype} {tuple(values.shape)}" for name, values in batch.items())
-    return f"{shapes}; {len(batches):,} batches of this size"
 
 
 def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Path]) -> dict[str, Any]:

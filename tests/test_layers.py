@@ -22,7 +22,7 @@ LAYERS = [
     ["spans"],
     ["ledger", "word_diff"],
     ["duplicates", "removal_rates"],
-    ["outputs", "fused"],
+    ["outputs", "results", "fused"],
     ["crawl"],
     ["text"],
     ["tokens"],

@@ -23,10 +23,7 @@ The group's attributes hold ``end_of_text``, ``vocabulary_size``, ``tokenizer``,
 and ``loss_mask``, true, where there are loss masks.
 """
 
-import hashlib
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,17 +34,18 @@ import pyarrow.parquet as pq
 
 from longcrawl.errors import FormatError, StageError
 from longcrawl.files import file_entries, whole_file, write_text
+from longcrawl.formats import manifest
+from longcrawl.formats.heldout import check_heldout, heldout_rows
 from longcrawl.formats.rectangle_build import BAND, Layout, gather, lay_out, order_rows, spill_part, write_band
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.outputs import Output, Writer, WriteTask, output
 from longcrawl.stages import Stage
 from longcrawl.tokens.tokenize import Tokenize
 
-__all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description", "seal"]
+__all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description"]
 
 DESCRIPTION = "rectangle.json"
 TOKENIZER = "tokenizer.json"
-SEAL = "sha256"
 VERSION = 1
 
 
@@ -76,10 +74,7 @@ class RectangleOutput(Output):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.heldout < math.inf or (self.heldout >= 1 and self.heldout != int(self.heldout)):
-            raise StageError(
-                f"rectangle.heldout takes a fraction below 1 or a whole number of rows, got {self.heldout!r}"
-            )
+        check_heldout(self.heldout, "rectangle")
         for name, least in (("context_length", 1), ("end_of_text", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -115,13 +110,7 @@ class RectangleOutput(Output):
             FormatError: nothing would be left to train on.
 
         """
-        at_least = int(self.heldout > 0 and rows > 1)
-        count = int(self.heldout) if self.heldout >= 1 else max(round(rows * self.heldout), at_least)
-        if count >= rows:
-            raise FormatError(
-                f"heldout {self.heldout:g} takes {count:,} of {rows:,} rows and leaves none to train on: set it lower"
-            )
-        return count
+        return heldout_rows(self.heldout, rows)
 
 
 @dataclass(frozen=True)
@@ -205,7 +194,7 @@ class RectangleWriter(Writer):
             **self._attributes(masked=written[0]["masked"]),
             "files": dict(sorted(files.items())),
         }
-        write_text(target / DESCRIPTION, seal(described))
+        write_text(target / DESCRIPTION, manifest.seal(described))
         return described
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
@@ -231,17 +220,6 @@ class RectangleWriter(Writer):
         } | ({"loss_mask": True} if masked else {})
 
 
-def seal(content: Mapping[str, Any]) -> str:
-    """Give JSON whose last entry is the SHA-256 of the JSON without it: the file that names all checksums has its own.
-
-    >>> seal(json.loads(seal({"rows": 1}))) == seal({"rows": 1})
-    True
-    """
-    told = {name: value for name, value in content.items() if name != SEAL}
-    digest = hashlib.sha256(json.dumps(told, indent=1, ensure_ascii=False).encode()).hexdigest()
-    return json.dumps({**told, SEAL: digest}, indent=1, ensure_ascii=False) + "\n"
-
-
 def read_description(path: Path) -> dict[str, Any]:
     """Read ``rectangle.json``.
 
@@ -249,23 +227,7 @@ def read_description(path: Path) -> dict[str, Any]:
         FormatError: there is none, or it is of a version that this longcrawl does not know.
 
     """
-    try:
-        described: dict[str, Any] = json.loads((path / DESCRIPTION).read_text("utf-8"))
-    except FileNotFoundError as missing:
-        raise FormatError(f"{path} has no {DESCRIPTION}: it is not a finished rectangle of longcrawl") from missing
-    except ValueError as broken:
-        raise FormatError(f"{path / DESCRIPTION} is not JSON: {broken}; build the rectangle again") from broken
-    if not isinstance(described, dict):
-        raise FormatError(f"{path / DESCRIPTION} holds no JSON object; build the rectangle again")
-    if described.get("longcrawl_rectangle") != VERSION:
-        version = described.get("longcrawl_rectangle")
-        raise FormatError(
-            f"{path} is a rectangle of version {version!r}, this longcrawl reads version {VERSION}: upgrade longcrawl"
-        )
-    for name in ("shapes", "files", "json_escaped"):
-        if name not in described:
-            raise FormatError(f"{path / DESCRIPTION} lacks {name!r}; build the rectangle again")
-    return described
+    return manifest.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
 
 
 def _join(pieces: Sequence[Path], path: Path) -> None:

@@ -19,46 +19,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.files import checksum
-from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description, seal
+from longcrawl.formats.manifest import is_sealed, verify_files
+from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX, SplitArray, open_loss_mask, open_split
+from longcrawl.results import Inspection, Verification
 
-__all__ = ["Inspection", "Verification", "inspect_rectangle", "is_sealed", "verify_files", "verify_rectangle"]
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What a verification found; ``problems`` is empty when all is well."""
-
-    path: str
-    checked: str
-    problems: tuple[str, ...]
-
-    def __str__(self) -> str:
-        if not self.problems:
-            return f"{self.path}: whole; {self.checked}"
-        return "\n".join(
-            [f"{self.path}: {len(self.problems)} problem(s); {self.checked}", *(f"  {each}" for each in self.problems)]
-        )
+__all__ = ["RectangleInspection", "inspect_rectangle", "verify_rectangle"]
 
 
-@dataclass(frozen=True)
-class Inspection:
+@dataclass(frozen=True, kw_only=True)
+class RectangleInspection(Inspection):
     """What one split of a rectangle holds, and one of its rows as text, rolled back."""
 
-    path: str
-    split: str
     shape: tuple[int, int]
     dtype: str
     chunks: str
     codec: str
     stored_bytes: int
-    row: int
-    row_id: str | None
-    url: str | None
     roll: int | None
     n_tokens: int | None
-    text: str | None
 
     @property
     def ratio(self) -> float:
@@ -105,24 +84,7 @@ def verify_rectangle(path: Path) -> Verification:
     return Verification(str(path), f"no checksums here: every chunk of {names} looked for and decoded", tuple(problems))
 
 
-def is_sealed(file: Path, content: dict[str, Any]) -> bool:
-    """Say whether a JSON file that gives its own SHA-256 is, to the byte, as it was written."""
-    return file.read_bytes() == seal(content).encode()
-
-
-def verify_files(folder: Path, files: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Compare files with the bytes and SHA-256 that a manifest gives; yields one sentence per problem."""
-    for name, expected in files.items():
-        file = folder / name
-        if not file.is_file():
-            yield f"{name} is missing"
-        elif file.stat().st_size != expected["bytes"]:
-            yield f"{name} has {file.stat().st_size:,} bytes, expected {expected['bytes']:,}"
-        elif checksum(file) != expected["sha256"]:
-            yield f"{name} has been changed: its SHA-256 differs"
-
-
-def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters: int = 600) -> Inspection:
+def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters: int = 600) -> RectangleInspection:
     """Describe a split and decode the start of one row.
 
     Raises:
@@ -141,7 +103,7 @@ def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters
     tokens = np.roll(_row(opened, row), -(origin.get("roll") or 0))
     folder, array = path / name, zarr.open_array(str(path / name), mode="r")
     shard = f" in shards {array.shards}" if array.shards else ""
-    return Inspection(
+    return RectangleInspection(
         path=str(path),
         split=split,
         shape=(array.shape[0], array.shape[1]),

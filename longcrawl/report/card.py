@@ -14,6 +14,8 @@ from longcrawl.fields import check_fields
 from longcrawl.files import write_text
 from longcrawl.ledger import Funnel
 from longcrawl.removal_rates import RemovalRates
+from longcrawl.report.analysis import Analysis
+from longcrawl.results import RESULTS
 
 __all__ = ["CardFacts", "front_matter", "write_card"]
 
@@ -28,6 +30,7 @@ SIZES = (
 )
 LARGER = "1B<n<10B"
 MOST_BAD_FILES = 50
+SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,17 @@ class CardFacts:
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write ``README.md`` for a run."""
-    template = Template(resources.files("longcrawl.cards").joinpath("run.md").read_text("utf-8"))
     recipe, output = manifest["recipe"], manifest["output"]
-    length = next(iter(output["shapes"].values()))[1]
-    text = template.substitute(
+    told = RESULTS[output["format"]]
+    text = _template("run").substitute(
         front_matter=front_matter(folder, manifest),
         pretty_name=recipe["card"]["pretty_name"] or recipe["name"],
         about=recipe["about"],
-        shapes=_shapes(output),
-        rows_text=f"its first {length:,} tokens" + (", rolled by an amount of its own" if output["rolled"] else ""),
-        context_length=min(length, 4096),
+        contents=told.contents(output),
+        loading=_template(told.name).substitute(told.card_words(output)).rstrip(),
         funnel=Funnel.from_dict(manifest["funnel"]).markdown(),
         rates=RemovalRates.from_manifest(manifest).markdown(),
+        analysis=Analysis.from_dict(manifest["analysis"]).markdown(),
         recipe_name=recipe["name"],
         digest=manifest["digest"],
         recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120).rstrip(),
@@ -69,15 +71,17 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     write_text(folder / "README.md", text)
 
 
+def _template(name: str) -> Template:
+    return Template(resources.files("longcrawl.cards").joinpath(f"{name}.md").read_text("utf-8"))
+
+
 def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
     """Give the YAML head that the Hub reads; its ``configs`` name only files that plain `datasets` loads."""
     from huggingface_hub import DatasetCardData
 
     facts, output = manifest["recipe"]["card"], manifest["output"]
-    rows = [
-        {"split": split, "path": f"rectangle/rows/{split}.parquet"} for split in sorted(output["shapes"], reverse=True)
-    ]
-    configs: list[dict[str, Any]] = [{"config_name": "rows", "data_files": rows, "default": True}]
+    told = RESULTS[output["format"]]
+    configs = told.configs(output)
     if any((folder / "ledger").glob("*.parquet")):
         configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
     data = DatasetCardData(
@@ -86,9 +90,9 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
         license_link=facts["license_link"],
         language=_languages(manifest["recipe"]) or None,
         pretty_name=facts["pretty_name"] or manifest["recipe"]["name"],
-        size_categories=[_size(sum(rows for rows, _ in output["shapes"].values()))],
+        size_categories=[_size(told.documents(output))],
         task_categories=["text-generation"],
-        tags=["longcrawl", "pretokenized", "long-context", *facts["tags"]],
+        tags=["longcrawl", *told.tags, *facts["tags"]],
         configs=configs,
     )
     return f"---\n{data.to_yaml()}\n---\n"
@@ -106,27 +110,11 @@ def _size(rows: int) -> str:
     return next((name for limit, name in SIZES if rows < limit), LARGER)
 
 
-def _shapes(output: Mapping[str, Any]) -> str:
-    lines = ["| split | rows | tokens a row | tokens |", "| --- | ---: | ---: | ---: |"]
-    for split, (rows, length) in sorted(output["shapes"].items(), reverse=True):
-        lines.append(f"| {split} | {rows:,} | {length:,} | {rows * length:,} |")
-    return "\n".join(lines)
-
-
 def _known(manifest: Mapping[str, Any]) -> list[str]:
+    """Give what a user should know: of the output, of what surveys had to report, and of the sources."""
     output = manifest["output"]
-    said = [f"Tokens are {output['dtype']}; token {output['end_of_text']} ends a text and fills what is absent."]
-    if output["json_escaped"]:
-        said.append(
-            "Tokens are those of JSON-escaped text, as in the original LongCrawl64: a newline is a backslash and an n."
-        )
-    if output["rolled"]:
-        said.append(
-            "Rows are rolled: a row may start in the middle of its document; `rows/*.parquet` says by how much."
-        )
-    said += [f"`{label}`: {each}." for label, reports in manifest.get("reports", {}).items() for each in reports]
-    said.append("The text is that of its sources, with their licences, errors and biases; nothing here has cleared it.")
-    return said
+    reports = [f"`{label}`: {each}." for label, found in manifest.get("reports", {}).items() for each in found]
+    return [*RESULTS[output["format"]].limits(output), *reports, SOURCES_LIMIT]
 
 
 def _bad_files(found: list[dict[str, Any]]) -> str:

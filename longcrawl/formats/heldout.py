@@ -1,0 +1,37 @@
+"""How many documents are held out of training: the setting ``heldout`` of every output that has one."""
+
+import math
+
+from longcrawl.errors import FormatError, StageError
+
+__all__ = ["check_heldout", "heldout_rows"]
+
+
+def check_heldout(heldout: float, output: str) -> None:
+    """Refuse what is neither a fraction below 1 nor a whole number.
+
+    Raises:
+        StageError: naming the output.
+
+    """
+    if not 0 <= heldout < math.inf or (heldout >= 1 and heldout != int(heldout)):
+        raise StageError(f"{output}.heldout takes a fraction below 1 or a whole number of rows, got {heldout!r}")
+
+
+def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
+    """Give how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
+
+    >>> heldout_rows(0.008, 1000), heldout_rows(0.008, 2), heldout_rows(0.008, 1), heldout_rows(5, 1000)
+    (8, 1, 0, 5)
+
+    Raises:
+        FormatError: nothing would be left to train on; ``of`` is said after the number of rows.
+
+    """
+    at_least = int(heldout > 0 and rows > 1)
+    count = int(heldout) if heldout >= 1 else max(round(rows * heldout), at_least)
+    if count >= rows:
+        raise FormatError(
+            f"heldout {heldout:g} takes {count:,} of {rows:,} rows{of} and leaves none to train on: set it lower"
+        )
+    return count

@@ -1,0 +1,77 @@
+"""Descriptions of files in JSON that hold the SHA-256 of every file and, last, their own.
+
+Such a description is written after all that it names: without it what lies there is not finished.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longcrawl.errors import FormatError
+from longcrawl.files import checksum
+
+__all__ = ["is_sealed", "read_description", "seal", "verify_files"]
+
+SEAL = "sha256"
+
+
+def seal(content: Mapping[str, Any]) -> str:
+    """Give JSON whose last entry is the SHA-256 of the JSON without it: the file that names all checksums has its own.
+
+    >>> seal(json.loads(seal({"rows": 1}))) == seal({"rows": 1})
+    True
+    """
+    told = {name: value for name, value in content.items() if name != SEAL}
+    digest = hashlib.sha256(json.dumps(told, indent=1, ensure_ascii=False).encode()).hexdigest()
+    return json.dumps({**told, SEAL: digest}, indent=1, ensure_ascii=False) + "\n"
+
+
+def is_sealed(file: Path, content: Mapping[str, Any]) -> bool:
+    """Say whether a JSON file that gives its own SHA-256 is, to the byte, as it was written."""
+    return file.read_bytes() == seal(content).encode()
+
+
+def verify_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Compare files with the bytes and SHA-256 that a manifest gives; yields one sentence per problem."""
+    for name, expected in files.items():
+        file = folder / name
+        if not file.is_file():
+            yield f"{name} is missing"
+        elif file.stat().st_size != expected["bytes"]:
+            yield f"{name} has {file.stat().st_size:,} bytes, expected {expected['bytes']:,}"
+        elif checksum(file) != expected["sha256"]:
+            yield f"{name} has been changed: its SHA-256 differs"
+
+
+def read_description(file: Path, kind: str, version: int, needed: Sequence[str]) -> dict[str, Any]:
+    """Read the description of an output, such as ``rectangle.json``.
+
+    Args:
+        file: the description.
+        kind: what it describes, such as "rectangle"; its entry ``longcrawl_KIND`` holds the version.
+        version: the one that can be read.
+        needed: entries that must be there.
+
+    Raises:
+        FormatError: there is none, or it is of a version that this longcrawl does not know.
+
+    """
+    try:
+        described: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError as missing:
+        raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl") from missing
+    except ValueError as broken:
+        raise FormatError(f"{file} is not JSON: {broken}; build the {kind} again") from broken
+    if not isinstance(described, dict):
+        raise FormatError(f"{file} holds no JSON object; build the {kind} again")
+    if described.get(f"longcrawl_{kind}") != version:
+        found = described.get(f"longcrawl_{kind}")
+        raise FormatError(
+            f"{file.parent} is a {kind} of version {found!r}, this longcrawl reads version {version}: upgrade longcrawl"
+        )
+    for name in needed:
+        if name not in described:
+            raise FormatError(f"{file} lacks {name!r}; build the {kind} again")
+    return described

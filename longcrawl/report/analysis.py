@@ -1,0 +1,255 @@
+"""What a dataset holds: how long its documents are, which sites they come from, which languages they are in.
+
+These are the figures that RefinedWeb's Appendix C gives of itself: document lengths (its Figure 5(a)) and the most
+frequent domain names (5(b)), and the languages of its Appendix D. They are counted file by file, from the columns
+``text``, ``n_tokens``, ``url`` and ``language``, whichever there are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from datasets.utils import tqdm
+
+from longcrawl.engines.local import map_tasks
+from longcrawl.errors import CorruptionError
+from longcrawl.report.bars import BarRow, BarTable
+from longcrawl.report.domains import DomainCounts, url_hosts
+
+__all__ = ["Analysis", "Lengths", "analyse"]
+
+NO_LANGUAGE = ""
+"""What stands for no language where languages are counted, since JSON has no null among its names."""
+BINS = 64
+TOLD = 20
+"""Domains and languages that are printed; :class:`Analysis` has more."""
+BATCH = 512
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A histogram of lengths: bin ``n`` holds those of 2**(n-1) or more and less than 2**n, bin 0 those of 0."""
+
+    unit: str
+    documents: Mapping[int, int] = field(default_factory=dict)
+    """Documents by bin, bins without any left out."""
+    total: Mapping[int, int] = field(default_factory=dict)
+    """Characters or tokens of these documents together."""
+
+    @property
+    def mean(self) -> float:
+        """The mean length of a document."""
+        return sum(self.total.values()) / max(sum(self.documents.values()), 1)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What a dataset holds: text bars in a terminal, colours in a notebook, a table on a card."""
+
+    documents: int
+    lengths: tuple[Lengths, ...] = ()
+    """In characters of ``text``, and in ``n_tokens``, where the documents have these columns."""
+    domains: Mapping[str, int] = field(default_factory=dict)
+    """The 100 hosts with most documents, without ``www.``, most documents first; empty where there are no URLs."""
+    distinct_domains: int = 0
+    domains_error: int = 0
+    """How many documents a domain may have beyond its count: 0 up to a million domains, see ``DomainCounts``."""
+    without_url: int = 0
+    languages: Mapping[str, int] = field(default_factory=dict)
+    """Documents by language, most documents first; "" stands for those without; empty where there is no column."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give JSON-ready values; :meth:`from_dict` is the way back."""
+        lengths = [
+            {
+                "unit": each.unit,
+                "documents": {str(number): count for number, count in each.documents.items()},
+                "total": {str(number): count for number, count in each.total.items()},
+            }
+            for each in self.lengths
+        ]
+        return {
+            "documents": self.documents,
+            "lengths": lengths,
+            "domains": dict(self.domains),
+            "distinct_domains": self.distinct_domains,
+            "domains_error": self.domains_error,
+            "without_url": self.without_url,
+            "languages": dict(self.languages),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
+        """Read what :meth:`as_dict` gave."""
+        lengths = tuple(
+            Lengths(
+                each["unit"],
+                {int(number): count for number, count in each["documents"].items()},
+                {int(number): count for number, count in each["total"].items()},
+            )
+            for each in values["lengths"]
+        )
+        return cls(**{**values, "lengths": lengths})
+
+    def __str__(self) -> str:
+        return "\n\n".join(table.text() for table in self._tables())
+
+    def markdown(self) -> str:
+        """Give the tables in Markdown, as dataset cards hold them."""
+        return "\n\n".join(table.markdown() for table in self._tables())
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self._tables())
+
+    def _tables(self) -> list[BarTable]:
+        tables = [_length_table(each, self.documents) for each in self.lengths]
+        if self.domains:
+            rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
+            if self.domains_error:
+                rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
+            told = list(self.domains.items())[:TOLD]
+            tables.append(BarTable("domain", [self._row(*each) for each in told], rest))
+        if self.languages:
+            told = [(name or "none", count) for name, count in list(self.languages.items())[:TOLD]]
+            rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
+            tables.append(BarTable("language", [self._row(*each) for each in told], rest))
+        return tables
+
+    def _row(self, name: str, documents: int) -> BarRow:
+        return BarRow(name, documents, documents / self.documents)
+
+
+def _length_table(lengths: Lengths, documents: int) -> BarTable:
+    total = max(sum(lengths.total.values()), 1)
+    rows = []
+    for number in range(min(lengths.documents, default=0), max(lengths.documents, default=-1) + 1):
+        name = f"{1 << number - 1:,} to {(1 << number) - 1:,}" if number > 1 else str(number)
+        count = lengths.documents.get(number, 0)
+        rows.append(BarRow(name, count, count / documents, lengths.total.get(number, 0) / total))
+    rest = f"{lengths.mean:,.0f} {lengths.unit} on average, {sum(lengths.total.values()):,} in all"
+    return BarTable(lengths.unit, rows, rest, f"of all {lengths.unit}")
+
+
+def analyse(files: Sequence[Path], num_proc: int = 1) -> Analysis:
+    """Count what parquet files of documents hold, one batch of one file at a time.
+
+    Memory is that of a batch, and of a million domains: where there are more, the rarest are forgotten, and
+    ``domains_error`` says what that may have cost.
+
+    Args:
+        files: parquet files with a row per document.
+        num_proc: processes; the answer does not depend on it.
+
+    Raises:
+        CorruptionError: a file cannot be read.
+
+    """
+    counts = _Counts()
+    with tqdm(total=len(files), desc="analyse", unit="file") as bar:
+        for each in _in_order(files, num_proc):
+            counts.add(each)
+            bar.update()
+    return counts.analysis()
+
+
+class _Counts:
+    """What has been counted so far. It is sent from process to process."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self.lengths: dict[str, np.ndarray[Any, Any]] = {}
+        """By unit: int64 (2, BINS), documents and units."""
+        self.domains = DomainCounts()
+        self.without_url = 0
+        self.languages: dict[str, int] = {}
+
+    def look_at(self, table: pa.Table) -> None:
+        if "text" in table.column_names:
+            self._lengths("characters", pc.utf8_length(table["text"]))
+        if "n_tokens" in table.column_names:
+            self._lengths("tokens", table["n_tokens"])
+        if "url" in table.column_names:
+            hosts = url_hosts(table["url"])
+            self.without_url += hosts.null_count
+            self.domains.add(_value_counts(hosts.drop_null()))
+        if "language" in table.column_names:
+            found = pc.fill_null(pc.cast(table["language"], pa.large_string()), NO_LANGUAGE)
+            _add(self.languages, _value_counts(found))
+
+    def _lengths(self, unit: str, lengths: pa.ChunkedArray) -> None:
+        known = pc.fill_null(pc.cast(lengths, pa.int64()), 0).to_numpy()
+        bins = np.frexp(known.astype(np.float64))[1]
+        found = np.stack([np.bincount(bins, minlength=BINS), np.bincount(bins, known, minlength=BINS)])
+        self.lengths[unit] = self.lengths.get(unit, 0) + found.astype(np.int64)
+
+    def add(self, other: "_Counts") -> None:
+        self.documents += other.documents
+        for unit, found in other.lengths.items():
+            self.lengths[unit] = self.lengths.get(unit, 0) + found
+        self.domains.add(other.domains.counts)
+        self.without_url += other.without_url
+        _add(self.languages, other.languages)
+
+    def analysis(self) -> Analysis:
+        lengths = [
+            Lengths(unit, *({int(place): int(row[place]) for place in np.flatnonzero(found[0])} for row in found))
+            for unit, found in self.lengths.items()
+        ]
+        return Analysis(
+            self.documents,
+            tuple(lengths),
+            dict(self.domains.largest()),
+            self.domains.distinct,
+            self.domains.error,
+            self.without_url,
+            dict(sorted(self.languages.items(), key=lambda item: (-item[1], item[0]))),
+        )
+
+
+def _in_order(files: Sequence[Path], num_proc: int) -> Iterator[_Counts]:
+    """Give the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
+    waiting: dict[int, _Counts] = {}
+    turn = 0
+    for number, counts in map_tasks(partial(_count, files), range(len(files)), num_proc):
+        waiting[number] = counts
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+
+
+def _count(files: Sequence[Path], number: int) -> tuple[int, _Counts]:
+    counts = _Counts()
+    try:
+        with pq.ParquetFile(files[number]) as opened:
+            counts.documents = opened.metadata.num_rows
+            columns = [column.name for column in opened.schema_arrow if _is_looked_at(column)]
+            for batch in opened.iter_batches(BATCH, columns=columns):
+                counts.look_at(pa.Table.from_batches([batch]))
+    except (OSError, pa.ArrowException) as broken:
+        raise CorruptionError(
+            f"{files[number]} cannot be read: {broken}; longcrawl verify says what is wrong"
+        ) from broken
+    return number, counts
+
+
+def _is_looked_at(column: pa.Field) -> bool:
+    if column.name == "n_tokens":
+        return bool(pa.types.is_integer(column.type))
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.name in ("text", "url", "language") and is_text
+
+
+def _value_counts(values: pa.ChunkedArray) -> dict[str, int]:
+    counted = pc.value_counts(values)
+    return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
+
+
+def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count

@@ -1,0 +1,85 @@
+"""What is told of a rectangle."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from longcrawl.formats.rectangle import DESCRIPTION, read_description
+from longcrawl.formats.rectangle_verify import inspect_rectangle, verify_rectangle
+from longcrawl.loading.rectangle import Rectangle
+from longcrawl.results import Inspection, Result, Verification, result
+
+__all__ = ["RectangleResult"]
+
+
+@result
+class RectangleResult(Result):
+    """A rectangle: rows of tokens for a loader, and tables that say where they came from for everybody."""
+
+    name: ClassVar[str] = "rectangle"
+    description: ClassVar[str] = DESCRIPTION
+    tags: ClassVar[tuple[str, ...]] = ("pretokenized", "long-context")
+
+    def documents(self, described: Mapping[str, Any]) -> int:
+        """Count the rows."""
+        return sum(rows for rows, _ in described["shapes"].values())
+
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Give the shape of every split."""
+        return ", ".join(f"{split} {rows:,} x {length:,}" for split, (rows, length) in described["shapes"].items())
+
+    def read_back(self, folder: Path) -> str:
+        """Read the first batch as a trainer would, and say what came."""
+        rows, length = read_description(folder)["shapes"]["train"]
+        batches = Rectangle(folder, batch_size=min(8, rows), context_length=min(4096, length))
+        batch = batches[0]
+        shapes = ", ".join(f"{name} {values.dtype} {tuple(values.shape)}" for name, values in batch.items())
+        return f"{shapes}; {len(batches):,} batches of this size"
+
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give the tables of where rows came from: plain `datasets` reads no Zarr."""
+        splits = sorted(described["shapes"], reverse=True)
+        files = [{"split": split, "path": f"rectangle/rows/{split}.parquet"} for split in splits]
+        return [{"config_name": "rows", "data_files": files, "default": True}]
+
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Give a table of the shapes."""
+        lines = ["| split | rows | tokens a row | tokens |", "| --- | ---: | ---: | ---: |"]
+        for split, (rows, length) in sorted(described["shapes"].items(), reverse=True):
+            lines.append(f"| {split} | {rows:,} | {length:,} | {rows * length:,} |")
+        length = next(iter(described["shapes"].values()))[1]
+        rolled = ", rolled by an amount of its own" if described["rolled"] else ""
+        return "\n".join([*lines, "", f"Every row is one document: its first {length:,} tokens{rolled}."])
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give a context length that fits the rows."""
+        length = next(iter(described["shapes"].values()))[1]
+        return {"context_length": str(min(length, 4096))}
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:
+        """Say what tokens are, and how far they are from the text."""
+        said = [
+            f"Tokens are {described['dtype']}; token {described['end_of_text']} ends a text and fills what is absent."
+        ]
+        if described["json_escaped"]:
+            said.append(
+                "Tokens are those of JSON-escaped text, as in the original LongCrawl64: "
+                "a newline is a backslash and an n."
+            )
+        if described["rolled"]:
+            said.append(
+                "Rows are rolled: a row may start in the middle of its document; `rows/*.parquet` says by how much."
+            )
+        return said
+
+    def verify(self, folder: Path) -> Verification:
+        """Check a rectangle of ours, or one in the original layout."""
+        return verify_rectangle(folder)
+
+    def inspect(self, folder: Path, split: str, row: int) -> Inspection:
+        """Give shape, codec and ratio, and one row as text, rolled back."""
+        return inspect_rectangle(folder, split, row)
+
+    def tables(self, folder: Path) -> list[Path]:
+        """Give the rows tables."""
+        return sorted((folder / "rows").glob("*.parquet"))

@@ -1,0 +1,120 @@
+"""What is told of an output once it is written: at the end of a run, on its card, and whenever somebody asks.
+
+An output says how documents are written, its result what has become of them. Everything that differs between formats
+outside of writing is here, so that a run, a card and the questions to a finished run know no format by name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+__all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
+
+RESULTS: dict[str, "Result"] = {}
+"""The result of every output, by the output's name."""
+
+Kind = TypeVar("Kind", bound="Result")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a verification found; ``problems`` is empty when all is well."""
+
+    path: str
+    checked: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return f"{self.path}: whole; {self.checked}"
+        return "\n".join(
+            [f"{self.path}: {len(self.problems)} problem(s); {self.checked}", *(f"  {each}" for each in self.problems)]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection(ABC):
+    """What one split of an output holds, and one of its rows; ``str`` gives it for people."""
+
+    path: str
+    split: str
+    row: int
+    row_id: str | None
+    url: str | None
+    text: str | None
+    """The beginning of the document; None where it cannot be decoded."""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+
+class Result(ABC):
+    """What is told of one format. ``described`` is always what its writer's ``finish`` gave, in a run's manifest.
+
+    A run has its output in the folder ``name``, beside a dataset card whose section on loading is the template
+    ``cards/NAME.md``.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """The file that describes the whole output and is written last."""
+    tags: ClassVar[tuple[str, ...]] = ()
+    """What the Hub files the dataset under."""
+
+    @abstractmethod
+    def documents(self, described: Mapping[str, Any]) -> int:
+        """Count the documents of all splits."""
+
+    @abstractmethod
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Say in a few words what was written: ``heldout 4 x 4,096, train 38 x 4,096``."""
+
+    @abstractmethod
+    def read_back(self, folder: Path) -> str:
+        """Read the beginning as a user would, and say what came."""
+
+    @abstractmethod
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give the dataset configurations that plain `datasets` loads, one of them the default; paths in the run."""
+
+    @abstractmethod
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Say in Markdown how much there is, and what a row is."""
+
+    @abstractmethod
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give what the template ``cards/NAME.md`` leaves open."""
+
+    @abstractmethod
+    def limits(self, described: Mapping[str, Any]) -> list[str]:
+        """Give what a user must know, a sentence each."""
+
+    @abstractmethod
+    def verify(self, folder: Path) -> Verification:
+        """Check every file.
+
+        Raises:
+            FormatError: there is no such output at ``folder``.
+
+        """
+
+    @abstractmethod
+    def inspect(self, folder: Path, split: str, row: int) -> Inspection:
+        """Give what one split holds, and one row of it.
+
+        Raises:
+            FormatError: no such split or row.
+
+        """
+
+    @abstractmethod
+    def tables(self, folder: Path) -> list[Path]:
+        """Give parquet files with a row per document: ``id``, and what there is of url, language, text, n_tokens."""
+
+
+def result(cls: type[Kind]) -> type[Kind]:
+    """Register what is told of the output of the same name."""
+    RESULTS[cls.name] = cls()
+    return cls
