@@ -243,6 +243,10 @@ class Crawl:
         """Write a rectangle; ``settings`` are the fields of ``lc.formats.RectangleOutput``: ``heldout=0.008``."""
         return self.write("rectangle", path, **settings)
 
+    def to_parquet(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write parquet files; ``settings`` are the fields of ``lc.formats.ParquetOutput``: ``by="language"``."""
+        return self.write("parquet", path, **settings)
+
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write the documents with the output of this name and give what describes it.
 
@@ -338,7 +342,8 @@ def write_output(crawl: Crawl, output: Output, target: Path) -> dict[str, Any]:
     """Write a crawl in some format and give what describes it; an existing ``target`` is refused."""
     if target.exists():
         raise LongCrawlError(f"{target} exists already: remove it, or choose another path")
-    writer = output.writer(crawl.steps)
+    # The documents of a crawl are in their order, and have no column that says so.
+    writer = output.writer([step for step in crawl.steps if not (isinstance(step, Survey) and step.orders)])
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"

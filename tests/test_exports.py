@@ -23,8 +23,8 @@ def test_all_is_sorted_and_resolves(name):
 def test_the_public_surface():
     assert lc.__all__ == [
         "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "analysis",
-        "clusters", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading", "open", "recipes", "report", "run",
-        "text", "tokens", "verify", "why",
+        "clusters", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading", "open", "recipes",
+        "report", "run", "text", "tokens", "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "FineWebQuality", "FittedThresholds", "GopherQuality", "GopherRepetition",

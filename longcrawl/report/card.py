@@ -1,5 +1,6 @@
 """The dataset card that a run writes beside its output, from its manifest alone."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -30,6 +31,7 @@ SIZES = (
 )
 LARGER = "1B<n<10B"
 MOST_BAD_FILES = 50
+LANGUAGE_CODE = re.compile("[a-z]{2,3}")
 SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
 
 
@@ -88,7 +90,7 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
         license=facts["license"],
         license_name=facts["license_name"],
         license_link=facts["license_link"],
-        language=_languages(manifest["recipe"]) or None,
+        language=_languages(manifest) or None,
         pretty_name=facts["pretty_name"] or manifest["recipe"]["name"],
         size_categories=[_size(told.documents(output))],
         task_categories=["text-generation"],
@@ -98,12 +100,14 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
     return f"---\n{data.to_yaml()}\n---\n"
 
 
-def _languages(recipe: Mapping[str, Any]) -> list[str]:
-    """Give what the recipe's card says, else what its language filter keeps, else what its source was asked for."""
+def _languages(manifest: Mapping[str, Any]) -> list[str]:
+    """Give what the card says, else what the language filter keeps, else what was asked for, else what was found."""
+    recipe = manifest["recipe"]
     kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
     source = recipe["source"]
     asked = source.get("languages") or [one for one in [source.get("language")] if one]
-    return list(recipe["card"]["languages"] or (kept[-1] if kept else asked))
+    found = sorted(name for name in manifest["analysis"]["languages"] if LANGUAGE_CODE.fullmatch(name))
+    return list(recipe["card"]["languages"] or (kept[-1] if kept else asked or found))
 
 
 def _size(rows: int) -> str:
