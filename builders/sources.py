@@ -7,6 +7,7 @@ and ``longcrawl run``, so both see the same documents under the same ids.
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,8 @@ class BadFiles:
 
     policy: OnBadFiles = "error"
     found: list[BadFile] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many records are no documents by a rule of the source, such as redirects; this is no damage."""
 
     def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
         """Note a broken file.

@@ -12,31 +12,18 @@ files                 documents                                    ids
 and unreadable ones. FILE is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share.
 """
 
-import glob
-import itertools
-import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.builders.files import (
-    DamagedFileError,
-    absolute,
-    is_url,
-    join,
-    list_tree,
-    local_copy,
-    read_blocks,
-    read_bytes,
-)
+from longcrawl.builders.files import DamagedFileError, local_copy, read_blocks, read_bytes
 from longcrawl.builders.json_lines import read_lines
+from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source
 from longcrawl.errors import SourceError
 
@@ -75,7 +62,7 @@ class Text(Source):
     """
 
     data_dir: str | None = None
-    data_files: str | tuple[str, ...] | Mapping[str, Any] | None = None
+    data_files: DataFiles = None
     text_field: str = "text"
     id_field: str | None = None
     url_field: str = "url"
@@ -98,12 +85,11 @@ class Text(Source):
             SourceError: no file was named or found, or one has an ending that cannot be read.
 
         """
-        files = self._chosen() if self.data_files else self._below()
-        base = _base_of([file for chosen in files.values() for file in chosen], self.data_dir)
-        return {
-            split: [Part(file.removeprefix(base).lstrip("/"), (file,)) for file in sorted(set(chosen))]
-            for split, chosen in files.items()
-        }
+        splits = named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.jsonl")
+        for part in (part for parts in splits.values() for part in parts):
+            if not part.files[0].endswith(EXTENSIONS):
+                raise SourceError(f"{part.files[0]} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
+        return splits
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file."""
@@ -121,31 +107,6 @@ class Text(Source):
             lost.report()
         except DamagedFileError as damage:
             lost.report(str(damage))
-
-    def _below(self) -> dict[str, list[str]]:
-        if not self.data_dir:
-            raise SourceError(
-                "source 'text' was told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/*.jsonl'"
-            )
-        base = absolute(self.data_dir)
-        if not is_url(base) and not Path(base).is_dir():
-            raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
-        names = [name for name in list_tree(base) if name.endswith(EXTENSIONS)]
-        if not names:
-            raise SourceError(f"{base} holds no file that can be read; known endings: {', '.join(EXTENSIONS)}")
-        return {"train": [join(base, name) for name in names]}
-
-    def _chosen(self) -> dict[str, list[str]]:
-        chosen = self.data_files if isinstance(self.data_files, Mapping) else {"train": self.data_files}
-        base = absolute(self.data_dir or "")
-        files: dict[str, list[str]] = {}
-        for split, patterns in chosen.items():
-            listed = [patterns] if isinstance(patterns, str) else list(patterns or [])
-            files[split] = [file for pattern in listed for file in _expand(str(pattern), base)]
-            for file in files[split]:
-                if not file.endswith(EXTENSIONS):
-                    raise SourceError(f"{file} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
-        return files
 
     def _json(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
@@ -248,37 +209,3 @@ class Text(Source):
 
 
 SOURCES[Text.name] = Text
-
-
-def _expand(pattern: str, base: str) -> list[str]:
-    """Give the files that a path, URL or glob stands for, relative ones below ``base``.
-
-    Raises:
-        SourceError: there are none.
-
-    """
-    rooted = is_url(pattern) or pattern.startswith(("/", "~", "file://")) or Path(pattern).is_absolute()
-    path = absolute(pattern if rooted else join(base, pattern))
-    if not any(sign in path for sign in "*?[") or (not is_url(path) and Path(path).is_file()):
-        return [path]
-    if not is_url(path):
-        found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
-        return _found([file.as_posix() for file in found if file.is_file()], pattern)
-    filesystem, inner = fsspec.core.url_to_fs(path)
-    protocol = path.removesuffix(inner.lstrip("/"))
-    return _found([protocol + str(name).lstrip("/") for name in filesystem.glob(inner)], pattern)
-
-
-def _found(files: list[str], pattern: str) -> list[str]:
-    if not files:
-        raise SourceError(f"no file matches {pattern!r}; check data_files")
-    return files
-
-
-def _base_of(files: list[str], data_dir: str | None) -> str:
-    """Give the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
-    base = absolute(data_dir or "").rstrip("/")
-    if data_dir and all(file.startswith(f"{base}/") for file in files):
-        return base
-    folders = [posixpath.dirname(file).split("/") for file in files]
-    return "/".join(steps[0] for steps in itertools.takewhile(lambda steps: len(set(steps)) == 1, zip(*folders)))  # noqa: B905  # it ends with the shortest

@@ -1,0 +1,101 @@
+"""The files that ``data_dir`` and ``data_files`` name, as the parts of a source."""
+
+import glob
+import itertools
+import posixpath
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from longcrawl.builders.files import absolute, is_url, join, list_tree
+from longcrawl.builders.sources import Part
+from longcrawl.errors import SourceError
+
+__all__ = ["DataFiles", "named_parts"]
+
+DataFiles = str | tuple[str, ...] | Mapping[str, Any] | None
+"""A path, URL or glob, several, or a mapping from splits to them."""
+
+
+def named_parts(
+    source: str, data_dir: str | None, data_files: DataFiles, endings: tuple[str, ...], example: str
+) -> dict[str, list[Part]]:
+    """Give a part per file of every split, named relative to ``data_dir`` or the deepest folder that all files share.
+
+    Args:
+        source: its name, for messages.
+        data_dir: a folder, read with all folders in it, or what ``data_files`` are relative to.
+        data_files: what to read; None for all files of ``data_dir`` with one of the endings.
+        endings: of the files that the source reads.
+        example: a pattern of such files, for messages.
+
+    Raises:
+        SourceError: no file was named or found.
+
+    """
+    files = _chosen(data_dir, data_files) if data_files else _below(source, data_dir, endings, example)
+    base = _base_of([file for chosen in files.values() for file in chosen], data_dir)
+    return {
+        split: [Part(file.removeprefix(base).lstrip("/"), (file,)) for file in sorted(set(chosen))]
+        for split, chosen in files.items()
+    }
+
+
+def _below(source: str, data_dir: str | None, endings: tuple[str, ...], example: str) -> dict[str, list[str]]:
+    if not data_dir:
+        raise SourceError(
+            f"source {source!r} was told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/{example}'"
+        )
+    base = absolute(data_dir)
+    if not is_url(base) and not Path(base).is_dir():
+        raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
+    names = [name for name in list_tree(base) if name.endswith(endings)]
+    if not names:
+        raise SourceError(f"{base} holds no file that can be read; known endings: {', '.join(endings)}")
+    return {"train": [join(base, name) for name in names]}
+
+
+def _chosen(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]:
+    chosen = data_files if isinstance(data_files, Mapping) else {"train": data_files}
+    base = absolute(data_dir or "")
+    files: dict[str, list[str]] = {}
+    for split, patterns in chosen.items():
+        listed = [patterns] if isinstance(patterns, str) else list(patterns or [])
+        files[split] = [file for pattern in listed for file in _expand(str(pattern), base)]
+    return files
+
+
+def _expand(pattern: str, base: str) -> list[str]:
+    """Give the files that a path, URL or glob stands for, relative ones below ``base``.
+
+    Raises:
+        SourceError: there are none.
+
+    """
+    rooted = is_url(pattern) or pattern.startswith(("/", "~", "file://")) or Path(pattern).is_absolute()
+    path = absolute(pattern if rooted else join(base, pattern))
+    if not any(sign in path for sign in "*?[") or (not is_url(path) and Path(path).is_file()):
+        return [path]
+    if not is_url(path):
+        found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
+        return _found([file.as_posix() for file in found if file.is_file()], pattern)
+    filesystem, inner = fsspec.core.url_to_fs(path)
+    protocol = path.removesuffix(inner.lstrip("/"))
+    return _found([protocol + str(name).lstrip("/") for name in filesystem.glob(inner)], pattern)
+
+
+def _found(files: list[str], pattern: str) -> list[str]:
+    if not files:
+        raise SourceError(f"no file matches {pattern!r}; check data_files")
+    return files
+
+
+def _base_of(files: list[str], data_dir: str | None) -> str:
+    """Give the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
+    base = absolute(data_dir or "").rstrip("/")
+    if data_dir and all(file.startswith(f"{base}/") for file in files):
+        return base
+    folders = [posixpath.dirname(file).split("/") for file in files]
+    return "/".join(steps[0] for steps in itertools.takewhile(lambda steps: len(set(steps)) == 1, zip(*folders)))  # noqa: B905  # it ends with the shortest
