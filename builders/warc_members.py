@@ -144,7 +144,7 @@ def _gzip(file: BinaryIO, offset: int, read_bytes: int = READ_BYTES, piece_bytes
                 rest, stream = stream.unused_data, None
                 yield Event("end", offset - len(rest))
     if stream is not None:
-        raise BrokenMemberError(begin, "the file ends within it")
+        raise BrokenMemberError(begin, "the file ends within a compressed member")
 
 
 def _zstd(file: BinaryIO, offset: int) -> Iterator[Event]:
@@ -226,7 +226,7 @@ def _exactly(file: BinaryIO, size: int, offset: int, form: str) -> int:
 def _bytes(file: BinaryIO, size: int, offset: int) -> bytes:
     content = file.read(size)
     if len(content) < size:
-        raise BrokenMemberError(offset, "the file ends within it")
+        raise BrokenMemberError(offset, "the file ends within a compressed member")
     return content
 
 
