@@ -1,5 +1,7 @@
 """Files of a source: local paths and fsspec URLs, gzip and zstd, read in blocks that always have the same ends."""
 
+import io
+import logging
 import os
 import posixpath
 import tempfile
@@ -22,9 +24,12 @@ __all__ = [
     "join",
     "list_tree",
     "local_copy",
+    "opened",
     "read_blocks",
     "read_bytes",
 ]
+
+logger = logging.getLogger("longcrawl")
 
 BLOCK_BYTES = 32_000_000
 """How much uncompressed text a table holds at most, unless one line is longer."""
@@ -34,6 +39,9 @@ READ_BYTES = 65_536
 
 CAREFUL_BYTES = 256
 """The same just before a damaged spot: what the spot can take with it."""
+
+RANGE_BYTES = 8 << 20
+"""How much of a remote file is fetched at a time."""
 
 ATTEMPTS = 3
 """How often a remote file is tried before it counts as unreadable."""
@@ -91,6 +99,22 @@ def local_copy(path: str) -> Iterator[str]:
         copy = os.path.join(folder, posixpath.basename(path))  # noqa: PTH118  # one name in a folder just made
         _retry(path, copy)
         yield copy
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Open a file for reading and seeking; of a remote one, only what is read is fetched, if its server can do that.
+
+    Raises:
+        DamagedFileError: the remote file is missing, or cannot be fetched in three attempts.
+
+    """
+    if (remote := _open_remote(path) if is_url(path) else None) is not None:
+        with io.BufferedReader(remote, RANGE_BYTES) as file:
+            yield file
+        return
+    with local_copy(path) as copy, Path(copy).open("rb") as file:
+        yield file
 
 
 def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
@@ -235,6 +259,66 @@ def _retry(path: str, copy: str) -> None:
             time.sleep(PAUSE * 2**attempt)
         else:
             return
+
+
+class _Ranges(io.RawIOBase):
+    """A remote file, a range of bytes at a time, each tried three times."""
+
+    def __init__(self, file: Any, size: int) -> None:
+        self._file, self._size, self._place = file, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + (0, self._place, self._size)[whence]
+        return self._place
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = max(min(len(buffer), self._size - self._place), 0)
+        for attempt in range(ATTEMPTS if wanted else 0):
+            try:
+                self._file.seek(self._place)
+                content = self._file.read(wanted)
+            except Exception as error:  # every fsspec file system has errors of its own
+                if isinstance(error, ValueError):  # the server knows no ranges
+                    raise
+                if attempt == ATTEMPTS - 1:
+                    raise DamagedFileError(f"cannot be fetched in {ATTEMPTS} attempts: {error!r}") from error
+                time.sleep(PAUSE * 2**attempt)
+            else:
+                buffer[: len(content)] = content
+                self._place += len(content)
+                return len(content)
+        return 0
+
+
+def _open_remote(path: str) -> _Ranges | None:
+    """Open a remote file if it can be read in ranges; why it cannot is for ``local_copy`` to find out."""
+    try:
+        filesystem, inner = fsspec.core.url_to_fs(path)
+        file = filesystem.open(inner, "rb", cache_type="none")
+        size = filesystem.size(inner)
+        if not size:
+            return None
+        ranges = _Ranges(file, size)
+        ranges.seek(size - 1)
+        if ranges.readinto(bytearray(1)) == 1:
+            ranges.seek(0)
+            return ranges
+    except Exception as error:  # noqa: BLE001  # every fsspec file system has errors of its own
+        logger.debug("%s cannot be read in ranges: %r", path, error)
+    return None
 
 
 def _cat(paths: list[str]) -> dict[str, bytes | Exception]:

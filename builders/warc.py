@@ -47,14 +47,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from longcrawl.builders.charsets import decode_page
-from longcrawl.builders.files import BLOCK_BYTES, DamagedFileError, local_copy
+from longcrawl.builders.files import BLOCK_BYTES, DamagedFileError, opened
 from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.builders.warc_http import LeftOutError, body_of, parse_message
@@ -187,7 +186,7 @@ class Warc(Source):
         left_out: Counter[str] = Counter()
         lost = Lost(bad_files, path)
         try:
-            with local_copy(path) as copy, Path(copy).open("rb") as file:
+            with opened(path) as file:
                 for record in read_records(file, self.max_record_bytes, lost):
                     try:
                         yield self._row(part.name, record)

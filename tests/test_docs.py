@@ -2,6 +2,7 @@
 
 import base64
 import doctest
+import gzip
 import importlib
 import json
 import os
@@ -36,10 +37,14 @@ def blocks(document: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """Give a folder as a reader of the README has it: a small release, and a rank file of single bytes."""
+    """Give a folder as a reader of the README has it: a rank file of single bytes and a small web archive."""
     folder = tmp_path_factory.mktemp("reader")
     ranks = (f"{base64.b64encode(bytes([byte])).decode()} {byte}" for byte in range(256))
     (folder / "gpt2.tiktoken").write_text("\n".join(ranks) + "\n")
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>A page</p>"
+    head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://a/\r\nContent-Length: {len(page)}\r\n\r\n"
+    (folder / "crawl").mkdir()
+    (folder / "crawl/a.warc.gz").write_bytes(gzip.compress(head.encode() + page + b"\r\n\r\n"))
     return folder
 
 
@@ -84,7 +89,7 @@ def test_every_block_of_the_formats_runs(workplace):
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
 
 
-@pytest.mark.parametrize("page", ["filters", "dedup"])
+@pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb"])
 def test_every_block_of_a_page_runs(page, tmp_path):
     ran = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
     assert ran

@@ -163,3 +163,36 @@ def test_the_filters_can_be_adapted_across_languages(tmp_path):
     assert changes == [(1, "3 mal geteilt", None, "counter"), (2, "Neues. Weiterlesen...", "Neues.", "suffix")]
     with pytest.raises(lc.LongCrawlError, match="no line patterns for the language 'en', only for: de"):
         stage.changes("3 likes", "en")
+
+
+# Section 3.1, "Document preparation: reading": WARC and WET.
+
+
+def test_the_pipeline_starts_from_raw_warc_files_or_from_wet(tmp_path):
+    """CommonCrawl is available in either WARC (raw HTML response), or WET files (preprocessed to only plain text)."""
+    html = b"<html><body><p>A page</p></body></html>"
+    blocks = {
+        ("response", "application/http; msgtype=response"): b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+        + html,
+        ("conversion", "text/plain"): b"A page",
+    }
+    for (kind, content_type), block in blocks.items():
+        head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:{kind}>\r\nContent-Type: {content_type}\r\n"
+        record = f"{head}WARC-Target-URI: https://a/\r\nContent-Length: {len(block)}\r\n\r\n".encode() + block
+        (tmp_path / f"{kind}.warc").write_bytes(record + b"\r\n\r\n")
+    wet, warc = lc.load("warc", data_dir=str(tmp_path))
+    assert (warc["html"], warc["text"]) == (html.decode(), None)
+    assert (wet["html"], wet["text"]) == (None, "A page")
+
+
+def test_individual_files_correspond_to_a_page_at_a_given_url(tmp_path):
+    """Individual files correspond to a page at a given URL; these constitute single documents/samples."""
+    records = []
+    for number in range(3):
+        block = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>{number}</p>".encode()
+        head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://a/{number}\r\nContent-Length: {len(block)}"
+        records.append(f"{head}\r\n\r\n".encode() + block + b"\r\n\r\n")
+    (tmp_path / "a.warc").write_bytes(b"".join(records))
+    documents = lc.load("warc", data_dir=str(tmp_path))
+    assert documents["url"] == [f"https://a/{number}" for number in range(3)]
+    assert documents["html"] == [f"<p>{number}</p>" for number in range(3)]

@@ -1,26 +1,30 @@
 """Web archives: every form of file, every odd record, damage of every kind, and real archives."""
 
 import base64
+import functools
 import gzip
 import hashlib
+import http.server
 import itertools
 import json
 import os
 import resource
 import subprocess
 import sys
+import threading
 import zlib
 from collections import Counter
 from pathlib import Path
 
 import brotli
+import fsspec
 import pytest
 import zstandard
 from datasets import load_dataset
 from fastwarc.warc import ArchiveIterator
 
 import longcrawl as lc
-from longcrawl.builders import warc
+from longcrawl.builders import files, warc
 from longcrawl.builders.sources import BadFiles
 from longcrawl.builders.warc import Warc
 from longcrawl.errors import SourceError
@@ -46,7 +50,7 @@ def record(block, kind="response", name=None, **fields):
     return f"WARC/1.0\r\n{head}\r\n".encode() + block + b"\r\n\r\n"
 
 
-def http(body=PAGE, status="200 OK", **headers):
+def answer(body=PAGE, status="200 OK", **headers):
     headers = {"Content-Type": "text/html; charset=utf-8"} | {
         key.replace("_", "-"): value for key, value in headers.items()
     }
@@ -55,7 +59,7 @@ def http(body=PAGE, status="200 OK", **headers):
 
 
 def response(body=PAGE, **headers):
-    return record(http(body, **headers))
+    return record(answer(body, **headers))
 
 
 def chunked(body, size=20):
@@ -104,7 +108,7 @@ def digest(payload):
 def test_a_row_and_where_its_record_lies(tmp_path, name):
     records = [
         record(b"software: test\r\n", "warcinfo", Content_Type="application/warc-fields"),
-        record(http(Content_Language="de, en"), name="<urn:uuid:1>", WARC_Target_URI="https://example.org/a"),
+        record(answer(Content_Language="de, en"), name="<urn:uuid:1>", WARC_Target_URI="https://example.org/a"),
         record(b"GET / HTTP/1.1\r\n\r\n", "request"),
     ]
     path = write(tmp_path / name, records)
@@ -209,7 +213,7 @@ def test_resources(tmp_path):
 
 def test_records_that_are_no_pages_are_counted_by_rule(tmp_path):
     kinds = ["warcinfo", "request", "metadata", "revisit", "continuation", "invented"]
-    records = [record(http(), kind) for kind in kinds]
+    records = [record(answer(), kind) for kind in kinds]
     statuses = [
         "301 Moved",
         "302 Found",
@@ -222,9 +226,9 @@ def test_records_that_are_no_pages_are_counted_by_rule(tmp_path):
         "500 X",
         "503",
     ]
-    records += [record(http(status=status)) for status in statuses]
-    records += [record(http(Content_Type=mime)) for mime in ("image/png", "application/pdf", "x-odd/one", "text/css")]
-    records += [record(http(b"")), record(b"no HTTP at all"), record(http(status="abc")), record(b"")]
+    records += [record(answer(status=status)) for status in statuses]
+    records += [record(answer(Content_Type=mime)) for mime in ("image/png", "application/pdf", "x-odd/one", "text/css")]
+    records += [record(answer(b"")), record(b"no HTTP at all"), record(answer(status="abc")), record(b"")]
     rows, bad_files = read(write(tmp_path / "a.warc.gz", records))
     assert rows == []
     assert bad_files.found == []
@@ -238,7 +242,7 @@ def test_records_that_are_no_pages_are_counted_by_rule(tmp_path):
 
 
 def test_which_statuses_and_types_are_pages_can_be_set(tmp_path):
-    not_found = record(http(status="404 Not Found"))
+    not_found = record(answer(status="404 Not Found"))
     assert only(tmp_path / "a.warc", not_found, statuses=(200, 404))["status"] == 404
     assert only(tmp_path / "a.warc", not_found, statuses=())["status"] == 404
     feed = response(b"<rss>x</rss>", Content_Type="application/rss+xml")
@@ -262,11 +266,11 @@ def test_pages_without_a_type(tmp_path):
         assert only(path, response(body, Content_Type=None))["mime"] == "text/html"
     for body in (b"plain text", b"<unheard of>", b"%PDF-1.7", b"<preposterous"):
         assert left_out(path, response(body, Content_Type=None)) == "no_mime"
-    found_out = record(http(b"plain", Content_Type=None), WARC_Identified_Payload_Type="text/plain")
+    found_out = record(answer(b"plain", Content_Type=None), WARC_Identified_Payload_Type="text/plain")
     assert only(path, found_out)["text"] == "plain"
-    found_out = record(http(b"%PDF", Content_Type=None), WARC_Identified_Payload_Type="application/pdf")
+    found_out = record(answer(b"%PDF", Content_Type=None), WARC_Identified_Payload_Type="application/pdf")
     assert left_out(path, found_out) == "mime_application"
-    wrong = record(http(Content_Type=None), WARC_Identified_Payload_Type="application/octet-stream")
+    wrong = record(answer(Content_Type=None), WARC_Identified_Payload_Type="application/octet-stream")
     assert only(path, wrong)["mime"] == "text/html"
     assert only(path, response(Content_Type=";;"))["mime"] == "text/html"
 
@@ -275,7 +279,7 @@ def test_cut_pages_say_why(tmp_path):
     path = tmp_path / "a.warc"
     packed = gzip.compress(PAGE * 100, mtime=0)
     cut = {
-        "length": record(http(), WARC_Truncated="length"),
+        "length": record(answer(), WARC_Truncated="length"),
         "body": response(PAGE, Content_Length="1000"),
         "chunks": response(chunked(PAGE)[:-20], Transfer_Encoding="chunked"),
         "content_encoding": response(packed[:-20], Content_Encoding="gzip"),
@@ -387,22 +391,22 @@ def test_pages_with_a_few_malformed_characters(tmp_path):
 
 def test_odd_headers(tmp_path):
     path = tmp_path / "a.warc"
-    row = only(path, record(http(), WARC_Target_URI="<http://example.com/>"))
+    row = only(path, record(answer(), WARC_Target_URI="<http://example.com/>"))
     assert row["url"] == "http://example.com/"
-    assert only(path, record(http(), WARC_Target_URI=None))["url"] is None
-    rows, _ = read(write(path, [response(), record(http(), WARC_Record_ID=None)]))
+    assert only(path, record(answer(), WARC_Target_URI=None))["url"] is None
+    rows, _ = read(write(path, [response(), record(answer(), WARC_Record_ID=None)]))
     assert rows[1]["id"] == "a.warc:1"
     bare = response().replace(b"\r\n", b"\n")
-    length = len(http().replace(b"\r\n", b"\n"))
-    assert only(path, bare.replace(b"Length: %d" % len(http()), b"Length: %d" % length))["html"] == PAGE.decode()
-    folded = record(http().replace(b"charset", b"\r\n charset"), warc_tYPE=None)
+    length = len(answer().replace(b"\r\n", b"\n"))
+    assert only(path, bare.replace(b"Length: %d" % len(answer()), b"Length: %d" % length))["html"] == PAGE.decode()
+    folded = record(answer().replace(b"charset", b"\r\n charset"), warc_tYPE=None)
     assert only(path, folded)["charset"] == "utf-8"
-    assert only(path, record(http().replace(b"HTTP/1.1 200 OK", b"HTTP/2 200")))["status"] == 200
-    assert only(path, record(http().replace(b"HTTP/1.1 200 OK", b"HTTP/1.0 200")))["status"] == 200
-    twice = http().replace(b"Content-Type", b"Content-Type: application/json\r\nContent-Type", 1)
+    assert only(path, record(answer().replace(b"HTTP/1.1 200 OK", b"HTTP/2 200")))["status"] == 200
+    assert only(path, record(answer().replace(b"HTTP/1.1 200 OK", b"HTTP/1.0 200")))["status"] == 200
+    twice = answer().replace(b"Content-Type", b"Content-Type: application/json\r\nContent-Type", 1)
     assert only(path, record(twice))["mime"] == "text/html"
-    assert only(path, record(http(), WARC_Target_URI="https://example.org/ä"))["url"] == "https://example.org/ä"
-    latin = record(http(), WARC_Target_URI="https://example.org/ä").replace("ä".encode(), b"\xe4")
+    assert only(path, record(answer(), WARC_Target_URI="https://example.org/ä"))["url"] == "https://example.org/ä"
+    latin = record(answer(), WARC_Target_URI="https://example.org/ä").replace("ä".encode(), b"\xe4")
     assert only(path, latin)["url"] == "https://example.org/ä"
 
 
@@ -463,7 +467,7 @@ def test_bombs_take_no_memory(tmp_path, coding, body):
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
 def test_a_record_that_decompresses_to_much_takes_no_memory(tmp_path, compress):
-    huge = record(http(bytes(200 << 20)))
+    huge = record(answer(bytes(200 << 20)))
     path = tmp_path / "a.warc"
     path.write_bytes(compress(response()) + compress(huge) + compress(response()))
     del huge
@@ -548,7 +552,7 @@ def test_garbage_between_records_costs_none(tmp_path, name, garbage):
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst"])
 @pytest.mark.parametrize("wrong", [-20, -1, 6, 100, 400, 5_000, 10**8, 10**15])
 def test_a_wrong_content_length_costs_one_record(tmp_path, name, wrong):
-    block = http(PAGE * 2)
+    block = answer(PAGE * 2)
     records = [response(), record(block, Content_Length=str(len(block) + wrong)), response(), response()]
     rows, bad_files = read(write(tmp_path / name, records), "skip")
     ids = [row["id"] for row in rows]
@@ -562,8 +566,8 @@ def test_a_wrong_content_length_costs_one_record(tmp_path, name, wrong):
 def test_records_without_length_or_end(tmp_path):
     path = tmp_path / "a.warc"
     for odd in (
-        record(http(), Content_Length=None),
-        record(http(), Content_Length="many"),
+        record(answer(), Content_Length=None),
+        record(answer(), Content_Length="many"),
         b"WARC/1.0\r\nContent-Length: 3\r\n",
         b"WARC/one\r\nContent-Length: 0\r\n\r\n",
     ):
@@ -622,7 +626,7 @@ def test_files_that_cannot_be_opened(tmp_path):
 @pytest.fixture
 def crawl(tmp_path):
     for number in range(3):
-        write(tmp_path / f"crawl/{number}/a.warc.gz", [record(http()), *(response(PAGE * 9) for _ in range(number))])
+        write(tmp_path / f"crawl/{number}/a.warc.gz", [record(answer()), *(response(PAGE * 9) for _ in range(number))])
     write(tmp_path / "crawl/0.warc.wet.gz", [record(b"Text", "conversion", Content_Type="text/plain")])
     (tmp_path / "crawl/readme.txt").write_text("not read")
     return tmp_path / "crawl"
@@ -646,6 +650,40 @@ def test_load_dataset_streaming_processes_and_urls_agree(crawl, tmp_path, web_se
     for streaming in (False, True):
         remote = load_dataset("longcrawl", "warc", data_files=urls, split="train", streaming=streaming)
         assert list(remote) == named.to_list()
+
+
+class NoRanges(http.server.SimpleHTTPRequestHandler):
+    """Sends files whole, whatever part of them was asked for."""
+
+    def log_message(self, *args):
+        pass
+
+
+def test_remote_files_are_read_in_ranges_where_the_server_can(tmp_path, web_server, monkeypatch):
+    path = write(tmp_path / "a.warc.gz", [response(os.urandom(40_000).hex().encode()) for _ in range(40)])
+    expected, _ = read(path)
+    monkeypatch.setattr(files, "RANGE_BYTES", 50_000)
+    monkeypatch.setattr(files, "PAUSE", 0.01)
+    assert read(f"{web_server(tmp_path)}/a.warc.gz")[0] == expected
+    assert read(f"{web_server(tmp_path, failures=2)}/a.warc.gz")[0] == expected
+    rows, bad_files = read(f"{web_server(tmp_path)}/b.warc.gz", "skip")
+    assert (rows, bad_files.found[0].reason) == ([], "is missing")
+    path.write_bytes(path.read_bytes()[:-9])
+    rows, bad_files = read(f"{web_server(tmp_path)}/a.warc.gz", "skip")
+    assert rows == expected[:-1]
+    assert len(bad_files.found) == 1
+    fsspec.filesystem("memory").put(str(path), "/archives/a.warc.gz")
+    assert read("memory://archives/a.warc.gz", "skip")[0] == rows
+
+
+def test_a_server_that_knows_no_ranges(tmp_path):
+    path = write(tmp_path / "a.warc.gz", [response() for _ in range(9)])
+    handler = functools.partial(NoRanges, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        rows, _ = read(f"http://127.0.0.1:{server.server_port}/a.warc.gz")
+        server.shutdown()
+    assert rows == read(path)[0]
 
 
 def test_a_dataset_counts_broken_files(tmp_path, caplog):
