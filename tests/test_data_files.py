@@ -82,8 +82,22 @@ def stages_with_files(folder: Path) -> list[tuple[Path, Stage]]:
     made += [(words, lc.text.C4Quality(bad_words=str(words)))]
     lists = ["stop_words", "bad_words", "domain_categories"]
     made += [(words, lc.text.Signals(**{field: str(words)})) for field in lists]
+    made += _url_filters_with_files(folder)
     models = ["wikiref_model", "palm_model", "wikipedia_model"]
     return made + [(model, lc.text.Signals(**{field: str(model)})) for field in models]
+
+
+def _url_filters_with_files(folder: Path) -> list[tuple[Path, Stage]]:
+    domains, words = folder / "adult" / "domains", folder / "words.yaml"
+    domains.parent.mkdir()
+    domains.write_text("bad.example\n")
+    words.write_text("hard: [porn]\n")
+    return [
+        (domains, lc.text.UrlFilter(lists=str(folder), categories=("adult",))),
+        (domains, lc.text.UrlFilter(allow_list=str(domains))),
+        (domains, lc.text.UrlFilter(curated_sources=str(domains))),
+        (words, lc.text.UrlFilter(words=str(words))),
+    ]
 
 
 def test_every_field_that_names_a_file_counts_with_its_content(tmp_path):

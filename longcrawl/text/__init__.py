@@ -11,6 +11,8 @@ from longcrawl.text.languages import find_language, language_tables, read_langua
 from longcrawl.text.lines import LineCorrections
 from longcrawl.text.rpv2 import Signals
 from longcrawl.text.signals import SignalRules
+from longcrawl.text.url_filter import UrlFilter, UrlMatch
+from longcrawl.text.url_hits import UrlHits, url_hits
 from longcrawl.text.values import rule_values
 
 __all__ = [
@@ -27,10 +29,14 @@ __all__ = [
     "MinWords",
     "SignalRules",
     "Signals",
+    "UrlFilter",
+    "UrlHits",
+    "UrlMatch",
     "explain",
     "find_language",
     "fit_thresholds",
     "language_tables",
     "read_languages",
     "rule_values",
+    "url_hits",
 ]

@@ -12,7 +12,7 @@ from longcrawl.errors import StageError
 __all__ = ["refuse_masked", "text_buffers", "text_column", "valid_texts"]
 
 
-def valid_texts(texts: pa.Array, needed_by: str) -> pa.Array:
+def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
     """Give texts as large strings whose offsets and UTF-8 have been checked.
 
     Raises:
@@ -20,13 +20,13 @@ def valid_texts(texts: pa.Array, needed_by: str) -> pa.Array:
 
     """
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_null(texts.type)):
-        raise StageError(f"{needed_by} needs a column 'text' of strings, this one is {texts.type}; cast it first")
+        raise StageError(f"{needed_by} needs a column {name!r} of strings, this one is {texts.type}; cast it first")
     try:
         # Before the cast, which would read wherever damaged offsets point.
         texts.validate(full=True)
         return pc.cast(texts, pa.large_string())
     except pa.ArrowInvalid as error:
-        raise StageError(f"the column 'text' is damaged ({error}); decode the bytes as UTF-8 again") from error
+        raise StageError(f"the column {name!r} is damaged ({error}); decode the bytes as UTF-8 again") from error
 
 
 def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
