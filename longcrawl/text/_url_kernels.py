@@ -37,6 +37,10 @@ COLUMNS = 6
 blocked, allowed and curated, and the longest beginning of host and path that is listed as an address; and 1 where the
 host has other spellings: letters beyond ASCII, escaped or not, or a label in Punycode."""
 
+_WAITING = 1024
+"""Names that are looked up at once."""
+_MOST_PARENTS = 128
+
 _U = np.uint64
 _SEED = _U(0x9E3779B97F4A7C15)
 _STEP = _U(0xD6E8FEB86659FD93)
@@ -231,34 +235,56 @@ def _is_number(host: Bytes, length: int) -> bool:
         at -= 1
     if at < length - 1 and (at < 0 or host[at] == _DOT):
         return True
-    return _COLON in host[:length]
+    colons = 0
+    for place in range(length):
+        colons += host[place] == _COLON
+    return colons > 0
 
 
 @compiled
-def _match_host(host: Bytes, length: int, blocked: HashSet, allowed: HashSet, curated: HashSet, found: Any) -> None:
-    """Look a host and its parent domains up, the shortest first, so that the longest that is listed stays."""
-    whole = _is_number(host, length)
-    state = _SEED
-    labels = 0
+def _name_parents(host: Bytes, length: int, names: Hashes, lengths: Any, count: int) -> int:
+    """Write the hashes of a host and its parent domains, the shortest first, and their lengths; give the new count."""
+    first, state = count, _SEED
+    parents = not _is_number(host, length)
     for at in range(length - 1, -1, -1):
-        if host[at] == _DOT and not whole and at < length - 1:
+        # A host that DNS allows has no more labels than this.
+        if host[at] == _DOT and parents and count - first < _MOST_PARENTS:
             # A lone label is looked up as .xxx is listed: everything below xxx.
-            name = _finished(state if labels else _stepped(state, _DOT))
-            if contains(blocked, name):
-                found[BLOCKED] = length - at - 1
-            if contains(allowed, name):
-                found[ALLOWED] = length - at - 1
-            if contains(curated, name):
-                found[CURATED] = length - at - 1
-            labels += 1
+            names[count] = _finished(state if count > first else _stepped(state, _DOT))
+            lengths[count] = length - at - 1
+            count += 1
         state = _stepped(state, np.int64(host[at]))
-    name = _finished(state)
-    if contains(blocked, name):
-        found[BLOCKED] = length
-    if contains(allowed, name):
-        found[ALLOWED] = length
-    if contains(curated, name):
-        found[CURATED] = length
+    names[count], lengths[count] = _finished(state), length
+    return count + 1
+
+
+@compiled
+def _look_up(
+    names: Hashes,
+    rows: Any,
+    lengths: Any,
+    places: Any,
+    blocked: HashSet,
+    allowed: HashSet,
+    curated: HashSet,
+    found: Any,
+) -> None:
+    """Look names up in the order in which they were written, so that the longest that is listed stays.
+
+    Millions of hashes are in no cache: all names are asked for in a first pass, whose reads the processor overlaps.
+    """
+    for each in range(len(names)):
+        places[each] = blocked.starts[np.int64(names[each] >> _U(blocked.shift))]
+    if len(blocked.hashes):
+        for each in range(len(names)):
+            places[each] += np.int64(blocked.hashes[min(places[each], len(blocked.hashes) - 1)] == 0)
+    for each in range(len(names)):
+        if contains(blocked, names[each]):
+            found[rows[each], BLOCKED] = lengths[each]
+        if contains(allowed, names[each]):
+            found[rows[each], ALLOWED] = lengths[each]
+        if contains(curated, names[each]):
+            found[rows[each], CURATED] = lengths[each]
 
 
 @inlined
@@ -300,15 +326,25 @@ def match_domains(
     found: Any,
 ) -> None:
     """Look every URL up in all lists; ``found`` is of zeros, shape (URLs, COLUMNS)."""
+    names, rows = np.empty(_WAITING, np.uint64), np.empty(_WAITING, np.int64)
+    lengths, places = np.empty(_WAITING, np.int64), np.empty(_WAITING, np.int64)
+    count = 0
     for row in range(len(offsets) - 1):
         first, last, after, _, stop = find_authority(data, offsets[row], offsets[row + 1])
         length = _read_host(data, first, last, host)
         found[row, HOST] = length
         if length:
             found[row, SPELLED] = _is_spelled(host, length)
-            _match_host(host, length, blocked, allowed, curated, found[row])
+            if count + _MOST_PARENTS >= _WAITING:
+                _look_up(names[:count], rows, lengths, places, blocked, allowed, curated, found)
+                count = 0
+            before = count
+            count = _name_parents(host, length, names, lengths, count)
+            for each in range(before, count):
+                rows[each] = row
             if len(addresses.hashes):
                 found[row, URL] = _match_address(data, after, stop, host, length, addresses)
+    _look_up(names[:count], rows, lengths, places, blocked, allowed, curated, found)
 
 
 @compiled
