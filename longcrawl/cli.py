@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from longcrawl import finished, inspect_text
+from longcrawl.cli_lists import lists_app
 from longcrawl.errors import LongCrawlError
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
@@ -20,6 +21,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(lists_app, name="lists")
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
 AnyPath = Annotated[Path, typer.Argument(help="The folder of a run, or of an output alone.", metavar="PATH")]

@@ -34,8 +34,8 @@ LAYERS = [
     ["recipe", "part"],
     ["run_folder", "run_index", "run_surveys", "source_texts"],
     ["run"],
-    ["finished", "inspect_text"],
-    ["cli"],
+    ["finished", "inspect_text", "fetch_lists", "run_url_hits"],
+    ["cli", "cli_lists"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 FILES = sorted([*ROOT.glob("longcrawl/**/*.py"), *ROOT.glob("builders/*.py")])
