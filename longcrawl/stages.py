@@ -87,7 +87,7 @@ class Stage(ABC):
 
     name: ClassVar[str]
     code_version: ClassVar[str] = "1"
-    looks_at: ClassVar[Literal["text", "tokens"]] = "text"
+    looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
     """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
 
     def settings(self) -> dict[str, Any]:

@@ -27,10 +27,10 @@ def test_the_public_surface():
         "report", "run", "text", "tokens", "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
-        "C4Quality", "Explanation", "FineWebQuality", "FittedThresholds", "GopherQuality", "GopherRepetition",
-        "Language", "LineCorrections", "MinBytes", "MinChars", "MinWords", "SignalRules", "Signals", "UrlFilter",
-        "UrlHits", "UrlMatch", "explain", "find_language", "fit_thresholds", "language_tables", "read_languages",
-        "rule_values", "url_hits",
+        "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
+        "GopherRepetition", "Language", "LineCorrections", "MinBytes", "MinChars", "MinWords", "SignalRules",
+        "Signals", "UrlFilter", "UrlHits", "UrlMatch", "explain", "find_language", "fit_thresholds", "format_text",
+        "language_tables", "read_languages", "rule_values", "url_hits",
     ]  # fmt: skip
     assert lc.dedup.__all__ == [
         "TRACKING_PARAMETERS", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash", "MinHashSignatures",

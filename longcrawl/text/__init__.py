@@ -3,9 +3,11 @@
 from longcrawl.text.c4 import C4Quality
 from longcrawl.text.explain import explain
 from longcrawl.text.explanation import Explanation
+from longcrawl.text.extract_text import ExtractText
 from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
 from longcrawl.text.fineweb import FineWebQuality
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
+from longcrawl.text.formatting import format_text
 from longcrawl.text.gopher import GopherQuality, GopherRepetition
 from longcrawl.text.languages import find_language, language_tables, read_languages
 from longcrawl.text.lines import LineCorrections
@@ -18,6 +20,7 @@ from longcrawl.text.values import rule_values
 __all__ = [
     "C4Quality",
     "Explanation",
+    "ExtractText",
     "FineWebQuality",
     "FittedThresholds",
     "GopherQuality",
@@ -35,6 +38,7 @@ __all__ = [
     "explain",
     "find_language",
     "fit_thresholds",
+    "format_text",
     "language_tables",
     "read_languages",
     "rule_values",

@@ -137,8 +137,8 @@ class _Reading:
 
 
 def _why_not(stage: Stage) -> str | None:
-    if stage.looks_at == "tokens":
-        return "works on tokens, not on text"
+    if stage.looks_at != "text":
+        return f"works on {stage.looks_at}, not on text"
     if isinstance(stage, Survey):
         return "needs all documents to decide about one"
     if isinstance(stage, Rewrite) and stage.needs_fit:

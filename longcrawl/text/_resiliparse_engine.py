@@ -1,0 +1,12 @@
+"""The extraction engine resiliparse. A worker loads this file by its path, so nothing of longcrawl is imported here."""
+
+from collections.abc import Callable
+
+__all__ = ["make_extractor"]
+
+
+def make_extractor(favor: str) -> Callable[[str], str]:  # noqa: ARG001  # resiliparse has one way
+    """Give the function from a page to its main text, without alternative texts of pictures, links and forms."""
+    from resiliparse.extract.html2text import extract_plain_text
+
+    return lambda html: extract_plain_text(html, main_content=True, alt_texts=False, links=False, form_fields=False)

@@ -1,0 +1,76 @@
+"""RefinedWeb's formatting of an extracted text: no URLs, and few line feeds in a row."""
+
+import re
+from typing import Literal
+
+from longcrawl.errors import StageError
+
+__all__ = ["format_text"]
+
+# In any case, and without IGNORECASE, by which U+017F would be an s.
+_BEGINS = r"(?:[Hh][Tt]{2}[Pp][Ss]?|[Ff][Tt][Pp])://|(?<![\w.])[Ww]{3}\.(?=[A-Za-z0-9])"
+_URL = re.compile(rf"(?:{_BEGINS})[-A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%]+")
+_BLANKS = re.compile(r"\s*")
+_NO_END = ".,:;!?'*"
+_BRACKETS = {")": "(", "]": "["}
+
+
+def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newlines: int | None = 2) -> str:
+    r"""Remove the URLs of a text, limit its line feeds in a row, and strip the white space around it, in this order.
+
+    A URL begins with http://, https:// or ftp://, in any case and inside a word as well, or with www. and an ASCII
+    letter or digit, where neither a letter, digit or _ nor a full stop is before it. It goes on for as long as there
+    are characters of RFC 3986; other scripts end it, since those without spaces would go with it up to the end of the
+    paragraph. From its end . , : ; ! ? ' * are not part of it, nor are closing brackets of which it has more than
+    opening ones. Names such as example.org are words and stay.
+
+    A URL goes with the white space before it on its line; where nothing is left before it there, with that behind it as
+    well. A line of which nothing is left goes with its line feed. Lines without a URL stay as they are.
+
+    More than ``max_newlines`` line feeds with nothing but white space between them become ``max_newlines`` ones. None
+    is any number.
+
+    Raises:
+        StageError: ``max_newlines`` is less than 1.
+
+    Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1: "we limit new lines to two
+    consecutive ones, and remove all URLs".
+
+    >>> format_text("See https://example.org/a_(b)?c=d, or www.example.org.\nhttp://example.org\n\n \n\nThe end.")
+    'See, or.\n\nThe end.'
+
+    """
+    if max_newlines is not None and max_newlines < 1:
+        raise StageError(f"max_newlines is a whole number from 1 on, or None for any, got {max_newlines}")
+    if urls == "remove" and _URL.search(text):
+        text = "".join(map(_without_urls, re.findall(r"[^\n]*\n|[^\n]+\Z", text)))
+    if max_newlines is not None:
+        text = re.sub(rf"\n(?:[^\S\n]*\n){{{max_newlines},}}", "\n" * max_newlines, text)
+    return text.strip()
+
+
+def _without_urls(line: str) -> str:
+    """Give a line, with its line feed, without URLs."""
+    content = line.removesuffix("\n")
+    kept: list[str] = []
+    at = 0
+    for match in _URL.finditer(content):
+        if before := content[at : match.start()].rstrip():
+            kept.append(before)
+        at = match.start() + _length(match[0])
+        if not kept:
+            at = _BLANKS.match(content, at).end()  # type: ignore[union-attr]  # it matches anywhere
+    kept.append(content[at:])
+    left = "".join(kept)
+    return left + line[len(content) :] if at == 0 or left else ""
+
+
+def _length(url: str) -> int:
+    """Give how many characters of what looks like a URL are one."""
+    surplus = {closing: url.count(closing) - url.count(opening) for closing, opening in _BRACKETS.items()}
+    end = len(url)
+    while url[end - 1] in _NO_END or surplus.get(url[end - 1], 0) > 0:
+        if url[end - 1] in surplus:
+            surplus[url[end - 1]] -= 1
+        end -= 1
+    return end
