@@ -19,6 +19,8 @@ __all__ = ["Extracted", "WorkerSettings", "extract_pages", "start_worker"]
 
 _AT_WORK = 2
 """Pages that a worker has at once: one to work on, and one that waits in the pipe, so that it never idles."""
+_LAST_SECONDS = 10.0
+"""How long a worker that has closed its output may take to be gone."""
 
 
 class Extracted(NamedTuple):
@@ -131,7 +133,7 @@ class _Batch:
         if worker.to_worker in self.selector.get_map():
             self.selector.unregister(worker.to_worker)
         self.pool.processes.remove(worker)
-        code = worker.end()
+        code = worker.end(_LAST_SECONDS if reason is None else 0.0)
         if not worker.ready:
             raise StageError(
                 f"the process that extracts pages ended with code {code} before it began; see its messages"

@@ -44,9 +44,10 @@ class ExtractionProcess:
             )
         told = json.dumps(settings._asdict() | {"parent": os.getpid()})
         command = [sys.executable, "-P", _extraction_worker.__file__, told]
-        # Libraries are looked for where this process looks; no order of a set of strings may show in a text.
+        # Libraries are looked for where this process looks. No order of a set of strings may show in a text, and address
+        # space that glibc sets aside for threads is not what a page takes.
         paths = os.pathsep.join(path for path in sys.path if path)
-        environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
+        environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
         self.process = subprocess.Popen(  # noqa: S603  # this Python and a file of this package
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
         )
@@ -109,9 +110,12 @@ class ExtractionProcess:
             self.deadline = time.monotonic() + self.wall_seconds
             yield kind, text
 
-    def end(self) -> int:
-        """End the worker, if it has not ended by itself; gives its return code, below 0 for a signal."""
-        self.process.kill()
+    def end(self, patience: float = 0.0) -> int:
+        """End the worker if it does not do so by itself; gives its return code, below 0 for a signal."""
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
         code = self.process.wait()
         self.abandon()
         return code

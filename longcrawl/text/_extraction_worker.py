@@ -39,15 +39,16 @@ def main(settings: dict[str, Any]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
     threading.Thread(target=_end_with, args=(settings["parent"],), daemon=True).start()
     pages, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What libraries print is no answer.
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
     try:
         extract = runpy.run_path(settings["engine"])["make_extractor"](settings["favor"])
         extract(_WARM_UP)
     except ImportError as missing:
         _answer(answers, MISSING, str(missing))
         return
-    # What libraries print is no answer, and nobody reads their complaints about pages.
-    silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 1)
+    # From here on they complain about pages, and nobody reads that.
     os.dup2(silent, 2)
     bound = _limit_memory(settings["max_memory"])
     _answer(answers, READY, "")

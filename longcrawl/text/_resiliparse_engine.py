@@ -6,7 +6,7 @@ __all__ = ["make_extractor"]
 
 
 def make_extractor(favor: str) -> Callable[[str], str]:  # noqa: ARG001  # resiliparse has one way
-    """Give the function from a page to its main text, without alternative texts of pictures, links and forms."""
+    """Give the function from a page to its main text, without comments of readers and alternative texts of pictures."""
     from resiliparse.extract.html2text import extract_plain_text
 
-    return lambda html: extract_plain_text(html, main_content=True, alt_texts=False, links=False, form_fields=False)
+    return lambda html: extract_plain_text(html, main_content=True, comments=False, alt_texts=False)
