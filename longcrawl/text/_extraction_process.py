@@ -44,8 +44,8 @@ class ExtractionProcess:
             )
         told = json.dumps(settings._asdict() | {"parent": os.getpid()})
         command = [sys.executable, "-P", _extraction_worker.__file__, told]
-        # Libraries are looked for where this process looks. No order of a set of strings may show in a text, and address
-        # space that glibc sets aside for threads is not what a page takes.
+        # Libraries are looked for where this process looks. No order of a set of strings may show in a text, and what
+        # glibc sets aside for threads is not what a page takes.
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
         self.process = subprocess.Popen(  # noqa: S603  # this Python and a file of this package

@@ -1,0 +1,276 @@
+r"""Extraction: how much of it is right, and pages per second, against warcio and trafilatura called naively.
+
+    python benchmarks/extraction.py --data FOLDER [--repeats 2] [--favor] [--plain]
+
+FOLDER holds ``pages-*.warc.gz`` and ``groundtruth.jsonl.gz``, a JSON object per line with ``url`` and either ``text``,
+the annotated main text, or ``must_contain`` and ``must_not_contain``, pieces of text. Without --data, pages are made up
+and only times are told.
+
+Segments: P is the share of wanted pieces among all pieces of either kind that were found, R the share of wanted pieces
+that were found, F their harmonic mean. Tokens: P, R and F1 over multisets of words (re's \w+) in lower case, each
+a mean over the annotated pages. Naively is ``pip install warcio trafilatura``: ``ArchiveIterator`` over the file, and
+``trafilatura.extract`` on the bytes of each response. Ours reads with fastwarc, decodes by the header's charset or by
+detection, and runs the stage with one worker. Both are CPU seconds of all processes involved, the least of --repeats;
+then wall time with two workers. --favor adds trafilatura's other modes, and what its ``deduplicate`` does, remembering
+the pages before and not; --plain adds what switches around trafilatura's engine would save. The last line is naive
+seconds / ours for the default engine.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import re
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class Page(NamedTuple):
+    """A page and the address by which the ground truth knows it."""
+
+    url: str
+    html: str
+
+
+def read_pages(folder: Path) -> list[Page]:
+    from fastwarc.warc import ArchiveIterator, WarcRecordType
+    from resiliparse.parse.encoding import bytes_to_str, detect_encoding
+
+    pages = []
+    for path in sorted(folder.glob("pages-*.warc.gz")):
+        with path.open("rb") as file:
+            for record in ArchiveIterator(file, record_types=WarcRecordType.response):
+                if record.http_headers.status_code != 200:
+                    continue
+                body = record.reader.read()
+                try:
+                    html = body.decode(record.http_charset or "utf-8")
+                except (LookupError, UnicodeDecodeError):
+                    html = bytes_to_str(body, detect_encoding(body))
+                pages.append(Page(record.headers["WARC-Target-URI"], html))
+    return pages
+
+
+def made_up() -> list[Page]:
+    """Make pages with navigation around paragraphs: about 6 MB."""
+    chance = random.Random(0)
+    pool = ["".join(chance.choices("etaoinshrdlucmfwypé", k=chance.choice((2, 3, 4, 5, 6, 8)))) for _ in range(4000)]
+
+    def sentence() -> str:
+        return " ".join(chance.choices(pool, k=chance.randint(6, 30))).capitalize() + "."
+
+    def one(number: int) -> str:
+        menu = "".join(
+            f'<li class="menu-item"><a href="/{word}">{word}</a></li>' for word in chance.choices(pool, k=80)
+        )
+        story = "".join(
+            f"<p>{' '.join(sentence() for _ in range(chance.randint(1, 6)))}</p>" for _ in range(chance.randint(3, 40))
+        )
+        return (
+            f"<html><head><title>{number}</title></head><body><nav><ul>{menu}</ul></nav><div class='content'><article>"
+            f"<h1>{sentence()}</h1>{story}</article></div><footer><ul>{menu}</ul></footer></body></html>"
+        )
+
+    return [Page(str(number), one(number)) for number in range(300)]
+
+
+def score(urls: Sequence[str], texts: Iterable[str | None], truth: dict[str, list[dict]]) -> str:
+    """Say how right the texts of pages are."""
+    found, wanted, unwanted, empty, measured = 0, 0, 0, 0, []
+    for url, given in zip(urls, texts, strict=True):
+        text = given or ""
+        empty += not text.strip()
+        for known in truth.get(url, ()):
+            if "text" in known:
+                measured.append(overlap(known["text"], text))
+            else:
+                found += sum(piece in text for piece in known["must_contain"])
+                wanted += len(known["must_contain"])
+                unwanted += sum(piece in text for piece in known["must_not_contain"])
+    precision, recall = found / (found + unwanted), found / wanted
+    means = [sum(values) / len(values) for values in zip(*measured, strict=True)]
+    return (
+        f"segments P {precision:.3f} R {recall:.3f} F {2 * precision * recall / (precision + recall):.4f}, "
+        f"tokens P {means[0]:.3f} R {means[1]:.3f} F1 {means[2]:.4f} ({len(measured)} pages), empty {empty}"
+    )
+
+
+def overlap(annotated: str, text: str) -> tuple[float, float, float]:
+    """Give precision, recall and F1 of a text's tokens."""
+    wanted, given = (Counter(re.findall(r"\w+", each.lower())) for each in (annotated, text))
+    common = (wanted & given).total()
+    if not common:
+        return 0.0, 0.0, 0.0
+    precision, recall = common / given.total(), common / wanted.total()
+    return precision, recall, 2 * precision * recall / (precision + recall)
+
+
+def cpu() -> float:
+    """Give CPU seconds of this process and of the children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def naively(folder: Path | None, pages: Sequence[Page]) -> list[tuple[str, str | None]]:
+    """Give address and text of each page; of records whose address is not one of http warcio gives no status."""
+    import trafilatura
+
+    if folder is None:
+        return [(page.url, trafilatura.extract(page.html.encode())) for page in pages]
+    from warcio.archiveiterator import ArchiveIterator
+
+    texts = []
+    for path in sorted(folder.glob("pages-*.warc.gz")):
+        with path.open("rb") as file:
+            texts += [
+                (record.rec_headers["WARC-Target-URI"], trafilatura.extract(record.content_stream().read()))
+                for record in ArchiveIterator(file)
+                if record.rec_type == "response"
+                and (record.http_headers is None or record.http_headers.get_statuscode() == "200")
+            ]
+    return texts
+
+
+def ours(folder: Path | None, pages: Sequence[Page], **settings) -> list[str | None]:
+    """Read and extract, and end the workers so that their time can be told."""
+    import longcrawl as lc
+    from longcrawl.text import _extraction_pool
+
+    read = pages if folder is None else read_pages(folder)
+    stage = lc.text.ExtractText(**settings)
+    texts: list[str | None] = []
+    for start in range(0, len(read), 100):
+        batch = [page.html for page in read[start : start + 100]]
+        texts += stage.edit(pa.table({"html": pa.array(batch, pa.large_string())}))[0]["text"].to_pylist()
+    _extraction_pool._here.close()  # noqa: SLF001  # so that their CPU time is counted
+    return texts
+
+
+def timed(compute: Callable[[], list], repeats: int) -> tuple[list, float, float]:
+    """Give what was computed, the least CPU seconds and the least wall seconds."""
+    cpus, walls = [], []
+    for _ in range(repeats):
+        began, wall = cpu(), time.perf_counter()
+        made = compute()
+        cpus.append(cpu() - began)
+        walls.append(time.perf_counter() - wall)
+    return made, min(cpus), min(walls)
+
+
+def compare_modes(pages: Sequence[Page], truth: dict[str, list[dict]]) -> None:
+    """Print how right trafilatura's other modes are, and on how many pages ``deduplicate`` makes a difference."""
+    import trafilatura
+    from trafilatura.deduplication import LRUCache
+
+    def mode(**settings) -> list[str | None]:
+        return [trafilatura.extract(page.html, include_comments=False, **settings) for page in pages]
+
+    plain = mode(favor_precision=True)
+    shared = mode(favor_precision=True, deduplicate=True)
+    # What trafilatura keeps by itself has as many entries.
+    own = [
+        trafilatura.extract(page.html, include_comments=False, favor_precision=True, deduplicate=LRUCache(4096))
+        for page in pages
+    ]
+    modes = {
+        "its defaults": [trafilatura.extract(page.html) for page in pages],
+        "precision": plain,
+        "balanced": mode(),
+        "recall": mode(favor_recall=True),
+        "precision, fast": mode(favor_precision=True, fast=True),
+        "balanced, fast": mode(fast=True),
+        "precision, no tables": mode(favor_precision=True, include_tables=False),
+        "precision, deduplicate over pages": shared,
+        "precision, deduplicate by page": own,
+    }
+    for name, texts in modes.items():
+        print(f"trafilatura, {name}: {score([page.url for page in pages], texts, truth)}")
+    differ = [sum(a != b for a, b in zip(plain, each, strict=True)) for each in (shared, own)]
+    print(f"deduplicate changes {differ[0]} of {len(pages)} pages over pages, {differ[1]} by page")
+
+
+def compare_switches(pages: Sequence[Page]) -> None:
+    """Print what switches around trafilatura's engine save; each is timed next to the engine as it is."""
+    import gc
+    import logging
+
+    from lxml import etree, html
+    from trafilatura import utils
+
+    from longcrawl.text._trafilatura_engine import make_extractor
+
+    extract = make_extractor("precision")
+    few = pages[: len(pages) // 3]
+    expected = [extract(page.html) for page in few]
+
+    def seconds() -> float:
+        began = time.process_time()
+        assert [extract(page.html) for page in few] == expected
+        return time.process_time() - began
+
+    classes = etree.ElementDefaultClassLookup(element=html.HtmlElement, comment=html.HtmlComment)
+    switches: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "nothing": (lambda: None, lambda: None),
+        "no garbage collection": (gc.disable, gc.enable),
+        "logging left on": (lambda: logging.disable(logging.NOTSET), logging.disable),
+        "one class for all elements": (
+            lambda: utils.HTML_PARSER.set_element_class_lookup(classes),
+            lambda: utils.HTML_PARSER.set_element_class_lookup(html.HtmlElementClassLookup()),
+        ),
+    }
+    for name, (switch_on, switch_off) in switches.items():
+        before, after = [], []
+        for _ in range(5):
+            before.append(seconds())
+            switch_on()
+            after.append(seconds())
+            switch_off()
+        print(f"{name}: {min(before) / min(after):.3f} times the pages per second, texts equal")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--favor", action="store_true")
+    parser.add_argument("--plain", action="store_true")
+    options = parser.parse_args()
+    pages = read_pages(options.data) if options.data else made_up()
+    size = sum(len(page.html.encode()) for page in pages) / 1e6
+    truth: dict[str, list[dict]] = {}
+    if options.data:
+        with gzip.open(options.data / "groundtruth.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for known in map(json.loads, lines):
+                truth.setdefault(known["url"], []).append(known)
+    print(f"{len(pages)} pages, {size:.1f} MB of HTML")
+
+    urls = [page.url for page in pages]
+    made, seconds, wall = timed(lambda: naively(options.data, pages), options.repeats)
+    naive, naive_wall = seconds / len(made), wall / len(made)
+    rightness = f": {score(*zip(*made, strict=True), truth)}" if truth else ""
+    print(f"naively: {1 / naive:.1f} pages/s of CPU, {len(made)} pages{rightness}")
+    ratios = {}
+    for engine in ("resiliparse", "trafilatura"):
+        texts, seconds, wall = timed(lambda engine=engine: ours(options.data, pages, engine=engine), options.repeats)
+        ratios[engine] = naive * len(pages) / seconds
+        rightness = f": {score(urls, texts, truth)}" if truth else ""
+        print(f"{engine}: {len(pages) / seconds:.1f} pages/s of CPU, {ratios[engine]:.2f} times naively{rightness}")
+        again, _, two = timed(lambda engine=engine: ours(options.data, pages, engine=engine, workers=2), 1)
+        assert again == texts, "two workers give other texts"
+        gain = naive_wall * len(pages) / two
+        print(f"{engine}, two workers: {wall / two:.2f} times one in wall time, {gain:.2f} times naively")
+    if options.favor and truth:
+        compare_modes(pages, truth)
+    if options.plain:
+        compare_switches(pages)
+    print(f"extraction ratio={ratios['trafilatura']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
