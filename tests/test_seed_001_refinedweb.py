@@ -196,3 +196,71 @@ def test_individual_files_correspond_to_a_page_at_a_given_url(tmp_path):
     documents = lc.load("warc", data_dir=str(tmp_path))
     assert documents["url"] == [f"https://a/{number}" for number in range(3)]
     assert documents["html"] == [f"<p>{number}</p>" for number in range(3)]
+# Section 3.1, "Document preparation": text extraction.
+
+
+ARTICLE = [f"{name} was seen at the harbour on that day, and what was said there is told here." for name in "ABCD"]
+PAGE = (
+    "<html><head><title>Harbour</title></head><body><header><h2>The Daily Page</h2></header>"
+    '<nav><ul class="menu"><li><a href="/a">World</a></li><li><a href="/b">Sport</a></li></ul></nav>'
+    f"<main><article>{''.join(f'<p>{each}</p>' for each in ARTICLE)}</article></main>"
+    '<div class="ad-banner advertisement"><p>Buy two boats and pay for one.</p></div>'
+    "<footer><p>All rights reserved.</p></footer></body></html>"
+)
+
+
+def extracted(page: str, **fields) -> str:
+    """Give the text of a page that stays."""
+    (document,) = lc.text.ExtractText(**fields)(pa.table({"id": ["page"], "html": [page]})).to_pylist()
+    return document["text"]
+
+
+def test_only_the_main_content_is_extracted():
+    """We want to extract only the main content of the page, ignoring menus, headers, footers, and ads among others."""
+    assert extracted(PAGE).split("\n") == ARTICLE
+
+
+def test_trafilatura_is_used_for_text_extraction():
+    """We use trafilatura for text extraction. Its text is what stays where there is nothing to format."""
+    trafilatura = pytest.importorskip("trafilatura")
+    assert lc.text.ExtractText().engine == "trafilatura"
+    expected = trafilatura.extract(PAGE, favor_precision=True, include_comments=False)
+    assert extracted(PAGE) == expected == "\n".join(ARTICLE)
+
+
+def test_new_lines_are_limited_to_two_consecutive_ones():
+    """We limit new lines to two consecutive ones. A line of white space is taken for an empty one."""
+    assert lc.text.format_text("one\ntwo\n\nthree\n\n\nfour\n \n\n\nfive") == "one\ntwo\n\nthree\n\nfour\n\nfive"
+    page = PAGE.replace("</article>", "<pre>first\n\n\n\nlast</pre></article>")
+    assert "first\n\nlast" in extracted(page, engine="resiliparse")
+
+
+def test_all_urls_are_removed():
+    """And remove all URLs. What begins with a scheme or www. is one; a bare example.org is a word."""
+    assert lc.text.format_text("Read https://example.org/a?b=c or (www.example.org).") == "Read or ()."
+    page = PAGE.replace(
+        "</article>", "<p>More of it was written down at https://example.org/more for us.</p></article>"
+    )
+    for engine in ("trafilatura", "resiliparse"):
+        assert "More of it was written down at for us." in extracted(page, engine=engine)
+
+
+def test_text_extraction_is_language_agnostic():
+    """Features such as text extraction are language-agnostic (Appendix D)."""
+    greek, chinese = (
+        "Στο λιμάνι το ήξεραν όλοι από νωρίς το πρωί εκείνης της ημέρας.",
+        "那天海面平静,大家都知道船什么时候回来。",
+    )
+    page = PAGE.replace("</article>", f"<p>{greek}</p><p>{chinese}</p></article>")
+    for engine in ("trafilatura", "resiliparse"):
+        text = extracted(page, engine=engine)
+        assert greek in text
+        assert chinese in text
+
+
+def test_a_page_without_text_leaves_with_a_reason():
+    """Every document that leaves has a reason in the ledger; the paper does not say what becomes of empty pages."""
+    crawl = lc.Crawl(Dataset.from_dict({"id": ["page", "empty"], "html": [PAGE, "<html></html>"]}))
+    assert str((crawl | lc.text.ExtractText()).why("empty")) == (
+        "empty: left at extract_text, rule no_text: 0 against 1"
+    )
