@@ -9,9 +9,11 @@ from longcrawl.text.fineweb import FineWebQuality
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
 from longcrawl.text.formatting import format_text
 from longcrawl.text.gopher import GopherQuality, GopherRepetition
+from longcrawl.text.identify import IdentifyLanguage
 from longcrawl.text.languages import find_language, language_tables, read_languages
 from longcrawl.text.lines import LineCorrections
 from longcrawl.text.rpv2 import Signals
+from longcrawl.text.shares import language_shares
 from longcrawl.text.signals import SignalRules
 from longcrawl.text.url_filter import UrlFilter, UrlMatch
 from longcrawl.text.url_hits import UrlHits, url_hits
@@ -25,6 +27,7 @@ __all__ = [
     "FittedThresholds",
     "GopherQuality",
     "GopherRepetition",
+    "IdentifyLanguage",
     "Language",
     "LineCorrections",
     "MinBytes",
@@ -39,6 +42,7 @@ __all__ = [
     "find_language",
     "fit_thresholds",
     "format_text",
+    "language_shares",
     "language_tables",
     "read_languages",
     "rule_values",

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Tag", "main_script", "parse_tag", "script_family"]
+__all__ = ["Tag", "language_code", "main_script", "parse_tag", "script_family"]
 
 _TAG = re.compile(r"(?P<language>[a-z]{2,3})(?P<rest>(?:[-_][a-z0-9]{1,8})*)", re.IGNORECASE)
 _SCRIPT = re.compile(r"[-_]([a-z]{4})(?![a-z0-9])", re.IGNORECASE)
@@ -47,6 +47,25 @@ def script_family(script: str | None) -> str | None:
 def main_script(tag: Tag) -> str | None:
     """Give the script in which a language is mostly written; None if that is not known."""
     return _MAIN_SCRIPTS.get(tag.language) or _MAIN_SCRIPTS.get(tag.wide)
+
+
+@lru_cache(maxsize=8192)
+def language_code(name: str) -> str | None:
+    """Give the code of two letters where a language has one, else that of three; None for no language at all.
+
+    A script follows where it is not the one in which the language is mostly written; where that one is not known, it
+    is taken to be Latin script. A name that is no code stays as it is.
+
+    >>> [language_code(name) for name in ("eng_Latn", "zh-CN", "srp_Latn", "cmn_Hani", "zxx")]
+    ['en', 'zh', 'sr_Latn', 'cmn', None]
+    """
+    if (tag := parse_tag(name)) is None:
+        return name
+    if tag.language in _NO_LANGUAGES:
+        return None
+    code = _TWO_LETTERS.get(tag.language, tag.language)
+    usual = main_script(tag) or "Latn"
+    return code if script_family(tag.script or usual) == script_family(usual) else f"{code}_{tag.script}"
 
 
 def _pairs(listed: str, size: int) -> dict[str, str]:
@@ -106,6 +125,8 @@ Yiii: iii
 """Languages with two letters that are mostly not written in Latin script."""
 
 _THREE_LETTERS = _pairs(_ISO_639_1, 2)
+_TWO_LETTERS = {three: two for two, three in reversed(_THREE_LETTERS.items())}
+_NO_LANGUAGES = ("mis", "mul", "und", "zxx")
 _MACROLANGUAGES = {member: language for language, member in _pairs(_MEMBERS, 3).items()}
 _MAIN_SCRIPTS = dict.fromkeys(_THREE_LETTERS.values(), "Latn") | {
     language: line[:4] for line in _SCRIPTS.splitlines() for language in line[5:].split()

@@ -41,7 +41,7 @@ def read_languages(name: str) -> Languages:
     """Read thresholds by language: {language: {field: bound}}, immutable, and sorted by language.
 
     The fields are ``min_…``, ``max_…`` and ``stop_words`` of ``GopherQuality``, ``GopherRepetition`` and
-    ``FineWebQuality``; a bound of None switches its rule off. ``min_language_score`` is read too; no rule set has it.
+    ``FineWebQuality``, and ``min_language_score`` for ``IdentifyLanguage``; a bound of None switches its rule off.
     A file is read once in a process, and again when it changes.
 
     Args:

@@ -96,13 +96,14 @@ class LineCorrections(Edit):
         return pattern_files(self.patterns)
 
     def prepare(self) -> None:
-        """Read the patterns and compile the kernel.
+        """Read the patterns, compile the kernel, and look the language up where it is given.
 
         Raises:
-            StageError: the patterns cannot be read.
+            StageError: the patterns cannot be read, or have nothing for ``language`` while that is an error.
 
         """
-        self.edit(pa.table({"text": pa.array([], pa.large_string()), "language": pa.array([], pa.string())}))
+        one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
+        self.edit(one.slice(0, 0 if self.language is None else 1))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
         """Correct the column ``text`` of every document, and measure the share of words that were touched."""
