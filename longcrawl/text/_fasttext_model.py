@@ -23,7 +23,8 @@ _TREE, _SOFTMAX = 1, 3
 _LABEL = b"__label__"
 _CENTROIDS = 256
 _LONGEST = 64
-"""More characters than any model's n-grams have."""
+_MOST_BUCKETS = 10**8
+"""More than any model has: characters of its n-grams, and buckets."""
 
 
 class Words(NamedTuple):
@@ -116,6 +117,8 @@ def _read_model(reader: _Reader) -> Model:
         raise ValueError(f"its format has version {version}, this longcrawl reads {_VERSION}")
     word_ngrams, loss, kind, buckets, shortest, longest = reader.array("<i4", 12).tolist()[5:11]
     reader.array("<f8", 1)  # the sampling threshold, of interest in training alone
+    if longest > _LONGEST or not 0 <= buckets <= _MOST_BUCKETS:
+        raise ValueError(f"it has n-grams of {longest} characters in {buckets} buckets")
     if kind != _SUPERVISED or loss not in (_TREE, _SOFTMAX) or word_ngrams > 1:
         raise StageError(
             f"{reader.path} does not tell languages apart as lid.176 does: it must be a supervised model without word "
@@ -212,8 +215,8 @@ def _make_tree(counts: Sequence[int]) -> Integers:
 
 def _check(words: Words, rows: Floats, output: Floats, labels: int) -> None:
     """Refuse what would have a kernel read where nothing is."""
-    if words.longest > _LONGEST or (words.longest > 0 and words.buckets < 1):
-        raise ValueError(f"it has n-grams of {words.longest} characters in {words.buckets} buckets")
+    if words.longest > 0 and words.buckets < 1:
+        raise ValueError("it has no buckets for its n-grams")
     word_count = len(words.bounds) - 1
     last = int(words.rows.max()) if len(words.rows) else word_count + words.buckets - 1
     if len(rows) < word_count or (words.longest > 0 and len(rows) <= last):

@@ -80,6 +80,8 @@ class IdentifyLanguage(Edit):
         if self.max_chars is not None and self.max_chars < 1:
             raise StageError(f"identify_language.max_chars takes a number from 1 on, or null, got {self.max_chars!r}")
         for name, score in self._thresholds().items():
+            if not isinstance(name, str):
+                raise StageError(f"languages has the language {name!r}, which is no text; put it in quotes, as in 'no'")
             _check_score(f"languages: {name}", score)
 
     def files(self) -> tuple[str, ...]:
