@@ -264,3 +264,79 @@ def test_a_page_without_text_leaves_with_a_reason():
     assert str((crawl | lc.text.ExtractText()).why("empty")) == (
         "empty: left at extract_text, rule no_text: 0 against 1"
     )
+# Section 3.1, language identification, and appendix D, "Multilingual RefinedWeb".
+
+
+SPEECH = {
+    "en": "The boat came back at noon, and everybody in the village went down to the harbour to see it.",
+    "de": "Das Boot kam mittags zurück, und alle im Dorf gingen zum Hafen hinunter, um es zu sehen.",
+    "fr": "Le bateau est revenu à midi, et tout le monde au village est descendu au port pour le voir.",
+}
+
+
+def identified(text: str, **fields) -> tuple[str | None, float, bool]:
+    """Give language and score of a document, and whether it stays."""
+    edited, (check,) = lc.text.IdentifyLanguage(**fields).edit(pa.table({"text": [text]}))
+    return edited["language"][0].as_py(), edited["language_score"][0].as_py(), check.passes[0].as_py()
+
+
+def test_the_fasttext_classifier_of_ccnet_at_the_document_level():
+    """We use the fastText language classifier of CCNet at the document-level.
+
+    A document has one language, whatever some of its lines are in. The model is the one that is published quantised.
+    """
+    language, score, _ = identified("\n".join([SPEECH["de"]] * 9 + [SPEECH["fr"]]))
+    assert language == "de"
+    assert score < identified(SPEECH["de"])[1]
+
+
+def test_it_uses_characters_n_grams_and_supports_176_languages():
+    """It uses characters n-gram and was trained on Wikipedia, supporting 176 languages."""
+    from longcrawl.text._fasttext_model import read_model
+    from longcrawl.text.identifiers import model_file
+
+    model = read_model(model_file("lid.176"))
+    assert len(set(model.labels)) == 176
+    assert (model.words.shortest, model.words.longest) == (2, 4)
+    assert identified("zurückgekommenes Dorfbootchen unterwegs")[0] == "de"
+
+
+def test_documents_whose_top_language_scores_below_0_65_are_removed():
+    """We remove documents for which the top language scores below 0.65."""
+    table = pa.table({"id": ["a", "b"], "text": [SPEECH["en"], "8 3 1 || 4 7 >> 22"]})
+    crawl = lc.Crawl(Dataset(table)) | lc.text.IdentifyLanguage()
+    assert crawl.data["id"][:] == ["a"]
+    reason = crawl.why("b")
+    assert (reason.rule, reason.threshold) == ("min_language_score", 0.65)
+    assert reason.value < 0.65 <= crawl.data["language_score"][0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "2023-01-05 | 14.30 | 7,99 € | 8,49 €\n" * 20, "==== ---- ~~~~ ####\n" * 20, "x1f 0b7 a9c 44e d02 " * 20],
+)
+def test_this_usually_corresponds_to_pages_without_any_natural_text(text):
+    """This usually corresponds to pages without any natural text."""
+    assert not identified(text)[2]
+    assert all(identified(speech)[2] for speech in SPEECH.values())
+
+
+def test_the_data_is_classified_into_languages_by_contribution_in_descending_order():
+    """Using the language identification filter, we classify data; the top languages in descending order."""
+    texts = [SPEECH["en"]] * 3 + [SPEECH["fr"]] * 2 + [SPEECH["de"]]
+    data = Dataset.from_dict({"id": list("abcdef"), "text": texts})
+    shares = lc.text.language_shares(lc.Crawl(data) | lc.text.IdentifyLanguage())
+    assert shares["language"].to_pylist() == ["en", "fr", "de"]
+    assert shares["share"].to_pylist() == [3 / 6, 2 / 6, 1 / 6]
+
+
+def test_the_pipeline_can_be_used_to_process_all_languages():
+    """The MDR pipeline can be used to process all languages; specific filters need to be tuned for each of them."""
+    texts = [f"{text} {text}\n3 likes\n" * 40 for text in SPEECH.values()]
+    data = Dataset.from_dict({"id": list(SPEECH), "text": texts})
+    crawl = lc.Crawl(data) | lc.text.IdentifyLanguage() | lc.text.Language(["en", "de"])
+    assert crawl.data["language"][:] == ["en", "de"]
+    tuned = crawl | lc.text.GopherQuality(languages="gopher")
+    tuned = tuned | lc.text.LineCorrections(on_unknown_language="keep", max_removed_words=None)
+    assert tuned.data["id"][:] == ["en", "de"]
+    assert ["3 likes" in text for text in tuned.data["text"][:]] == [False, True]

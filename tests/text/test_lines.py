@@ -273,6 +273,21 @@ def test_a_recipe_runs_it(tmp_path):
     assert lc.why(tmp_path / "out", "good").stage is None
 
 
+def test_a_language_without_patterns_is_refused_before_any_document(patterns):
+    stage = lc.text.LineCorrections(language="de")
+    table = pa.table({"text": ["Text."]})
+    sentences = []
+    for do in (stage.prepare, lambda: stage.edit(table)):
+        with pytest.raises(StageError, match="no line patterns for the language 'de', only for: en; set on_") as raised:
+            do()
+        sentences.append(str(raised.value))
+    assert sentences[0] == sentences[1]
+    for language, unknown in (("en-GB", "error"), (None, "error"), ("de", "keep"), ("de", "default")):
+        lc.text.LineCorrections(language=language, on_unknown_language=unknown).prepare()
+    lc.text.LineCorrections(language="de", patterns=None).prepare()
+    lc.text.LineCorrections(language="yy", patterns=patterns).prepare()
+
+
 def test_languages_choose_phrases(patterns):
     text = "one two more\n5 left\n" + PROSE
     table = pa.table({"text": [text] * 4, "language": ["yy", "xx", "zz", None]})
