@@ -31,7 +31,7 @@ _BEGIN, _STOP = 60, 62
 _LABEL = np.frombuffer(b"__label__", np.uint8)
 _END = np.frombuffer(b"</s>", np.uint8)
 _LOWEST = np.float32(math.log(1e-5))
-_SLOTS, _REMEMBERED = 1 << 14, 14
+_SLOTS, _REMEMBERED = 1 << 16, 14
 _LISTED = 4096
 
 

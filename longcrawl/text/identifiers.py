@@ -1,10 +1,11 @@
 """What tells the language of texts: fastText's models, py3langid and resiliparse."""
 
 import importlib.util
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
-from longcrawl.text._fasttext_model import Model, read_model
+from longcrawl.text._fasttext_model import read_model
 from longcrawl.text._language_codes import language_code, parse_tag
 from longcrawl.text._texts import text_buffers
 
@@ -23,8 +24,10 @@ _NAMES = ("lid.176", "py3langid", "resiliparse")
 _WIKIPEDIA_CODES = {"als": "gsw", "bh": "bho"}
 """What labels without a script mean by codes that are another language's in ISO 639, or none's."""
 
-FARTHEST = 1200
-"""The distance from which on resiliparse knows no language."""
+_USUALLY_FALSE = 1200
+"""The distance above which, says resiliparse, results are usually false: it gets RefinedWeb's threshold as its score."""
+_NOWHERE = 3428
+"""The last distance whose score is above 0."""
 
 
 class Identified(NamedTuple):
@@ -80,23 +83,23 @@ def _load_fasttext(path: str) -> Identifier:
     for label in model.labels:
         if parse_tag(label) is None:
             raise StageError(f"{path} has the label {label!r}, which is no language; take a model of languages")
+    # Not shared by threads, which run at the same time; warm memory is faster, and changes nothing else.
+    memories = threading.local()
     codes = pa.array([language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels], pa.string())
 
     def identify(texts: pa.Array) -> Identified:
-        labels, scores = _classify(model, texts)
+        from longcrawl.text._fasttext_kernels import classify, make_memory
+
+        if not hasattr(memories, "words"):
+            memories.words = make_memory()
+        data, offsets = text_buffers(texts)
+        labels, scores = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
+        classify(model.words, model.vectors, data, offsets, memories.words, labels, scores)
         # Sums of rounded numbers may be a little more than 1.
-        return Identified(codes.take(pa.array(labels, mask=labels < 0)), pa.array(np.minimum(scores, 1.0)))
+        bounded = np.minimum(scores.astype(np.float64), 1.0)
+        return Identified(codes.take(pa.array(labels, mask=labels < 0)), pa.array(bounded))
 
     return identify
-
-
-def _classify(model: Model, texts: pa.Array) -> tuple[Any, Any]:
-    from longcrawl.text._fasttext_kernels import classify, make_memory
-
-    data, offsets = text_buffers(texts)
-    labels, scores = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
-    classify(model.words, model.vectors, data, offsets, make_memory(), labels, scores)
-    return labels, scores.astype(np.float64)
 
 
 @lru_cache(maxsize=1)
@@ -123,8 +126,10 @@ def _load_resiliparse() -> Identifier:
         ) from missing
 
     def identify(texts: pa.Array) -> Identified:
-        ranked = [detect_fast(text.as_py(), FARTHEST) for text in pc.utf8_normalize(texts, form="NFC")]
-        return _identified([("und" if name == "unknown" else name, 1 - rank / FARTHEST) for name, rank in ranked])
+        found = [detect_fast(text.as_py(), _NOWHERE) for text in pc.utf8_normalize(texts, form="NFC")]
+        return _identified(
+            [("und" if name == "unknown" else name, 1 - 0.35 * (rank / _USUALLY_FALSE)) for name, rank in found]
+        )
 
     return identify
 

@@ -494,13 +494,19 @@ def test_py3langid_gives_its_own_probability():
 def test_resiliparse_gives_a_distance_as_a_score():
     from resiliparse.parse.lang import detect_fast
 
-    told = [text for text in SPOKEN.values() if detect_fast(text)[0] != "unknown"]
-    assert len(told) >= 8
-    for text in told:
-        name, rank = detect_fast(text)
-        assert identified(text, model="resiliparse") == (language_code(name), 1 - rank / 1200)
-    assert detect_fast("你好") == ("unknown", 0)
-    assert identified("你好", model="resiliparse") == (None, 0.0)
+    near = {text: detect_fast(text) for text in SPOKEN.values() if detect_fast(text)[0] != "unknown"}
+    assert len(near) >= 8
+    for text, (name, rank) in near.items():
+        found, score = identified(text, model="resiliparse")
+        assert (found, score) == (language_code(name), pytest.approx(1 - 0.35 * rank / 1200, abs=1e-12))
+        assert 0.65 <= score < 1
+    # Beyond its own limit, where it still has an answer.
+    far = {text: detect_fast(text, 10_000) for text in SPOKEN.values() if detect_fast(text)[0] == "unknown"}
+    assert far
+    for text, (name, rank) in far.items():
+        assert identified(text, model="resiliparse")[0] == language_code(name)
+        assert identified(text, model="resiliparse")[1] == pytest.approx(max(1 - 0.35 * rank / 1200, 0), abs=1e-12)
+        assert rank > 1200
     assert identified("cafe\u0301", model="resiliparse") == identified("café", model="resiliparse")
 
 
