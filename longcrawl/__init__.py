@@ -16,7 +16,7 @@ from longcrawl.crawl import Crawl  # noqa: E402  # as above
 from longcrawl.crawl import open_crawl as open  # noqa: A004, E402  # lc.open reads as it should; as above
 from longcrawl.duplicates import Cluster, Clusters  # noqa: E402  # as above
 from longcrawl.errors import LongCrawlError  # noqa: E402  # as above
-from longcrawl.finished import analysis, clusters, funnel, inspect, verify, why  # noqa: E402  # as above
+from longcrawl.finished import analysis, clusters, funnel, inspect, removal_rates, verify, why  # noqa: E402  # as above
 from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
 from longcrawl.run import RunSummary, run  # noqa: E402  # as above
@@ -43,6 +43,7 @@ __all__ = [
     "loading",
     "open",
     "recipes",
+    "removal_rates",
     "report",
     "run",
     "text",
