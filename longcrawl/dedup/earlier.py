@@ -7,9 +7,9 @@ An index of MinHash (:mod:`longcrawl.dedup.index`) has, beside the keys of every
 * with ``verify``, ``ngrams.npy``, uint32, 4 bytes per n-gram, and ``ngram_ends.npy``, int64 (documents + 1,).
 
 Bands are searched one by one in mapped files, so that memory does not grow with the index. A document leaves with the
-first band in which an earlier one has its key and fulfils the conditions; of several there, the first is named. The rule
-is ``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_earlier_2`` for one found in the second, and so
-on.
+first band in which an earlier one has its key and fulfils the conditions; of several there, the first is named. The
+rule is ``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_earlier_2`` for one found in the second,
+and so on.
 """
 
 from collections.abc import Mapping, Sequence
