@@ -13,7 +13,6 @@ from longcrawl.text._lookup_kernels import compiled
 
 __all__ = [
     "MOST_LEADERS",
-    "REFUSED",
     "Conditions",
     "Ngrams",
     "are_similar",
@@ -34,9 +33,6 @@ _FACTOR, _GOLDEN = _U(ngrams.MIX_1), _U(ngrams.GOLDEN)
 
 MOST_LEADERS = 4096
 """With how many kept documents of its cluster and near its size a document is compared at most."""
-
-REFUSED = 1 << 20
-"""How many pairs that were found unlike are remembered, since those that share one band mostly share others."""
 
 
 class Conditions(NamedTuple):

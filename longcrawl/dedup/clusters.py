@@ -48,6 +48,10 @@ Wide = npt.NDArray[np.uint64]
 BLOCK = 1 << 28
 """Bytes of band keys that are looked at together."""
 
+REFUSED, MOST_REFUSED = 16, 24
+"""For how many pairs per document there is room to remember that they are unlike, since those that share a band mostly
+share others; and the logarithm of how many in all, 8 bytes each."""
+
 PAIRS = 1 << 16
 """Pairs whose similarity is estimated together."""
 
@@ -145,12 +149,12 @@ def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> "Cond
 
 def _with_similarity(sketches: pa.Table, order: Longs, conditions: "Conditions", least: float) -> "Conditions":
     """Add that n-grams must be similar."""
-    from longcrawl.dedup._similarity_kernels import REFUSED, hash_sets, rank_sets
+    from longcrawl.dedup._similarity_kernels import hash_sets, rank_sets
 
     hashes, starts, stops = ngrams_of(sketches["ngrams"], order)
     hashed, ranks = np.empty(len(order), np.uint64), np.empty(len(order), np.int64)
     hash_sets(hashes, starts, stops, hashed)
-    refused = np.zeros(REFUSED, np.uint64)
+    refused = np.zeros(1 << min((REFUSED * len(order)).bit_length(), MOST_REFUSED), np.uint64)
     made = conditions._replace(
         similarity=least, hashes=hashes, starts=starts, stops=stops, ranks=ranks, refused=refused
     )

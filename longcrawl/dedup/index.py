@@ -10,7 +10,8 @@ An index is a folder::
     NAME.npy        what else a stage knows of its documents
 
 Keys are hashes: one word for a band of MinHash, two (128 bits) where equal keys are to mean equal documents. Files are
-mapped, and searched by bisection; ``benchmarks/earlier.py`` measures what that takes. ``index.json`` is written last.
+mapped, and keys are searched for in their order, so that many of them read a file once and no file has to fit into
+memory. ``index.json`` is written last.
 """
 
 import json
