@@ -59,7 +59,8 @@ class Index:
 
         """
         known, rows = self._load(f"keys-{band:03d}"), self._load(f"rows-{band:03d}")
-        at = np.searchsorted(known[:, 0], keys[:, 0])
+        asked, at = np.argsort(keys[:, 0]), np.empty(len(keys), np.int64)
+        at[asked] = np.searchsorted(known[:, 0], keys[asked, 0])
         found = np.full(len(keys), -1, np.int64)
         open_ones = np.arange(len(keys))
         while len(open_ones):
