@@ -48,9 +48,8 @@ Wide = npt.NDArray[np.uint64]
 BLOCK = 1 << 28
 """Bytes of band keys that are looked at together."""
 
-REFUSED, MOST_REFUSED = 16, 24
-"""For how many pairs per document there is room to remember that they are unlike, since those that share a band mostly
-share others; and the logarithm of how many in all, 8 bytes each."""
+REFUSED = 1 << 22
+"""How many pairs that were found unlike are remembered, 8 bytes each: those that share a band mostly share others."""
 
 PAIRS = 1 << 16
 """Pairs whose similarity is estimated together."""
@@ -154,7 +153,7 @@ def _with_similarity(sketches: pa.Table, order: Longs, conditions: "Conditions",
     hashes, starts, stops = ngrams_of(sketches["ngrams"], order)
     hashed, ranks = np.empty(len(order), np.uint64), np.empty(len(order), np.int64)
     hash_sets(hashes, starts, stops, hashed)
-    refused = np.zeros(1 << min((REFUSED * len(order)).bit_length(), MOST_REFUSED), np.uint64)
+    refused = np.zeros(REFUSED, np.uint64)
     made = conditions._replace(
         similarity=least, hashes=hashes, starts=starts, stops=stops, ranks=ranks, refused=refused
     )
