@@ -86,6 +86,10 @@ class Stream:
             self.ended = True
         elif event.kind == "data":
             self.buffer += event.data
-        else:
-            edges = self.begins if event.kind == "begin" else self.ends
-            edges.append((self.position + len(self.buffer), event.offset))
+        elif event.kind == "begin":
+            # Any number of members may be empty: of those that begin at one position, the last holds what is there.
+            if self.begins and self.begins[-1][0] == self.position + len(self.buffer):
+                self.begins.pop()
+            self.begins.append((self.position + len(self.buffer), event.offset))
+        elif not self.ends or self.ends[-1][0] != self.position + len(self.buffer):
+            self.ends.append((self.position + len(self.buffer), event.offset))

@@ -50,7 +50,7 @@ class PartTask:
 
 
 def run_part(task: PartTask) -> dict[str, Any]:
-    """Run one part and give its counts: documents read, in and out of each stage, broken files."""
+    """Run one part and give its counts: documents read, in and out of each stage, broken files, records left out."""
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     read = _Counted(_input(task, bad_files))
     kept = run_fused([*_applied(task), *task.stages], read, tally)
@@ -67,6 +67,7 @@ def run_part(task: PartTask) -> dict[str, Any]:
         "characters": read.characters,
         "stages": tally.counts(),
         "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
+        "left_out": dict(bad_files.left_out),
     }
     write_text(task.marker, json.dumps(counts))
     return counts

@@ -18,6 +18,7 @@ import json
 import platform
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -152,6 +153,8 @@ class _Job:
         self.bad_files: list[dict[str, Any]] = []
         self.reports: dict[str, list[str]] = {}
         """By label, what surveys have to say about their answers."""
+        self.left_out: Counter[str] = Counter()
+        """How many records of the source are no documents, by the source's rule."""
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
         """Segment, label and survey of each index to save."""
 
@@ -247,6 +250,7 @@ class _Job:
             documents = sum(each["documents"] for each in results)
             self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
+            self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
             if not self.funnel.documents:
                 raise RunError(
                     f"source {self.recipe.source.name!r} gave no documents at all: look at its settings in "
@@ -297,6 +301,7 @@ class _Job:
             "versions": _versions(),
             "inputs": {part.name: list(part.files) for part in self.parts},
             "bad_files": self.bad_files,
+            "left_out": dict(sorted(self.left_out.items())),
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},
         }

@@ -755,6 +755,27 @@ def test_a_broken_file_that_is_left_out_is_in_the_manifest_and_on_the_card(broke
     assert 2 * DOCUMENTS <= lc.funnel(tmp_path / "out").documents < 3 * DOCUMENTS
 
 
+def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_on_the_card(tmp_path):
+    chance = random.Random(3)
+    for part in range(2):
+        records = []
+        for number in range(40):
+            kind, content_type = ("request", "application/http") if number % 4 == 0 else ("conversion", "text/plain")
+            block = " ".join("".join(chance.choices("abcdefgh", k=5)) for _ in range(100)).encode()
+            head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:{part}-{number}>\r\n"
+            head += f"Content-Type: {content_type}\r\nContent-Length: {len(block)}\r\n\r\n"
+            records.append(gzip.compress(head.encode() + block + b"\r\n\r\n"))
+        (tmp_path / f"{part}.warc.wet.gz").write_bytes(b"".join(records))
+    recipe = write_recipe(tmp_path / "tiny.yaml", {})
+    spec = yaml.safe_load(recipe.read_text()) | {"source": {"builder": "warc", "data_dir": str(tmp_path)}}
+    recipe.write_text(yaml.safe_dump(spec))
+    lc.run(recipe, tmp_path / "out", 2)
+    assert lc.funnel(tmp_path / "out").documents == 60
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["left_out"] == {"request": 20}
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "Records of the source that are no documents, by its rules: request 20." in card
+
+
 # -------------------- settings that do not exist
 
 

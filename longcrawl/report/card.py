@@ -68,7 +68,7 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
         recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120).rstrip(),
         versions=", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
         known="\n".join(f"- {each}" for each in _known(manifest)),
-        bad_files=_bad_files(manifest["bad_files"]),
+        bad_files=_bad_files(manifest["bad_files"]) + _left_out(manifest.get("left_out", {})),
     )
     write_text(folder / "README.md", text)
 
@@ -129,3 +129,10 @@ def _bad_files(found: list[dict[str, Any]]) -> str:
         lost = "the rest of the file" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
         lines.append(f"- `{bad['file']}`: {bad['reason']} (lost: {lost})")
     return "\n".join(lines)
+
+
+def _left_out(counts: Mapping[str, int]) -> str:
+    if not counts:
+        return ""
+    told = ", ".join(f"{rule} {count:,}" for rule, count in counts.items())
+    return f"\n\nRecords of the source that are no documents, by its rules: {told}."

@@ -165,6 +165,18 @@ def test_one_member_or_frame_around_all_records(tmp_path):
     assert (row["offset"], row["length"]) == (0, len(two))
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+def test_empty_members_hold_nothing_and_cost_nothing(tmp_path, compress):
+    empty, one = compress(b"") * 3, compress(response())
+    (tmp_path / "a.warc").write_bytes(empty + one + empty + one + empty)
+    rows, bad_files = read(tmp_path / "a.warc")
+    assert [(row["offset"], row["length"]) for row in rows] == [
+        (len(empty), len(one)),
+        (2 * len(empty) + len(one), len(one)),
+    ]
+    assert bad_files.found == []
+
+
 @pytest.mark.parametrize("packed", ["no", "yes"])
 def test_a_zstd_dictionary_in_front(tmp_path, packed):
     records = [response(PAGE * 9 + str(number).encode()) for number in range(200)]
