@@ -25,6 +25,9 @@ __all__ = ["decode_page"]
 PRESCAN_BYTES = 4_096
 """How much of a page is searched for a charset that it names."""
 
+CHECKED_BYTES = 1 << 14
+"""How much of a page is checked at a time."""
+
 WELL_FORMED = 10
 """How many well-formed characters beyond ASCII make up for a malformed one, in other charsets than UTF-8."""
 
@@ -168,8 +171,12 @@ def _utf8(text: str) -> bytes:
 
 
 def _is_utf8(page: bytes) -> bool:
+    """Say whether a page is UTF-8, a piece at a time: to build all of its text takes nearly twice as long."""
+    view, place = memoryview(page), 0
     try:
-        page.decode()
+        while place < len(page):
+            end = place + CHECKED_BYTES
+            place += codecs.utf_8_decode(view[place:end], "strict", end >= len(page))[1]
     except UnicodeDecodeError:
         return False
     return True

@@ -401,6 +401,16 @@ def test_pages_with_a_few_malformed_characters(tmp_path):
     assert (row["html"], row["charset"]) == ("<p>it’s \x81 fineé</p>", "windows-1252")  # noqa: RUF001  # what it says
 
 
+@pytest.mark.parametrize("shift", range(4))
+def test_long_pages_are_checked_whole(tmp_path, shift):
+    text = "x" * shift + "😀" * 20_000
+    assert only(tmp_path / "a.warc", response(text.encode()))["charset"] == "utf-8"
+    cut = only(tmp_path / "a.warc", response(text.encode()[:-1]))
+    assert (cut["charset"], cut["html"]) == ("utf-8", text[:-1] + "\ufffd")
+    late = only(tmp_path / "a.warc", response(b"x" * 40_000 + b"\xe9" + b"y" * shift))
+    assert late["charset"] == "windows-1252"
+
+
 def test_odd_headers(tmp_path):
     path = tmp_path / "a.warc"
     row = only(path, record(answer(), WARC_Target_URI="<http://example.com/>"))
