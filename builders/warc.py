@@ -115,7 +115,8 @@ class Warc(Source):
         statuses: the HTTP statuses of pages; empty for all.
         mimes: the types of pages. Those with "html" or "xml" in their name go to ``html``, others to ``text``.
         truncated: what a page does that was cut.
-        max_record_bytes: how long a record, and a page with its codings undone, is at most.
+        max_record_bytes: how long a record, and a page with its codings undone, is at most. Reading one takes several
+            times as much memory: it is there with its codings, without them, decoded, and in a table.
         on_bad_files: what a missing, cut or corrupt file does. Records before the damage are kept, and those after it
             from the next record on that can be found.
 
