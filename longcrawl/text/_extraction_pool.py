@@ -22,6 +22,9 @@ _AT_WORK = 2
 _LAST_SECONDS = 10.0
 """How long a worker that has closed its output may take to be gone."""
 
+_LONGEST_WAIT = 1.0
+"""Seconds of wall time."""
+
 
 class Extracted(NamedTuple):
     """What became of a page."""
@@ -96,20 +99,21 @@ class _Batch:
 
     def _step(self) -> None:
         """Wait until something happens to a worker, and act on it."""
-        busy = [worker for worker in self.pool.processes if worker.at_work or not worker.ready]
-        patience = min(worker.deadline for worker in busy) - time.monotonic()
-        for key, events in self.selector.select(max(patience, 0.0)):
-            worker: ExtractionProcess = key.data
-            if worker not in self.pool.processes:
+        began = time.monotonic()
+        happened = self.selector.select(_LONGEST_WAIT)
+        # Whoever suspends this process suspends its patience.
+        waited = min(time.monotonic() - began, _LONGEST_WAIT)
+        for worker in [each for each in self.pool.processes if each.at_work or not each.ready]:
+            worker.patience -= waited
+        for key, events in happened:
+            if key.data not in self.pool.processes:
                 continue
             if events & selectors.EVENT_WRITE:
-                self._write(worker)
+                self._write(key.data)
             else:
-                self._read(worker)
-        now = time.monotonic()
-        for worker in busy:
-            if worker in self.pool.processes and worker.deadline < now and (worker.at_work or not worker.ready):
-                self._lose(worker, "time")
+                self._read(key.data)
+        for worker in [each for each in self.pool.processes if each.patience < 0]:
+            self._lose(worker, "time")
 
     def _read(self, worker: ExtractionProcess) -> None:
         goes_on = worker.read()
@@ -184,7 +188,8 @@ class _Here:
 
 _here = _Here()
 atexit.register(_here.close)
-os.register_at_fork(after_in_child=_here.forget)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_here.forget)
 
 
 def extract_pages(pages: Sequence[memoryview], settings: WorkerSettings, workers: int) -> list[Extracted]:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -57,7 +56,8 @@ class ExtractionProcess:
         os.set_blocking(self.to_worker, False)
         os.set_blocking(self.from_worker, False)
         self.wall_seconds = settings.wall_seconds
-        self.deadline = time.monotonic() + self.wall_seconds
+        self.patience = self.wall_seconds
+        """How long an answer may still take."""
         self.ready = False
         self.at_work: deque[int] = deque()
         """Numbers of the pages that it has been sent and has not answered."""
@@ -67,7 +67,7 @@ class ExtractionProcess:
     def send(self, number: int, page: memoryview) -> None:
         """Put a page in line; ``write`` sends it."""
         if not self.at_work:
-            self.deadline = time.monotonic() + self.wall_seconds
+            self.patience = self.wall_seconds
         self.at_work.append(number)
         self._outgoing.extend([memoryview(LENGTH.pack(len(page))), page])
 
@@ -107,7 +107,7 @@ class ExtractionProcess:
                 return
             text = self._incoming[HEADER.size : end].decode()
             del self._incoming[:end]
-            self.deadline = time.monotonic() + self.wall_seconds
+            self.patience = self.wall_seconds
             yield kind, text
 
     def end(self, patience: float = 0.0) -> int:

@@ -1,7 +1,7 @@
 """The process that extracts: pages come in by standard input, texts go out by standard output.
 
-It is run by its path and imports nothing of longcrawl, which would cost a second and 100 MB in every worker. The one
-argument is JSON: the engine's file, what it favors, the limits, and the process that the worker ends with.
+It is run by its path and imports nothing of longcrawl, which takes more time and memory to load than an engine does. The
+one argument is JSON: the engine's file, what it favors, the limits, and the process that the worker ends with.
 
 A page is eight bytes, its length in bytes (little-endian), and its HTML as UTF-8. An answer is one byte, what it is,
 then a length and a text in the same form. The first answer comes unasked: ``READY``, or ``MISSING`` with what is not
