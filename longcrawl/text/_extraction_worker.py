@@ -1,7 +1,7 @@
 """The process that extracts: pages come in by standard input, texts go out by standard output.
 
-It is run by its path and imports nothing of longcrawl, which takes more time and memory to load than an engine does. The
-one argument is JSON: the engine's file, what it favors, the limits, and the process that the worker ends with.
+It is run by its path and imports nothing of longcrawl, which takes more time and memory to load than an engine does.
+The one argument is JSON: the engine's file, what it favors, the limits, and the process that the worker ends with.
 
 A page is eight bytes, its length in bytes (little-endian), and its HTML as UTF-8. An answer is one byte, what it is,
 then a length and a text in the same form. The first answer comes unasked: ``READY``, or ``MISSING`` with what is not
@@ -29,11 +29,12 @@ READY, MISSING, TEXT, RAISED, MEMORY = b"R", b"I", b"T", b"E", b"M"
 
 _WARM_UP = "<html><body><article>" + "<p>A first page, by which the engine loads what it needs.</p>" * 3
 _LOOKS_FOR_PARENT = 0.5
+_ANY = 1 << 62
 
 
 def main(settings: dict[str, Any]) -> None:
     """Answer pages until there are no more."""
-    # Ctrl-C is for the process that asks; a limit that it ignores would be ignored here.
+    # What Ctrl-C ends is up to the process that asks. It may have SIGPROF ignored, which would be inherited.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
@@ -84,7 +85,7 @@ def _limit_memory(max_memory: int) -> int | None:
         return None
     peak = _peak_memory()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = peak + 2 * max_memory
+    wanted = min(peak + 2 * max_memory, _ANY)
     soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     return peak + max_memory

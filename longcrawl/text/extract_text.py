@@ -18,6 +18,9 @@ __all__ = ["ExtractText"]
 _WALL_SECONDS = 60.0
 """Seconds without an answer per second of ``max_seconds``, after which a worker is taken to be stuck."""
 
+_SHORTEST, _LONGEST = 0.001, 86_400
+"""Seconds; what is shorter the system may take for no limit."""
+
 
 @stage
 class ExtractText(Edit):
@@ -51,7 +54,7 @@ class ExtractText(Edit):
             content.
         favor: what trafilatura does in doubt; "balanced" is its own default. Comments of readers are left out. Of no
             account for resiliparse.
-        max_seconds: CPU time per page.
+        max_seconds: CPU time per page, up to a day.
         max_bytes: of ``html`` as UTF-8.
         max_memory: bytes per page.
         urls: what happens to URLs in the text.
@@ -84,8 +87,10 @@ class ExtractText(Edit):
         for name, least in (("max_bytes", 1), ("max_memory", 1), ("max_newlines", 1), ("workers", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise StageError(f"extract_text.{name} must be at least {least}, got {value}")
-        if not self.max_seconds > 0:
-            raise StageError(f"extract_text.max_seconds must be more than 0, got {self.max_seconds}")
+        if not _SHORTEST <= self.max_seconds <= _LONGEST:
+            raise StageError(
+                f"extract_text.max_seconds must be between {_SHORTEST} and {_LONGEST:,}, got {self.max_seconds}"
+            )
 
     def prepare(self) -> None:
         """Start a worker.

@@ -500,7 +500,8 @@ def test_a_run_extracts_as_a_crawl_does(tmp_path, monkeypatch, num_proc):
     ("fields", "message"),
     [
         ({"engine": "readability"}, "ExtractText.engine takes one of 'trafilatura', 'resiliparse', got 'readability'"),
-        ({"max_seconds": 0.0}, "extract_text.max_seconds must be more than 0, got 0.0"),
+        ({"max_seconds": 0.0}, "extract_text.max_seconds must be between 0.001 and 86,400, got 0.0"),
+        ({"max_seconds": 1e9}, "extract_text.max_seconds must be between 0.001 and 86,400, got 1000000000.0"),
         ({"max_bytes": 0}, "extract_text.max_bytes must be at least 1, got 0"),
         ({"max_memory": -1}, "extract_text.max_memory must be at least 1, got -1"),
         ({"max_newlines": 0}, "extract_text.max_newlines must be at least 1, got 0"),
@@ -528,6 +529,13 @@ def test_no_pages_need_no_worker():
         "extraction_bytes", "extraction_time", "extraction_memory", "extraction_crash", "no_text",
     ]  # fmt: skip
     assert workers() == []
+
+
+def test_limits_as_large_as_they_come():
+    stage = lc.text.ExtractText(
+        engine="resiliparse", max_seconds=86_400, max_bytes=1 << 62, max_memory=1 << 70, max_newlines=1 << 20
+    )
+    assert STORY[0] in outcomes(table(page(*STORY)), stage)[0]
 
 
 def test_prepare_starts_a_worker():
