@@ -25,7 +25,7 @@ _WIKIPEDIA_CODES = {"als": "gsw", "bh": "bho"}
 """What labels without a script mean by codes that are another language's in ISO 639, or none's."""
 
 _USUALLY_FALSE = 1200
-"""The distance above which, says resiliparse, results are usually false: it gets RefinedWeb's threshold as its score."""
+"""The distance above which, says resiliparse, results are usually false: its score is RefinedWeb's threshold."""
 _NOWHERE = 3428
 """The last distance whose score is above 0."""
 
