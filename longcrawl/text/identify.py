@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.stages import Check, Edit, column, stage, with_column
+from longcrawl.text._language_codes import parse_tag
 from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import valid_texts
 from longcrawl.text.identifiers import Identified, load_identifier, model_file
@@ -82,9 +83,16 @@ class IdentifyLanguage(Edit):
         _check_score("min_score", self.min_score)
         if self.max_chars is not None and self.max_chars < 1:
             raise StageError(f"identify_language.max_chars takes a number from 1 on, or null, got {self.max_chars!r}")
-        for name, score in self._thresholds().items():
-            if not isinstance(name, str):
-                raise StageError(f"languages has the language {name!r}, which is no text; put it in quotes, as in 'no'")
+        thresholds = self._thresholds()
+        if self.languages is not None and not thresholds:
+            raise StageError(
+                f"{self.languages!r} has min_language_score for no language; give it there, or set min_score"
+            )
+        for name, score in thresholds.items():
+            if not isinstance(name, str) or parse_tag(name) is None:
+                raise StageError(
+                    f"identify_language.languages takes codes of languages such as de or 'no', in quotes, got {name!r}"
+                )
             _check_score(f"languages: {name}", score)
 
     def files(self) -> tuple[str, ...]:
