@@ -11,6 +11,7 @@ import re
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -375,6 +376,13 @@ def test_neither_order_nor_batches_matter(asked, size, random):
     table = pa.table({"text": [asked[number] for number in order]})
     parts = [stage.edit(table.slice(at, size))[0] for at in range(0, len(asked), size)]
     assert pa.concat_tables(parts).combine_chunks().equals(whole.take(order).combine_chunks())
+
+
+def test_threads_do_not_disturb_each_other():
+    stage = lc.text.IdentifyLanguage()
+    tables = [pa.table({"text": [f"{text} {number}" for text in SPOKEN.values()] * 5}) for number in range(24)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(stage.edit, tables)) == [stage.edit(table) for table in tables]
 
 
 def test_every_process_gives_the_same_scores():
