@@ -340,3 +340,125 @@ def test_the_pipeline_can_be_used_to_process_all_languages():
     tuned = tuned | lc.text.LineCorrections(on_unknown_language="keep", max_removed_words=None)
     assert tuned.data["id"][:] == ["en", "de"]
     assert ["3 likes" in text for text in tuned.data["text"][:]] == [False, True]
+# Section 3.1, "Document preparation", filtering URLs, and G.1, "URL filtering".
+
+
+def filtered(*urls: str | None, **fields) -> list[str | None]:
+    """Give the rule by which each URL leaves, None where it stays."""
+    table = pa.table({"url": pa.array(urls, pa.string())})
+    return lc.text.UrlFilter(**fields).judge(table)["rule"].to_pylist()
+
+
+@pytest.fixture
+def ut1(tmp_path):
+    """Give a folder in UT1's layout, with domains made up."""
+    lists = {"adult": "adult.example\n", "gambling": "casino.example\nblogs.example\n", "press": "news.example\n"}
+    for category, domains in lists.items():
+        (tmp_path / "ut1" / category).mkdir(parents=True)
+        (tmp_path / "ut1" / category / "domains").write_text(domains)
+    return str(tmp_path / "ut1")
+
+
+def test_a_first_filtering_is_based_on_the_url_alone(ut1):
+    """Before any compute-heavy processing, we perform a first filtering based on the URL alone."""
+    assert filtered("http://a.adult.example/x", lists=ut1, categories=["adult"]) == ["blocked_domain"]
+    page = "A long medical text on sex, and on porn. " * 20
+    crawl = lc.Crawl(Dataset.from_dict({"id": ["page"], "text": [page], "url": ["http://clinic.example/advice"]}))
+    assert len((crawl | lc.text.UrlFilter()).data) == 1
+
+
+def test_the_rules_are_a_blocklist_of_domains_and_a_score_of_words_weighed_by_severity(ut1):
+    """(1) an aggregated blocklist of 4.6M domains; (2) a URL score, based on words that we weighed by severity."""
+    urls = ["http://adult.example", "http://a.example/xvideos1", "http://a.example/porn", "http://a.example/sex-escort"]
+    rules = ["blocked_domain", "strict_word", "hard_word", "max_soft_words"]
+    assert filtered(*urls, "http://a.example/sex", lists=ut1, categories=["adult"]) == [*rules, None]
+
+
+def test_medical_and_legal_pages_are_kept():
+    """Word-based rules can easily result in medical and legal pages being blocked: one soft word does not."""
+    urls = ["http://clinic.example/safe-sex-advice", "http://court.example/sex-offender-law", "http://dick.example/"]
+    assert filtered(*urls) == [None] * 3
+
+
+def test_the_list_is_broken_in_categories_some_of_which_are_selected(ut1):
+    """This list is broken in categories (e.g. pornography, gambling); we outline the categories we selected."""
+    urls = ["http://adult.example", "http://casino.example", "http://news.example"]
+    assert filtered(*urls, lists=ut1, categories=["gambling"]) == [None, "blocked_domain", None]
+    assert filtered(*urls, lists=ut1, categories=["adult", "gambling"]) == ["blocked_domain", "blocked_domain", None]
+
+
+def test_domains_that_match_often_are_inspected_and_benign_ones_removed_from_the_list(ut1):
+    """We manually inspected all URLs matched more than 4k times; benign domains we removed from the list."""
+    urls = [f"http://{number}.blogs.example/" for number in range(4001)] + ["http://casino.example/"] * 4000
+    stage = lc.text.UrlFilter(lists=ut1, categories=("gambling",))
+    hits = lc.text.url_hits(pa.table({"url": urls}), stage, min_documents=4001)
+    assert hits.table.select(["matched", "documents"]).to_pylist() == [{"matched": "blogs.example", "documents": 4001}]
+    left = filtered(urls[0], urls[-1], lists=ut1, categories=["gambling"], allowed_domains=["blogs.example"])
+    assert left == [None, "blocked_domain"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("strict", "http://foobann.edsub-wo.rdbar.com/any/bar"),
+        ("hard", "http://www.foo.bannedword-bar.com"),
+        ("soft", "http://www.foo.soft1-bar-soft2.com"),
+    ],
+)
+def test_three_patterns_of_matching(tmp_path, kind, url):
+    """Strict subword, hard whole word and soft words matching, each on the paper's own example."""
+    lists = {"strict": ["bannedsubword"], "hard": ["bannedword"], "soft": ["soft1", "soft2"]}
+    (tmp_path / "words.yaml").write_text(yaml.safe_dump({kind: lists[kind]}))
+    rule = {"strict": "strict_word", "hard": "hard_word", "soft": "max_soft_words"}[kind]
+    neutral = "http://www.foo.com/bannedwords-and-soft1"
+    assert filtered(url, neutral, words=str(tmp_path / "words.yaml")) == [rule, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("strict_word", ["xvideos", "groupsex"]),
+        ("hard_word", ["porn", "xxx", "orgy"]),
+        ("max_soft_words", ["sex", "webcam", "escort", "dick"]),
+    ],
+)
+def test_the_words_that_the_paper_names_are_shipped(kind, words):
+    """Words such as xvideos, groupsex; porn, xxx, orgy; sex, webcam, escort; and "a single match of dick"."""
+    soft = "-escort" if kind == "max_soft_words" else ""
+    soft_too = "-sex" if kind == "max_soft_words" else ""
+    assert filtered(*(f"http://a.example/{word}{soft}{soft_too}" for word in words)) == [kind] * len(words)
+
+
+def test_breaking_up_adult_keywords_does_not_help():
+    """We ban any URL matching a banned word in its substrings (fraudulent websites break up adult keywords)."""
+    urls = [
+        "http://x-v.ideos.example/",
+        "http://a.example/X_VI/DEOS",
+        "http://myxvideosonline.example/",
+        "http://x.example/v",
+    ]
+    assert filtered(*urls) == ["strict_word"] * 3 + [None]
+
+
+def test_a_minimum_of_two_matches_is_required_of_soft_words():
+    """For the soft word matching, a minimum of two matches are required. Two different words are taken for it."""
+    urls = ["http://sex.example/", "http://sex.example/sex", "http://sex.example/webcam"]
+    assert filtered(*urls) == [None, None, "max_soft_words"]
+
+
+def test_words_inside_of_neutral_words_do_not_match():
+    """We avoided partial unclear matches (e.g., ass), that may be part of neutral words (e.g., massachusetts)."""
+    assert (
+        filtered("http://massachusetts.example/", "http://essex.example/webcams", "http://x.example/pornic")
+        == [None] * 3
+    )
+
+
+@pytest.mark.parametrize(
+    "source", ["en.wikipedia.org", "arxiv.org", "stackexchange.com", "github.com", "ncbi.nlm.nih.gov"]
+)
+def test_common_sources_of_curated_data_are_excluded(source):
+    """We exclude common online sources of curated data: Wikipedia, arXiv, etc. (Table 14); subdomains go too."""
+    urls = [f"https://{source}/page", f"http://any.{source}/", "http://good.example/" + source]
+    assert filtered(*urls) == ["curated_source", "curated_source", None]
+    assert filtered(*urls, curated_sources=None) == [None] * 3

@@ -14,11 +14,12 @@ TABLE = pa.table(
         "text": pa.array(["one two three", "one", "one two"], pa.large_string()),
         "language": ["en", "de", "en"],
         "duplicate": [False, True, False],
+        "url": ["http://a.example/", "http://b.example/porn", None],
         "tokens": pa.array(TOKENS, pa.list_(pa.uint16())),
     }
 )
 JUDGES = [lc.text.MinWords(2), lc.text.MinChars(5), lc.text.Language(("en",)), lc.dedup.ListedDuplicates()]
-JUDGES.append(lc.tokens.MinTokens(2))
+JUDGES += [lc.tokens.MinTokens(2), lc.text.UrlFilter()]
 REWRITES = [lc.tokens.Truncate(2), lc.tokens.Roll(seed=3)]
 
 

@@ -56,7 +56,7 @@ def match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
 def _match(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
     from longcrawl.text._url_kernels import COLUMNS, match_domains
 
-    data, offsets = text_buffers(urls)
+    data, offsets = _buffers(urls)
     found = np.zeros((len(urls), COLUMNS), np.int32)
     match_domains(data, offsets, *lists, np.empty(_longest(offsets), np.uint8), found)
     return found
@@ -76,7 +76,7 @@ def url_hosts(urls: pa.Array) -> pa.Array:
 
     nothing = make_set([])
     odd = match_lists(urls, Lists(nothing, nothing, nothing, nothing))[:, SPELLED] > 0
-    data, offsets = text_buffers(_spelled(urls, odd, ascii_host))
+    data, offsets = _buffers(_spelled(urls, odd, ascii_host))
     out, ends = np.empty(int(offsets[-1] - offsets[0]), np.uint8), np.empty(len(offsets), np.int64)
     write_hosts(data, offsets, out, ends)
     # Escapes may have been of any bytes.
@@ -113,7 +113,7 @@ def _spelled(urls: pa.Array, odd: npt.NDArray[np.bool_], spell: Callable[[str], 
 def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
     from longcrawl.text._url_kernels import find_spans
 
-    data, offsets = text_buffers(urls)
+    data, offsets = _buffers(urls)
     spans = np.empty((len(urls), 2), np.int64)
     find_spans(data, offsets, spans)
     made = []
@@ -147,7 +147,7 @@ def _count_words(
     """Count words, and mark which they were in the last ``rows`` URLs."""
     from longcrawl.text._url_word_kernels import match_words
 
-    data, offsets = text_buffers(_spelled(urls, respell, _unicode_host))
+    data, offsets = _buffers(_spelled(urls, respell, _unicode_host))
     counts = np.zeros((len(urls), 3), np.int64)
     parts, whole = np.zeros((rows, len(words.strict)), np.bool_), np.zeros((rows, len(words.whole)), np.bool_)
     points = np.empty(_longest(offsets), np.uint32)
@@ -164,6 +164,13 @@ def _count_words(
         counts,
     )
     return counts, parts, whole
+
+
+def _buffers(urls: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    data, offsets = text_buffers(urls)
+    # Kernels are compiled anew for arrays that may be written to, which some columns are and others are not.
+    data.flags.writeable = offsets.flags.writeable = False
+    return data, offsets
 
 
 def _longest(offsets: npt.NDArray[np.int64]) -> int:

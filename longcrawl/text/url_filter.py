@@ -80,7 +80,7 @@ class UrlFilter(Judge):
         allowed_domains: domains that block lists have wrongly, with all below them.
         allow_list: a file of more of them, one per line.
         allowed_from: "lists": an allowed domain is still scored by its words, as in the paper, which took such domains
-            off the list. "lists-and-words": it is not.
+            off the list. "lists-and-words": it is not. Curated sources leave either way.
         words: shipped words by name (``refinedweb``), or a YAML file {strict: […], hard: […], soft: […]}. The shipped
             ones are the few that the paper's text names, and no filter by themselves. None: no words.
         max_soft_words: different soft words that a URL may have; None: any number.
