@@ -10,8 +10,8 @@ Then --documents sketches with ids of 40 characters are resolved in a process of
 tenth of near-duplicates, all alike, and at 450 bands of 20 (--large of them), for its CPU time and its peak memory with
 everything in it; the sketches are in memory as a run reads them. A run with ``parts: N`` holds a part at a time.
 
-A fiftieth of --documents is resolved with ``verify=0.8`` too, 700 n-grams each. A tenth of these are in families of 1,000
-that share every band key: in every other one any two are 0.9 similar, in those between 0.67, the worst case for
+A fiftieth of --documents is resolved with ``verify=0.8`` too, 700 n-grams each. A tenth of these are in families of
+1,000 that share every band key: in every other one any two are 0.9 similar, in those between 0.67, the worst case for
 verification, since all pairs have to be looked at. The last line is argsort seconds / ours.
 """
 
