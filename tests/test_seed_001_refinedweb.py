@@ -196,6 +196,8 @@ def test_individual_files_correspond_to_a_page_at_a_given_url(tmp_path):
     documents = lc.load("warc", data_dir=str(tmp_path))
     assert documents["url"] == [f"https://a/{number}" for number in range(3)]
     assert documents["html"] == [f"<p>{number}</p>" for number in range(3)]
+
+
 # Section 3.1, "Document preparation": text extraction.
 
 
@@ -264,6 +266,8 @@ def test_a_page_without_text_leaves_with_a_reason():
     assert str((crawl | lc.text.ExtractText()).why("empty")) == (
         "empty: left at extract_text, rule no_text: 0 against 1"
     )
+
+
 # Section 3.1, language identification, and appendix D, "Multilingual RefinedWeb".
 
 
@@ -340,6 +344,8 @@ def test_the_pipeline_can_be_used_to_process_all_languages():
     tuned = tuned | lc.text.LineCorrections(on_unknown_language="keep", max_removed_words=None)
     assert tuned.data["id"][:] == ["en", "de"]
     assert ["3 likes" in text for text in tuned.data["text"][:]] == [False, True]
+
+
 # Section 3.1, "Document preparation", filtering URLs, and G.1, "URL filtering".
 
 
