@@ -100,13 +100,15 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
     folder, source = Path(out), _source(name, url)
     if folder.exists():
         raise SourceError(f"{folder} exists already: remove it to fetch the lists anew, or choose another --out")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.with_name(f"{folder.name}{PARTIAL}.lock")
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(lock, timeout=0):
             described = _fetch(source, folder)
     except Timeout as held:
         raise SourceError(f"another process is fetching lists to {folder}: wait for it") from held
+    except OSError as failed:
+        raise SourceError(f"{folder} cannot be written ({failed}); mend that, or choose another --out") from failed
     lock.unlink(missing_ok=True)
     return described
 
@@ -248,7 +250,7 @@ def _unpack(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict
                 pass
     except _BROKEN as broken:
         if getattr(broken, "errno", None) is not None:
-            raise SourceError(f"{folder} cannot be written ({broken}); mend that and type the same again") from broken
+            raise
         _forget(archive)
         raise SourceError(
             f"{url} is a broken archive ({broken}); it was removed, type the same command again"

@@ -267,6 +267,9 @@ def test_what_cannot_be_fetched_is_one_sentence(tmp_path, served, web_server):
     ):
         fetch_lists("ut1", out, served.url)
     assert not out.exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match="cannot be written .*; mend that, or choose another --out"):
+        fetch_lists("ut1", tmp_path / "file" / "ut1", served.url)
 
 
 def test_a_redirect_is_followed(tmp_path, served):

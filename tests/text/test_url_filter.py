@@ -1,6 +1,7 @@
 """The URL filter against plain Python, the files that it reads, and the report of what it drops."""
 
 import gzip
+import random
 import re
 import unicodedata
 from pathlib import Path
@@ -145,6 +146,23 @@ def test_domains_match_as_in_plain_python(host, blocked, allowed, curated):
     found = match_lists(urls_of(f"http://{host}/x", None), lists)
     naive = [len(naive_match(host, entries)) for entries in (blocked, allowed, curated)]
     assert found.tolist() == [[len(host), *naive, 0, 0], [0] * 6]
+
+
+def test_thousands_of_hosts_match_as_in_plain_python():
+    chance = random.Random(0)
+    hosts = [".".join(chance.choices("abcd", k=chance.randint(1, 9))) for _ in range(3000)]
+    entries = {".".join(chance.choices("abcd", k=chance.randint(2, 5))) for _ in range(60)}
+    found = match_lists(
+        urls_of(*(f"//{host}" for host in hosts)), Lists(read_domains(None, *entries), NONE, NONE, NONE)
+    )
+    assert found[:, 1].tolist() == [len(naive_match(host, entries)) for host in hosts]
+
+
+def test_a_host_of_more_labels_than_there_can_be_is_matched_by_its_end(tmp_path):
+    stage = blocking(tmp_path, "bad.example\n")
+    assert rule_of(stage, f"http://{'a.' * 5000}bad.example/") == "blocked_domain"
+    assert rule_of(stage, f"http://{'.' * 5000}bad.example/") == "blocked_domain"
+    assert rule_of(stage, f"http://bad.example{'.a' * 5000}/") is None
 
 
 def test_parent_domains_match_and_siblings_do_not(tmp_path):
