@@ -291,8 +291,6 @@ class _Ranges(io.RawIOBase):
                 self._file.seek(self._place)
                 content = self._file.read(wanted)
             except Exception as error:  # every fsspec file system has errors of its own
-                if isinstance(error, ValueError):  # the server knows no ranges
-                    raise
                 if attempt == ATTEMPTS - 1:
                     raise DamagedFileError(f"cannot be fetched in {ATTEMPTS} attempts: {error!r}") from error
                 time.sleep(PAUSE * 2**attempt)
@@ -311,11 +309,9 @@ def _open_remote(path: str) -> _Ranges | None:
         size = filesystem.size(inner)
         if not size:
             return None
-        ranges = _Ranges(file, size)
-        ranges.seek(size - 1)
-        if ranges.readinto(bytearray(1)) == 1:
-            ranges.seek(0)
-            return ranges
+        file.seek(size - 1)
+        if len(file.read(1)) == 1:
+            return _Ranges(file, size)
     except Exception as error:  # noqa: BLE001  # every fsspec file system has errors of its own
         logger.debug("%s cannot be read in ranges: %r", path, error)
     return None

@@ -41,11 +41,16 @@ class Message:
 
 
 def parse_message(block: bytes) -> Message:
-    """Parse the block of a response record."""
-    status = _STATUS.match(block)
-    end = _HEADER_END.search(block, 0, HEADER_BYTES)
-    head = block[: end.start()] if end else b""
-    return Message(int(status[1]) if status else None, parse_fields(head), block[end.end() :] if end else b"")
+    """Parse the block of a response record; answers such as 100 Continue, which come before it, are passed over."""
+    start = 0
+    while True:
+        status = _STATUS.match(block, start)
+        end = _HEADER_END.search(block, start, start + HEADER_BYTES)
+        if not (status and end and status[1].startswith(b"1") and _STATUS.match(block, end.end())):
+            break
+        start = end.end()
+    head, body = (block[start : end.start()], block[end.end() :]) if end else (b"", b"")
+    return Message(int(status[1]) if status else None, parse_fields(head), body)
 
 
 def body_of(message: Message, most_bytes: int) -> tuple[bytes, str | None]:

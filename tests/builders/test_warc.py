@@ -22,11 +22,15 @@ import pytest
 import zstandard
 from datasets import load_dataset
 from fastwarc.warc import ArchiveIterator
+from hypothesis import given
+from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.builders import files, warc
+from longcrawl.builders.charsets import decode_page
 from longcrawl.builders.sources import BadFiles
 from longcrawl.builders.warc import Warc
+from longcrawl.builders.warc_http import Message, body_of
 from longcrawl.errors import SourceError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -401,6 +405,35 @@ def test_pages_with_a_few_malformed_characters(tmp_path):
     assert (row["html"], row["charset"]) == ("<p>it’s \x81 fineé</p>", "windows-1252")  # noqa: RUF001  # what it says
 
 
+@given(st.binary(max_size=60), st.sampled_from([None, *(case[2] for case in CHARSETS.values())]))
+def test_any_bytes_are_some_text(page, declared):
+    text, charset = decode_page(page, declared, markup=True)
+    assert "\0" not in text.decode()
+    if charset == "utf-8" and not page.startswith(b"\xef\xbb\xbf"):
+        assert text.decode() == page.decode("utf-8", "replace").replace("\0", "")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_valid_utf8_that_says_nothing_else_is_utf8(text):
+    page = "<p>" + text
+    assert decode_page(page.encode(), None, markup=True) == (page.replace("\0", "").encode(), "utf-8")
+    assert decode_page(page.encode("utf-8-sig"), "gbk", markup=True)[0] == page.replace("\0", "").encode()
+
+
+@given(
+    st.binary(max_size=300),
+    st.integers(1, 50),
+    st.lists(st.sampled_from(["gzip", "deflate", "br", "zstd"]), max_size=3),
+)
+def test_any_body_comes_out_of_its_encodings(body, size, codings):
+    undone = {"gzip": gzip.compress, "deflate": zlib.compress, "br": brotli.compress, "zstd": zstandard.compress}
+    sent = body
+    for coding in codings:
+        sent = undone[coding](sent)
+    fields = {"transfer-encoding": "chunked", "content-encoding": ", ".join(codings)}
+    assert body_of(Message(200, fields, chunked(sent, size)), 1 << 20) == (body, None)
+
+
 @pytest.mark.parametrize("shift", range(4))
 def test_long_pages_are_checked_whole(tmp_path, shift):
     text = "x" * shift + "😀" * 20_000
@@ -425,6 +458,9 @@ def test_odd_headers(tmp_path):
     assert only(path, folded)["charset"] == "utf-8"
     assert only(path, record(answer().replace(b"HTTP/1.1 200 OK", b"HTTP/2 200")))["status"] == 200
     assert only(path, record(answer().replace(b"HTTP/1.1 200 OK", b"HTTP/1.0 200")))["status"] == 200
+    early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+    assert only(path, record(early + answer()))["html"] == PAGE.decode()
+    assert left_out(path, record(early[:25])) == "status_100"
     twice = answer().replace(b"Content-Type", b"Content-Type: application/json\r\nContent-Type", 1)
     assert only(path, record(twice))["mime"] == "text/html"
     assert only(path, record(answer(), WARC_Target_URI="https://example.org/ä"))["url"] == "https://example.org/ä"
@@ -674,6 +710,37 @@ def test_load_dataset_streaming_processes_and_urls_agree(crawl, tmp_path, web_se
         assert list(remote) == named.to_list()
 
 
+class Unreliable(http.server.BaseHTTPRequestHandler):
+    """Sends ranges of a content, and an error to every third request; of one file, none of the second half."""
+
+    requests = itertools.count(1)
+
+    def __init__(self, content, *args):
+        self._content = content
+        super().__init__(*args)
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self._content)))
+        self.end_headers()
+
+    def do_GET(self):
+        first, last = (int(place) for place in self.headers["Range"].removeprefix("bytes=").split("-"))
+        probe = first == len(self._content) - 1
+        if next(self.requests) % 3 == 0 or ("dies" in self.path and not probe and last > len(self._content) // 2):
+            self.send_error(503)
+            return
+        found = self._content[first : last + 1]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{first + len(found) - 1}/{len(self._content)}")
+        self.send_header("Content-Length", str(len(found)))
+        self.end_headers()
+        self.wfile.write(found)
+
+    def log_message(self, *args):
+        pass
+
+
 class NoRanges(http.server.SimpleHTTPRequestHandler):
     """Sends files whole, whatever part of them was asked for."""
 
@@ -688,6 +755,15 @@ def test_remote_files_are_read_in_ranges_where_the_server_can(tmp_path, web_serv
     monkeypatch.setattr(files, "PAUSE", 0.01)
     assert read(f"{web_server(tmp_path)}/a.warc.gz")[0] == expected
     assert read(f"{web_server(tmp_path, failures=2)}/a.warc.gz")[0] == expected
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Unreliable, path.read_bytes())) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert read(f"{url}/a.warc.gz")[0] == expected
+        rows, bad_files = read(f"{url}/dies.warc.gz", "skip")
+        server.shutdown()
+    assert rows == [row | {"source": "dies.warc.gz", "file": "dies.warc.gz"} for row in expected[: len(rows)]]
+    assert 0 < len(rows) < 40
+    assert bad_files.found[0].reason.startswith("cannot be fetched in 3 attempts: ")
     rows, bad_files = read(f"{web_server(tmp_path)}/b.warc.gz", "skip")
     assert (rows, bad_files.found[0].reason) == ([], "is missing")
     path.write_bytes(path.read_bytes()[:-9])
