@@ -122,6 +122,14 @@ def _remainder(value: np.uint64, count: int, inverse: float) -> int:
 
 
 @inlined
+def _count_bits(bits: np.uint64) -> np.int64:
+    bits -= bits >> _U(1) & _U(0x5555555555555555)
+    bits = (bits & _U(0x3333333333333333)) + (bits >> _U(2) & _U(0x3333333333333333))
+    bits = bits + (bits >> _U(4)) & _U(0x0F0F0F0F0F0F0F0F)
+    return np.int64(bits * _U(0x0101010101010101) >> _U(56))
+
+
+@inlined
 def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Numbers, found: int) -> int:
     """List the rows of the n-grams that begin at a byte behind those found; gives how many there are then."""
     inverse = 1.0 / words.buckets
@@ -137,12 +145,13 @@ def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: 
         if length < words.shortest or (length == 1 and (start == 0 or at == size)):
             continue
         bucket = _remainder(value, words.buckets, inverse)
-        if len(words.kept) == 0:
-            listed[found] = len(words.bounds) - 1 + bucket
-            found += 1
-        elif words.kept[bucket >> 3] >> (bucket & 7) & 1:
-            listed[found] = words.rows[bucket]
-            found += 1
+        if len(words.kept):
+            bits, place = words.kept[bucket >> 6], _U(bucket & 63)
+            if bits >> place & _U(1) == 0:
+                continue
+            bucket = words.before[bucket >> 6] + _count_bits(bits & ((_U(1) << place) - _U(1)))
+        listed[found] = len(words.bounds) - 1 + bucket
+        found += 1
     return found
 
 

@@ -35,10 +35,10 @@ class Words(NamedTuple):
     """int64 [words + 1]: where in ``data`` each word starts."""
     table: Integers
     """Open addressing by the hash of a word: its number + 1, 0 where there is none; a power of two of places."""
-    kept: Bytes
-    """A bit for each bucket, lowest first: whether it was kept. Empty where none was pruned: rows follow the words'."""
-    rows: Integers
-    """The row of each bucket; empty where none was pruned."""
+    kept: npt.NDArray[np.uint64]
+    """A bit for each bucket, lowest first: whether it has a row. Empty where all have one."""
+    before: Integers
+    """How many buckets have a row before those of each number in ``kept``."""
     buckets: int
     shortest: int
     longest: int
@@ -49,7 +49,7 @@ class Vectors(NamedTuple):
     """What is added up over a text, and what the mean is compared with."""
 
     rows: Floats
-    """float32 [words and buckets, dimensions]."""
+    """float32 [words and buckets, dimensions]: words by number, then buckets by number, those that were kept."""
     output: Floats
     """float32 [labels, dimensions]: one for each label, or for each inner node of the tree."""
     children: Integers
@@ -117,7 +117,7 @@ def _read_model(reader: _Reader) -> Model:
         raise ValueError(f"its format has version {version}, this longcrawl reads {_VERSION}")
     word_ngrams, loss, kind, buckets, shortest, longest = reader.array("<i4", 12).tolist()[5:11]
     reader.array("<f8", 1)  # the sampling threshold, of interest in training alone
-    if longest > _LONGEST or not 0 <= buckets <= _MOST_BUCKETS:
+    if longest > _LONGEST or not (longest > 0) <= buckets <= _MOST_BUCKETS:
         raise ValueError(f"it has n-grams of {longest} characters in {buckets} buckets")
     if kind != _SUPERVISED or loss not in (_TREE, _SOFTMAX) or word_ngrams > 1:
         raise StageError(
@@ -129,10 +129,12 @@ def _read_model(reader: _Reader) -> Model:
     rows = _read_vectors(reader, quantised=quantised)
     output = _read_vectors(reader, quantised=bool(reader.number("u1")) and quantised)
     listed = [word for word, _ in entries[:word_count]]
+    if kept is not None:
+        rows = _sort_rows(rows, kept, word_count, buckets)
+    _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries) - word_count)
     words = _make_words(listed, kept, buckets, shortest, longest)
     labels = entries[word_count:]
     children = _make_tree([count for _, count in labels]) if loss == _TREE else np.zeros((0, 2), np.int32)
-    _check(words, rows, output, len(labels))
     return Model(
         tuple(label.removeprefix(_LABEL).decode() for label, _ in labels), words, Vectors(rows, output, children)
     )
@@ -189,10 +191,22 @@ def _make_words(listed: Sequence[bytes], kept: Integers | None, buckets: int, sh
     bounds = np.cumsum([0, *map(len, listed)], dtype=np.int64)
     table = np.zeros(1 << (2 * len(listed)).bit_length(), np.int32)
     enter_words(data, bounds, table)
-    rows = np.full(0 if kept is None else buckets, -1, np.int32)
+    bits = np.zeros(0 if kept is None else -(-buckets // 64) * 64, np.uint8)
     if kept is not None:
-        rows[kept[:, 0]] = kept[:, 1] + len(listed)
-    return Words(data, bounds, table, np.packbits(rows >= 0, bitorder="little"), rows, buckets, shortest, longest)
+        bits[kept[:, 0]] = 1
+    numbers = np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
+    before = (np.cumsum(bits) - bits)[::64].astype(np.int32)
+    return Words(data, bounds, table, numbers, before, buckets, shortest, longest)
+
+
+def _sort_rows(rows: Floats, kept: Integers, word_count: int, buckets: int) -> Floats:
+    """Put the rows of the buckets that were kept into the order of their numbers, so that a count finds them."""
+    numbers, places = kept[np.argsort(kept[:, 0])].T
+    if len(kept) and (numbers[0] < 0 or numbers[-1] >= buckets or (np.diff(numbers) == 0).any()):
+        raise ValueError("its buckets are not told apart")
+    if len(kept) and (places.min() < 0 or places.max() >= len(rows) - word_count):
+        raise ValueError("some of its words have no vectors")
+    return np.concatenate([rows[:word_count], rows[word_count:][places]])
 
 
 def _make_tree(counts: Sequence[int]) -> Integers:
@@ -213,13 +227,9 @@ def _make_tree(counts: Sequence[int]) -> Integers:
     return children
 
 
-def _check(words: Words, rows: Floats, output: Floats, labels: int) -> None:
+def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) -> None:
     """Refuse what would have a kernel read where nothing is."""
-    if words.longest > 0 and words.buckets < 1:
-        raise ValueError("it has no buckets for its n-grams")
-    word_count = len(words.bounds) - 1
-    last = int(words.rows.max()) if len(words.rows) else word_count + words.buckets - 1
-    if len(rows) < word_count or (words.longest > 0 and len(rows) <= last):
+    if len(rows) < words + buckets:
         raise ValueError("some of its words have no vectors")
     if len(output) != labels or rows.shape[1] != output.shape[1]:
         raise ValueError("its vectors are not those of its labels")
