@@ -56,7 +56,18 @@ def run_folder(tmp_path_factory, recipe) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory, recipe, run_folder) -> dict[str, subprocess.CompletedProcess[str]]:
+def texts_folder(tmp_path_factory, recipe) -> Path:
+    """Give a run that ends in texts, not in tokens."""
+    spec = yaml.safe_load(recipe.read_text())
+    spec |= {"name": "texts", "stages": [{"min_chars": {"n": 100}}], "outputs": {"parquet": {"heldout": 0.1}}}
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "texts.yaml").write_text(yaml.safe_dump(spec))
+    lc.run(folder / "texts.yaml", folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, recipe, run_folder, texts_folder) -> dict[str, subprocess.CompletedProcess[str]]:
     """Give what every command answered; they run two at a time, since most of their time is importing."""
     folder = tmp_path_factory.mktemp("cli")
     damaged = Path(shutil.copytree(run_folder, folder / "damaged"))
@@ -68,6 +79,20 @@ def told(tmp_path_factory, recipe, run_folder) -> dict[str, subprocess.Completed
     (folder / "empty.txt").touch()
     commands: dict[str, tuple[object, ...]] = {
         "run": ("run", recipe, "--out", folder / "out", "--num-proc", 2, "--set", "outputs.rectangle.heldout=3"),
+        "run texts": (
+            "run",
+            texts_folder.parent / "texts.yaml",
+            "--out",
+            folder / "texts",
+            "--set",
+            "outputs.parquet.by=language",
+        ),
+        "verify texts": ("verify", texts_folder),
+        "verify files": ("verify", texts_folder / "parquet"),
+        "inspect texts": ("inspect", texts_folder),
+        "inspect files": ("inspect", texts_folder / "parquet"),
+        "inspect text row": ("inspect", texts_folder, "--split", "heldout", "--row", 2),
+        "why a text": ("why", texts_folder, "1-6"),
         "recipes": ("recipes",),
         "funnel": ("funnel", run_folder),
         "why left": ("why", run_folder, "1-5"),
@@ -124,6 +149,13 @@ def test_no_answer_is_a_traceback(told):
             0,
             [
                 "run",
+                "run texts",
+                "verify texts",
+                "verify files",
+                "inspect texts",
+                "inspect files",
+                "inspect text row",
+                "why a text",
                 "recipes",
                 "funnel",
                 "why left",
@@ -185,6 +217,31 @@ def test_inspect_shows_a_row_as_text(told, run_folder):
     assert re.search(r"№\d+ «[a-f]{4} ", told["inspect"].stdout)
     assert told["inspect row"].stdout.rstrip("\n") == str(lc.inspect(run_folder / "rectangle", "heldout", 1))
     assert "has rows 0 to 28, not 99" in told["inspect no row"].stderr
+
+
+def test_inspect_says_what_a_run_holds_and_of_one_row_nothing_else(told, run_folder):
+    counted = str(lc.analysis(run_folder))
+    assert told["inspect"].stdout == f"{lc.inspect(run_folder)}\n\n{counted}\n"
+    assert re.search(r"^tokens +documents +share +of all tokens$", counted, re.MULTILINE)
+    assert counted not in told["inspect row"].stdout
+
+
+def test_a_run_that_ends_in_texts(told, texts_folder):
+    said = told["run texts"].stdout
+    written = "(train 29 documents in 1 file, heldout 3 documents in 1 file, 1 language)"
+    assert re.search(rf"texts is done in [\d.]+ s: .*/texts {re.escape(written)}", said)
+    assert "\nread back: documents of id string, text large_string, " in said
+    assert told["verify texts"].stdout.startswith(f"{texts_folder}: whole; ")
+    assert told["verify files"].stdout.startswith(f"{texts_folder / 'parquet'}: whole; ")
+    assert told["why a text"].stdout == "1-6: kept\n"
+
+
+def test_inspect_shows_a_text_and_what_all_texts_are(told, texts_folder):
+    assert "split train: 29 documents in 1 file\n" in told["inspect texts"].stdout
+    assert re.search(r"^characters +documents +share +of all characters$", told["inspect texts"].stdout, re.MULTILINE)
+    assert str(lc.analysis(texts_folder)) in told["inspect files"].stdout
+    assert told["inspect text row"].stdout.rstrip("\n") == str(lc.inspect(texts_folder, "heldout", 2))
+    assert "№3 «" in told["inspect text row"].stdout
 
 
 def test_inspect_explains_a_text_by_the_rules_for_raw_text(told):

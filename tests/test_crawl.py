@@ -310,10 +310,10 @@ def test_a_missing_column_names_those_there_are(crawl):
 
 
 def test_an_unknown_output_names_the_known_ones(crawl, tmp_path):
-    with pytest.raises(StageError, match="unknown output 'parquet'; known: rectangle"):
-        crawl.write("parquet", tmp_path / "out")
+    with pytest.raises(StageError, match="unknown output 'orc'; known: parquet, rectangle"):
+        crawl.write("orc", tmp_path / "out")
     with pytest.raises(AttributeError):
-        crawl.to_parquet(tmp_path / "out")
+        crawl.to_orc(tmp_path / "out")
 
 
 # -------------------- open

@@ -139,9 +139,9 @@ WRONG = [
         changed(stages=[{"signal_rules": {"preset": "none"}}]),
         "recipe 'tiny': stage 1 'signal_rules': unknown preset 'none'; known: rpv2-card",
     ),
-    (changed(outputs={"zarr": {}}), "recipe 'tiny': output 'zarr' is unknown; known: rectangle"),
-    (changed(outputs="rectangle"), "recipe 'tiny': outputs takes a mapping with one format; known: rectangle"),
-    (changed(outputs={}), "recipe 'tiny': outputs takes a mapping with one format; known: rectangle"),
+    (changed(outputs={"zarr": {}}), "recipe 'tiny': output 'zarr' is unknown; known: parquet, rectangle"),
+    (changed(outputs="rectangle"), "recipe 'tiny': outputs takes a mapping with one format; known: parquet, rectangle"),
+    (changed(outputs={}), "recipe 'tiny': outputs takes a mapping with one format; known: parquet, rectangle"),
     (changed(outputs={"rectangle": 5}), "recipe 'tiny': output 'rectangle' takes a mapping of its fields, got 5"),
     (
         changed(outputs={"rectangle": {"zarr": 3}}),

@@ -7,7 +7,7 @@ which one is taken and why.
 import pyarrow as pa
 import pytest
 import yaml
-from datasets import Dataset
+from datasets import Dataset, load_dataset
 
 import longcrawl as lc
 
@@ -468,3 +468,36 @@ def test_common_sources_of_curated_data_are_excluded(source):
     urls = [f"https://{source}/page", f"http://any.{source}/", "http://good.example/" + source]
     assert filtered(*urls) == ["curated_source", "curated_source", None]
     assert filtered(*urls, curated_sources=None) == [None] * 3
+# Appendices C, "Dataset analysis", and D, "Multilingual RefinedWeb".
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Give a crawl of documents whose lengths, sites and languages are known, written by language."""
+    texts = ["a" * 2**power for power in range(12)]
+    hosts = ["www.wordpress.com"] * 6 + ["blog.wordpress.com"] * 4 + ["example.de:80"] * 2
+    languages = ["en"] * 7 + ["de"] * 3 + ["ru"] * 2
+    rows = {"id": [str(row) for row in range(12)], "text": texts, "language": languages}
+    crawl = lc.Crawl(Dataset.from_dict(rows | {"url": [f"http://{host}/{row}" for row, host in enumerate(hosts)]}))
+    crawl.to_parquet(tmp_path / "web", by="language")
+    return tmp_path / "web"
+
+
+def test_we_provide_some_key_metrics_document_lengths_and_top_domain_names(written):
+    """We provide key metrics: document lengths in Figure 5(a), and a breakdown of the top domain names in 5(b)."""
+    found = lc.analysis(written)
+    assert found.lengths[0].documents == {power + 1: 1 for power in range(12)}
+    assert list(found.domains.items()) == [("wordpress.com", 6), ("blog.wordpress.com", 4), ("example.de", 2)]
+
+
+def test_languages_are_told_by_their_relative_contribution_in_descending_order(written):
+    """Figure 6 shows the top 20 languages, based on their relative contribution in descending order."""
+    found = lc.analysis(written)
+    assert list(found.languages.items()) == [("en", 7), ("de", 3), ("ru", 2)]
+    assert [line.split()[2] for line in str(found).splitlines()[-4:-1]] == ["58.3", "25.0", "16.7"]
+
+
+def test_the_pipeline_can_be_used_to_process_all_languages(written):
+    """The MDR pipeline can be used to process all languages: one run, one output for each."""
+    assert sorted(path.name for path in written.iterdir() if path.is_dir()) == ["de", "en", "ru"]
+    assert load_dataset(str(written), "ru", split="train")["id"][:] == ["10", "11"]

@@ -58,8 +58,9 @@ class ParquetOutput(Output):
     fraction below 1 of all documents, or a whole number of them, of each language where there are several: the first
     of the order.
 
-    Peak memory is that of one row group of 32 MiB, a few times over, or of the largest document; ordering takes some
-    70 bytes for each document.
+    Peak memory is some 160 MB in either pass, whatever the number of documents, as long as none is larger than a row
+    group (benchmarks/parquet_write.py); ordering takes some 70 bytes for each document. The folder ``work`` of a run
+    holds the documents once more, uncompressed, until it is done.
     """
 
     second_pass = ("file_bytes", "by", "heldout")

@@ -37,7 +37,7 @@ class ParquetInspection(Inspection):
     def __str__(self) -> str:
         smaller = self.document_bytes / max(self.stored_bytes, 1)
         lines = [
-            f"{self.path}  split {self.split}: {self.documents:,} documents in {self.files:,} files",
+            f"{self.path}  split {self.split}: {self.documents:,} documents in {_count(self.files, 'file')}",
             f"columns {', '.join(f'{name} {kind}' for name, kind in self.columns.items())}",
             f"{self.stored_bytes:,} bytes stored, {smaller:.2f} times smaller than raw",
             f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),

@@ -29,7 +29,6 @@ NO_LANGUAGE = ""
 BINS = 64
 TOLD = 20
 """Domains and languages that are printed; :class:`Analysis` has more."""
-BATCH = 512
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,9 @@ def _length_table(lengths: Lengths, documents: int) -> BarTable:
 
 
 def analyse(files: Sequence[Path], num_proc: int = 1) -> Analysis:
-    """Count what parquet files of documents hold, one batch of one file at a time.
+    """Count what parquet files of documents hold, one row group of one file at a time.
 
-    Memory is that of a batch, and of a million domains: where there are more, the rarest are forgotten, and
+    Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
     ``domains_error`` says what that may have cost.
 
     Args:
@@ -229,8 +228,8 @@ def _count(files: Sequence[Path], number: int) -> tuple[int, _Counts]:
         with pq.ParquetFile(files[number]) as opened:
             counts.documents = opened.metadata.num_rows
             columns = [column.name for column in opened.schema_arrow if _is_looked_at(column)]
-            for batch in opened.iter_batches(BATCH, columns=columns):
-                counts.look_at(pa.Table.from_batches([batch]))
+            for row_group in range(opened.num_row_groups):
+                counts.look_at(opened.read_row_group(row_group, columns))
     except (OSError, pa.ArrowException) as broken:
         raise CorruptionError(
             f"{files[number]} cannot be read: {broken}; longcrawl verify says what is wrong"
