@@ -468,6 +468,8 @@ def test_common_sources_of_curated_data_are_excluded(source):
     urls = [f"https://{source}/page", f"http://any.{source}/", "http://good.example/" + source]
     assert filtered(*urls) == ["curated_source", "curated_source", None]
     assert filtered(*urls, curated_sources=None) == [None] * 3
+
+
 # Appendices C, "Dataset analysis", and D, "Multilingual RefinedWeb".
 
 
@@ -497,7 +499,7 @@ def test_languages_are_told_by_their_relative_contribution_in_descending_order(w
     assert [line.split()[2] for line in str(found).splitlines()[-4:-1]] == ["58.3", "25.0", "16.7"]
 
 
-def test_the_pipeline_can_be_used_to_process_all_languages(written):
+def test_each_language_gets_an_output_of_its_own(written):
     """The MDR pipeline can be used to process all languages: one run, one output for each."""
     assert sorted(path.name for path in written.iterdir() if path.is_dir()) == ["de", "en", "ru"]
     assert load_dataset(str(written), "ru", split="train")["id"][:] == ["10", "11"]
