@@ -228,7 +228,7 @@ def test_inspect_says_what_a_run_holds_and_of_one_row_nothing_else(told, run_fol
 
 def test_a_run_that_ends_in_texts(told, texts_folder):
     said = told["run texts"].stdout
-    written = "(train 29 documents in 1 file, heldout 3 documents in 1 file, 1 language)"
+    written = "(train 29 documents in 1 file, heldout 3 documents in 1 file, 1 folder)"
     assert re.search(rf"texts is done in [\d.]+ s: .*/texts {re.escape(written)}", said)
     assert "\nread back: documents of id string, text large_string, " in said
     assert told["verify texts"].stdout.startswith(f"{texts_folder}: whole; ")

@@ -123,7 +123,7 @@ class ParquetWriter(Writer):
         return {
             "language": list(language),
             "split": split,
-            "documents": stop - start,
+            "rows": stop - start,
             "bytes": size,
             "columns": {column.name: str(column.type) for column in columns},
             "files": file_entries(target, [path]),
@@ -218,7 +218,7 @@ def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
         of_split = [each for each in written if each["split"] == split]
         if of_split:
             totals[split] = {
-                "documents": sum(each["documents"] for each in of_split),
+                "documents": sum(each["rows"] for each in of_split),
                 "bytes": sum(each["bytes"] for each in of_split),
                 "files": len(of_split),
             }

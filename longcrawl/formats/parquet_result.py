@@ -59,11 +59,11 @@ class ParquetResult(Result):
         return sum(split["documents"] for split in described["splits"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Give documents and files of every split, and how many languages."""
+        """Give documents and files of every split, and how many folders of languages."""
         splits = described["splits"].items()
         said = [f"{name} {told['documents']:,} documents in {_count(told['files'], 'file')}" for name, told in splits]
         languages = described.get("languages")
-        return ", ".join([*said, *([_count(len(languages), "language")] if languages else [])])
+        return ", ".join([*said, *([_count(len(languages), "folder")] if languages else [])])
 
     def read_back(self, folder: Path) -> str:
         """Load the first document as `datasets` does, and say what came."""

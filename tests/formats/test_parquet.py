@@ -533,7 +533,7 @@ def test_the_summary_says_what_was_written_and_reads_it_back(recipe, run_folder,
     assert str(summary).endswith(f"; the first is {first}")
     overrides = ["outputs.parquet.by=language", "outputs.parquet.heldout=0.1"]
     again = str(lc.run(recipe, by_language, overrides=overrides))
-    assert ", 3 languages)" in again
+    assert ", 3 folders)" in again
     assert ", heldout " in again
 
 
@@ -542,6 +542,12 @@ def test_why_knows_what_was_kept(run_folder):
     assert lc.why(run_folder, "1-9").kept_id in ("0-9", "0-19", "0-29")
     with pytest.raises(LedgerError, match=r"never had a document 'x'; ids look like those in .*\.parquet"):
         lc.why(run_folder, "x")
+
+
+def test_clusters_of_duplicates_are_shown_with_their_texts(run_folder):
+    (cluster,) = lc.clusters(run_folder)
+    assert cluster.kept.id.endswith("9")
+    assert str(lc.clusters(run_folder)).endswith(": equal")
 
 
 @pytest.mark.parametrize("fixture", ["run_folder", "by_language"])
