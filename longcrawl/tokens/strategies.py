@@ -1,0 +1,88 @@
+"""What a composition strategy is: a frozen dataclass that plans training samples out of the lengths of documents."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import StageError
+from longcrawl.fields import check_fields
+from longcrawl.tokens.plan import Plan, checked_lengths, join_plans
+
+__all__ = ["LARGEST", "Strategy", "check_capacities"]
+
+Longs = npt.NDArray[np.int64]
+
+LARGEST = 1 << 24
+"""The greatest capacity in tokens: what a plan keeps is one number for each length up to it."""
+
+
+class Strategy(ABC):
+    """Plans documents pool by pool; what a pool holds is all that decides its plan."""
+
+    capacities: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_fields(self, StageError)
+        check_capacities(type(self).__name__, self.capacities)
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What tables call it."""
+
+    @abstractmethod
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
+
+    @abstractmethod
+    def join(self, plans: Iterable[Plan]) -> Plan:
+        """Put the plans of consecutive pools together and give their samples their final order."""
+
+    def pools(self, lengths: Longs) -> list[Longs]:
+        """Cut the documents into pools; one pool unless the strategy says otherwise."""
+        return [lengths]
+
+    def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
+        """Plan all documents.
+
+        Args:
+            lengths: whole numbers [documents] of any kind, or an Arrow array: tokens of each document.
+            num_threads: pools planned at a time; the plan does not depend on it.
+
+        Raises:
+            StageError: a length is no whole number of 0 or more.
+
+        """
+        pools = self.pools(checked_lengths(lengths))
+        if num_threads <= 1 or len(pools) == 1:
+            return self.join([self.plan_pool(pool) for pool in pools])
+        with ThreadPoolExecutor(num_threads) as threads:
+            return self.join(list(threads.map(self.plan_pool, pools)))
+
+
+def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
+    """Refuse capacities that are not ascending whole numbers of tokens, each once.
+
+    Raises:
+        StageError: with the ones to write instead.
+
+    """
+    if not capacities:
+        raise StageError(f"{name} needs a capacity: write [2048, 4096, 8192, 16384]")
+    if any(one >= other for one, other in pairwise(capacities)) or not 0 < min(capacities) <= max(capacities) <= LARGEST:
+        valid = sorted({capacity for capacity in capacities if 0 < capacity <= LARGEST})
+        raise StageError(
+            f"capacities of {name} ascend from 1 to {LARGEST:,} tokens, each once, got {list(capacities)}: "
+            f"write {valid or [2048, 4096, 8192, 16384]}"
+        )
+
+
+def cut_pools(lengths: Longs, size: int) -> list[Longs]:
+    """Cut documents into pools of ``size`` and a last one of up to twice as many."""
+    pools = max(len(lengths) // size, 1)
+    return np.split(lengths, size * np.arange(1, pools))
