@@ -8,6 +8,7 @@ import typer
 
 from longcrawl import finished, inspect_text
 from longcrawl.cli_lists import lists_app
+from longcrawl.compose import compose as compare
 from longcrawl.errors import LongCrawlError
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
@@ -118,6 +119,35 @@ def inspect(
             "inspect takes the PATH of a run or rectangle, with --split and --row for one row, or a text: "
             "longcrawl inspect --text FILE, with --stage, --recipe or --language"
         )
+
+
+@app.command()
+def compose(
+    path: Annotated[str, typer.Argument(help="A run, a rectangle, a file, a folder or a glob.", metavar="PATH|RUN")],
+    capacities: Annotated[str, typer.Option(help="Lengths of samples in tokens, ascending.")] = "2048,4096,8192,16384",
+    padding_threshold: Annotated[
+        float, typer.Option(help="The share of a sample that buckets may pad, 0 to 1.")
+    ] = 0.05,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Counts the tokens of texts: a file or a Hub id. Not needed with n_tokens.")
+    ] = None,
+    text_field: Annotated[str, typer.Option(help="With --tokenizer: the field of the text.")] = "text",
+    plot: Annotated[Path | None, typer.Option(help="Draw it, too: a .png, .svg or .pdf.", metavar="FILE")] = None,
+) -> None:
+    """Show what each way of composing training samples would pad, cut and mix of your documents."""
+    try:
+        sizes = [int(each) for each in capacities.split(",")]
+    except ValueError:
+        raise LongCrawlError(
+            f"--capacities takes whole numbers, got {capacities!r}: write --capacities 2048,4096,8192,16384"
+        ) from None
+    comparison = compare(path, sizes, padding_threshold=padding_threshold, tokenizer=tokenizer, text_field=text_field)
+    typer.echo(repr(comparison))
+    if plot is not None:
+        try:
+            comparison.plot().savefig(plot)
+        except (ValueError, OSError) as wrong:
+            raise LongCrawlError(f"{plot} cannot be drawn ({wrong}): name a .png, .svg or .pdf") from wrong
 
 
 def main() -> None:

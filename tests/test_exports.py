@@ -23,8 +23,8 @@ def test_all_is_sorted_and_resolves(name):
 def test_the_public_surface():
     assert lc.__all__ == [
         "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "analysis",
-        "clusters", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading", "open", "recipes",
-        "removal_rates", "report", "run", "text", "tokens", "verify", "why",
+        "clusters", "compose", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading", "open",
+        "recipes", "removal_rates", "report", "run", "text", "tokens", "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
@@ -36,7 +36,11 @@ def test_the_public_surface():
         "TRACKING_PARAMETERS", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash", "MinHashSignatures",
         "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
-    assert lc.tokens.__all__ == ["MinTokens", "Roll", "Shuffle", "Tokenize", "Truncate"]
+    assert lc.tokens.__all__ == [
+        "BestFit", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "FirstFit", "FixedLength",
+        "MinTokens", "MultiBucket", "Plan", "Roll", "Shuffle", "Tokenize", "Truncate", "compare_strategies",
+        "default_strategies", "measure",
+    ]  # fmt: skip
 
 
 def test_importing_longcrawl_imports_nothing_heavier_than_datasets():

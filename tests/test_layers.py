@@ -33,8 +33,9 @@ LAYERS = [
     ["engines", "report"],
     ["recipe", "part"],
     ["run_folder", "run_index", "run_surveys", "source_texts"],
+    ["lengths"],
     ["run"],
-    ["finished", "inspect_text", "fetch_lists", "run_url_hits"],
+    ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose"],
     ["cli", "cli_lists"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

@@ -5,6 +5,8 @@ of these and for each 64 of those. The longest document that fits is then a look
 documents, so a plan takes time for its pieces and not for its documents times its samples.
 """
 
+# Numba compiles plain comparisons best:
+# ruff: noqa: PLR1714
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 

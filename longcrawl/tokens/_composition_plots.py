@@ -58,11 +58,13 @@ def _draw_lengths(axes: Any, comparison: "Comparison") -> None:
 def _draw_measure(axes: Any, comparison: "Comparison", name: str, title: str, scale: float) -> None:
     rows = comparison.rows
     values = [scale * getattr(row, name) for row in rows]
-    axes.barh([row.label for row in rows], values, color=_DOCUMENTS, height=0.6)
+    bars = axes.barh([row.label for row in rows], values, color=_DOCUMENTS, height=0.6)
+    axes.bar_label(bars, [f"{value:.2g}" if value < 10 else f"{value:.1f}" for value in values], padding=3, fontsize=7)
     for place, row in enumerate(rows):
         if name in ("r_tru", "r_cat"):
             floor = scale * getattr(row, f"{name}_floor")
             axes.plot([floor, floor], [place - 0.4, place + 0.4], color=_BOUND, linewidth=1)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.3 * max(values) or 1)
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=7)

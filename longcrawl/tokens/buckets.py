@@ -43,8 +43,8 @@ class Buckets(Strategy):
         capacities: of the buckets, in tokens, ascending.
         padding_threshold: P, the share of a sample that may be padding.
         planner: ``"algorithm-1"`` or ``"exact-fill"``.
-        order: of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, in which the samples of a bucket
-            go from few long documents to many short ones.
+        order: of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, which goes from samples of few
+            long documents to those of many short ones.
         seed: of the shuffle.
         pool_size: how many consecutive documents are planned together. A pool is all that has to be in memory and
             pools can be planned at the same time; the last one takes up to twice as many.

@@ -208,7 +208,7 @@ def default_strategies(
 
 def _halves(capacity: int, least: int = 256) -> list[int]:
     """Give the half, the quarter and so on down to ``least``, ascending: a decomposition drops what is shorter."""
-    found = []
+    found: list[int] = []
     while capacity % 2 == 0 and capacity // 2 >= least:
         capacity //= 2
         found.insert(0, capacity)
@@ -268,8 +268,8 @@ class Comparison:
         low, middle, high = np.percentile(filled, [10, 50, 90])
         empty = len(self.lengths) - len(filled)
         return (
-            f"{len(filled):,} documents of {int(filled.sum()):,} tokens: mean {filled.mean():,.1f}, median {middle:,.0f}, "
-            f"the middle 80 % from {low:,.0f} to {high:,.0f}, the longest {filled.max():,}"
+            f"{len(filled):,} documents of {int(filled.sum()):,} tokens: mean {filled.mean():,.1f}, "
+            f"median {middle:,.0f}, the middle 80 % from {low:,.0f} to {high:,.0f}, the longest {filled.max():,}"
             + (f"; {empty:,} more are empty" if empty else "")
         )
 
@@ -332,9 +332,9 @@ _HEAD = [column.title for column in _COLUMNS]
 _BUCKET_HEAD = ["bucket", "samples", "of samples %", "of tokens %", "of documents %", "r_pad %"]
 _LEGEND = (
     "r_pad: padding in all samples. r_tru: documents that are cut, and the share of all tokens that is theirs. r_cat: "
-    "documents per sample. floor: what no plan with these capacities (and this padding) can be below. pieces: documents "
-    "and parts of one per sample. context: tokens of its own document before a token in its sample, of those in whole "
-    "documents. dropped: tokens in no sample."
+    "documents per sample. floor: what no plan with these capacities (and this padding) can be below. pieces: "
+    "documents and parts of one per sample. context: tokens of its own document before a token in its sample, of those "
+    "in whole documents. dropped: tokens in no sample."
 )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.keyed_hash import keyed_hash
@@ -138,14 +137,16 @@ def join_plans(plans: Iterable[Plan]) -> Plan:
 
 
 def checked_lengths(lengths: Any) -> Longs:
-    """Give lengths in tokens as int64 [documents]; null has no tokens.
+    """Give lengths in tokens as int64 [documents].
 
     Raises:
         StageError: they are not one whole number of 0 or more per document.
 
     """
     if isinstance(lengths, pa.Array | pa.ChunkedArray):
-        lengths = pc.fill_null(lengths, 0).to_numpy()
+        if lengths.null_count:
+            raise StageError(f"{lengths.null_count:,} documents have no length; write 0 for those without tokens")
+        lengths = lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths.to_numpy()
     found = np.asarray(lengths)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise StageError(

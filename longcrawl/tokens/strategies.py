@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.fields import check_fields
-from longcrawl.tokens.plan import Plan, checked_lengths, join_plans
+from longcrawl.tokens.plan import Plan, checked_lengths
 
 __all__ = ["LARGEST", "Strategy", "check_capacities"]
 
@@ -74,8 +73,8 @@ def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
     """
     if not capacities:
         raise StageError(f"{name} needs a capacity: write [2048, 4096, 8192, 16384]")
-    if any(one >= other for one, other in pairwise(capacities)) or not 0 < min(capacities) <= max(capacities) <= LARGEST:
-        valid = sorted({capacity for capacity in capacities if 0 < capacity <= LARGEST})
+    valid = sorted({capacity for capacity in capacities if 0 < capacity <= LARGEST})
+    if list(capacities) != valid:
         raise StageError(
             f"capacities of {name} ascend from 1 to {LARGEST:,} tokens, each once, got {list(capacities)}: "
             f"write {valid or [2048, 4096, 8192, 16384]}"

@@ -1,0 +1,201 @@
+"""How many tokens each document has, read from whatever holds documents."""
+
+import glob
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.builders.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy, read_blocks
+from longcrawl.builders.json_lines import read_lines
+from longcrawl.builders.sources import BadFiles, Part
+from longcrawl.builders.text import EXTENSIONS, Text
+from longcrawl.errors import LongCrawlError, SourceError
+from longcrawl.formats.rectangle import DESCRIPTION
+from longcrawl.run_folder import MANIFEST, read_manifest
+from longcrawl.tokens.encoders import Encoder, load_encoder
+
+__all__ = ["column_lengths", "read_lengths"]
+
+Longs = npt.NDArray[np.int64]
+Reader = Callable[[str], Iterator[Longs]]
+
+COLUMNS = ("n_tokens", "tokens")
+"""What says how long a document is, without a tokenizer; the first that is there is taken."""
+
+_ROWS = 8_192
+
+
+def read_lengths(path: str | Path, tokenizer: str | None = None, text_field: str = "text") -> Longs:
+    """Give the number of tokens of every document: int64, in the order of the files and of the documents in each.
+
+    ============================================ ====================================================================
+    ``path``                                     where the numbers come from
+    ============================================ ====================================================================
+    the folder of a finished run, or a rectangle the rows tables: tokens of each document before it was truncated
+    ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
+    the same, and ``.txt``, with a tokenizer     the texts, tokenised
+    a folder, a glob                             all such files in it, sorted by name
+    ============================================ ====================================================================
+
+    JSON lines and ``.txt`` may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
+
+    Args:
+        path: local, or a URL.
+        tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
+        text_field: the field of the text.
+
+    Raises:
+        SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
+        TokenizerError: the tokenizer cannot be loaded.
+
+    """
+    encoder = None if tokenizer is None else load_encoder(tokenizer)
+    read: Reader = _lengths_of_file if encoder is None else partial(_tokenised, encoder=encoder, text_field=text_field)
+    found = [lengths for file in _files(str(path), tokenised=encoder is not None) for lengths in read(file)]
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def column_lengths(table: pa.Table, where: str) -> Longs:
+    """Give the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
+
+    Raises:
+        SourceError: it has neither, or ``n_tokens`` is not a whole number in every row.
+
+    """
+    name = _known(table.column_names, where)
+    column = table[name]
+    if name == "tokens":
+        lengths: Longs = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+        return lengths
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise SourceError(f"{where}: n_tokens is not a whole number in every row; name a --tokenizer to count texts")
+    return np.asarray(column.to_numpy(), np.int64)
+
+
+def _known(names: list[str], where: str) -> str:
+    for name in COLUMNS:
+        if name in names:
+            return name
+    raise SourceError(
+        f"{where} has neither n_tokens nor tokens, but {', '.join(names) or 'no fields'}: name a tokenizer "
+        "(--tokenizer gpt2) to count the tokens of its texts"
+    )
+
+
+def _files(path: str, *, tokenised: bool) -> list[str]:
+    """List the files that a path stands for."""
+    base = absolute(path)
+    if not is_url(base) and Path(base).is_dir():
+        tables = [] if tokenised else _rows_tables(Path(base))
+        if tables:
+            return tables
+        names = [name for name in list_tree(base) if name.endswith(EXTENSIONS)]
+        if not names:
+            raise SourceError(f"{base} holds no documents; known endings: {', '.join(EXTENSIONS)}")
+        return [join(base, name) for name in names]
+    files = [base]
+    if not is_url(base) and any(sign in base for sign in "*?[") and not Path(base).exists():
+        files = sorted(glob.glob(base, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
+    for file in files or [base]:
+        if not file.endswith(EXTENSIONS):
+            raise SourceError(f"{file} is no run and no file that can be read; known endings: {', '.join(EXTENSIONS)}")
+    if not files:
+        raise SourceError(f"no file matches {path!r}; check the pattern")
+    return files
+
+
+def _rows_tables(folder: Path) -> list[str]:
+    """List the rows tables of a run or a rectangle; a run that wrote texts has none."""
+    if (folder / MANIFEST).exists() or (folder / "recipe.yaml").exists():
+        read_manifest(folder)
+        return [str(file) for file in sorted(folder.glob("*/rows/*.parquet"))]
+    if (folder / DESCRIPTION).exists():
+        return [str(file) for file in sorted(folder.glob("rows/*.parquet"))]
+    return []
+
+
+def _lengths_of_file(path: str) -> Iterator[Longs]:
+    """Read the numbers of tokens that a file holds."""
+    kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+    if kind == "txt":
+        raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
+    try:
+        yield from _parquet(path) if kind == "parquet" else _json(path)
+    except DamagedFileError as damage:
+        raise SourceError(f"{path} {damage}; leave it out, or mend it") from damage
+
+
+def _parquet(path: str) -> Iterator[Longs]:
+    with local_copy(path) as copy:
+        try:
+            with pq.ParquetFile(copy) as file:
+                wanted = [_known(file.schema_arrow.names, path)]
+                for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
+                    yield column_lengths(pa.Table.from_batches([batch]), path)
+        except FileNotFoundError as error:
+            raise DamagedFileError("is missing") from error
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedFileError(f"is corrupt: {str(error).splitlines()[0]}") from error
+
+
+def _json(path: str) -> Iterator[Longs]:
+    wanted, first = None, 0
+    for block in read_blocks(path):
+        text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
+        wanted = wanted or _known(_fields(text, path), path)
+        if wanted == "tokens":
+            yield _list_lengths(text, path, first)
+            first += text.count(b"\n")
+            continue
+        lines = read_lines(text, pa.schema([pa.field(wanted, pa.int64(), nullable=False)]))
+        if lines.lost:
+            number, reason = lines.lost[0]
+            raise SourceError(f"{path}: line {first + number} {reason}; mend it, or leave it out")
+        yield lines.table[wanted].to_numpy()
+        first += lines.count
+
+
+def _fields(block: bytes, path: str) -> list[str]:
+    """Name the fields of the first object of some lines."""
+    line = next((line for line in block.split(b"\n") if line.strip()), b"{}")
+    return list(_object(line, path, 0))
+
+
+def _list_lengths(block: bytes, path: str, first: int) -> Longs:
+    lengths = []
+    for number, line in enumerate(block.split(b"\n"), first):
+        if line.strip():
+            tokens = _object(line, path, number).get("tokens", 0)
+            if not isinstance(tokens, list | None):
+                raise SourceError(f"{path}: line {number} has no list in its field 'tokens'; mend it, or leave it out")
+            lengths.append(len(tokens or ()))
+    return np.array(lengths, np.int64)
+
+
+def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as wrong:
+        raise SourceError(f"{path}: line {number} is no JSON ({wrong}); mend it, or leave it out") from wrong
+    if not isinstance(found, dict):
+        raise SourceError(f"{path}: line {number} is no JSON object; mend it, or leave it out")
+    return found
+
+
+def _tokenised(path: str, encoder: Encoder, text_field: str) -> Iterator[Longs]:
+    source = Text(data_files=path, text_field=text_field)
+    try:
+        for table in source.read(Part(path, (path,)), BadFiles()):
+            yield np.diff(encoder.encode(table["text"]).offsets)
+    except SourceError as wrong:
+        raise SourceError(str(wrong).partition("; to go on without")[0]) from wrong
+    except LongCrawlError as wrong:
+        raise SourceError(f"{path}: {wrong}") from wrong

@@ -1,0 +1,358 @@
+"""The measures against counting token by token, floors that nothing goes below, and every way to read lengths."""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from datasets import Dataset, DatasetDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
+from longcrawl.lengths import read_lengths
+from longcrawl.tokens import Buckets, DatasetDecomposition, FixedLength, Plan, compare_strategies, measure
+
+LENGTHS = st.integers(1, 200).flatmap(lambda most: st.lists(st.integers(0, most), max_size=40))
+CAPACITIES = st.sets(st.integers(1, 80), min_size=1, max_size=4).map(sorted)
+
+
+def test_the_measures_worked_out_by_hand():
+    """Two samples of 4 and one of 8; a document of 9 is cut in two, one of 3 is whole, one of 2 is dropped."""
+    lengths, bounds = np.array([9, 3, 2, 0]), np.array([0, 1, 2, 3])
+    plan = Plan(lengths, np.array([4, 4, 8]), bounds, np.array([0, 1, 0]), np.array([0, 0, 2]), np.array([2, 3, 7]))
+    found = measure(plan, "by hand")
+    assert (found.documents, found.empty_documents, found.tokens, found.samples, found.pieces) == (3, 1, 14, 3, 3)
+    assert found.r_pad == 4 / 16
+    assert found.r_tru == 2 / 3
+    assert found.r_cat == 3 / 3
+    assert found.pieces_per_sample == 1
+    assert found.r_tru_tokens == 11 / 14
+    assert found.dropped == 2 / 14
+    assert found.context == pytest.approx((0 + 1 + 0 + 1 + 2 + sum(range(7))) / 12)
+    assert found.whole_context == pytest.approx((sum(range(9)) + sum(range(3)) + sum(range(2))) / 14)
+    assert found.context_share == pytest.approx(found.context / found.whole_context)
+    assert found.r_tru_floor == 1 / 3
+    assert found.r_cat_floor == 3 * 4 / 16
+    assert [(each.capacity, each.samples, each.documents, each.tokens) for each in found.buckets] == [
+        (4, 2, 2, 5), (8, 1, 0, 7)
+    ]  # fmt: skip
+
+
+def counted(plan):
+    """Measure token by token: r_pad, r_tru, r_cat, context."""
+    samples, homes = [], [[] for _ in plan.lengths]
+    for number, (low, high) in enumerate(zip(plan.bounds, plan.bounds[1:], strict=False)):
+        tokens = []
+        for piece in range(low, high):
+            document, start = plan.documents[piece], plan.starts[piece]
+            tokens += [(document, start + at, at) for at in range(plan.sizes[piece])]
+            homes[document] += [number] * plan.sizes[piece]
+        samples.append(tokens + [None] * (plan.capacities[number] - len(tokens)))
+    documents = [document for document, length in enumerate(plan.lengths) if length]
+    split = [len(set(homes[each])) != 1 or len(homes[each]) < plan.lengths[each] for each in documents]
+    everything = sum(map(len, samples))
+    seen = [token[2] for tokens in samples for token in tokens if token]
+    return (
+        sum(tokens.count(None) for tokens in samples) / everything if everything else 0,
+        sum(split) / len(split) if split else 0,
+        len(documents) / len(samples) if samples else 0,
+        sum(seen) / len(seen) if seen else 0,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(LENGTHS, CAPACITIES, st.sampled_from([0, 0.05, 0.3, 1]))
+def test_every_plan_measures_as_its_tokens_counted(lengths, capacities, threshold):
+    for strategy in lc.tokens.default_strategies(capacities, threshold):
+        plan = strategy.plan(lengths)
+        found = measure(plan, strategy.label, strategy.capacities)
+        assert (found.r_pad, found.r_tru, found.r_cat, found.context) == pytest.approx(counted(plan))
+        assert found.r_tru >= found.r_tru_floor
+        assert found.r_cat >= found.r_cat_floor - 1e-12
+        assert found.pieces_per_sample >= found.r_cat or found.dropped
+        assert sum(each.samples for each in found.buckets) == found.samples
+        assert sum(each.tokens for each in found.buckets) == found.placed_tokens
+        assert found.placed_tokens == pytest.approx(found.tokens * (1 - found.dropped))
+        if not found.dropped:
+            assert sum(each.documents for each in found.buckets) == found.documents
+            assert found.context <= found.whole_context + 1e-9
+
+
+def test_floors_are_reached():
+    assert measure(Buckets([4]).plan([4, 4])).r_cat == measure(Buckets([4]).plan([4, 4])).r_cat_floor == 1
+    found = measure(Buckets([4], 1).plan([9, 4]))
+    assert found.r_tru == found.r_tru_floor == 1 / 2
+
+
+def test_context_of_a_document_of_billions_of_tokens_does_not_overflow():
+    lengths = np.array([6_000_000_000])
+    found = measure(Plan(lengths, lengths, np.array([0, 1]), np.array([0]), np.array([0]), lengths))
+    assert found.context == found.whole_context == pytest.approx(3e9)
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    chance = np.random.Generator(np.random.PCG64(0))
+    return compare_strategies(np.append(np.exp(chance.normal(5.8, 1.4, 3000)).astype(np.int64), [0, 30_000]))
+
+
+def test_a_comparison_prints_as_a_table(comparison):
+    said = repr(comparison)
+    assert said.startswith(
+        f"{(comparison.lengths > 0).sum():,} documents of {comparison.lengths.sum():,} tokens: mean "
+    )
+    assert "the longest 30,000; " in said
+    assert " more are empty" in said
+    rows = [line for line in said.splitlines() if line.startswith(("Fixed", "Multi", "Best", "First", "Dec", "Bucket"))]
+    assert len({len(line) for line in rows}) == 1
+    assert re.search(rf"^Fixed-2048 +\S+ +{100 * comparison['Fixed-2048'].r_tru:.2f} ", said, re.MULTILINE)
+    assert max(map(len, said.splitlines())) <= 160
+    markdown = comparison.markdown().splitlines()
+    assert len({line.count("|") for line in markdown}) == 1
+    assert len(markdown) == 2 + len(comparison.rows)
+    page = comparison._repr_html_()
+    assert page.count("<tr>") == 1 + len(comparison.rows)
+    assert [row.label for row in comparison] == [row.label for row in comparison.rows]
+    with pytest.raises(KeyError, match="known: Fixed-2048"):
+        comparison["Fixed-1"]
+
+
+def test_one_composition_prints_its_buckets(comparison):
+    said = str(comparison["Buckets"]).splitlines()
+    assert said[0].split()[:3] == ["strategy", "r_pad", "%"]
+    assert [line.split()[0] for line in said[4:]] == ["2,048", "4,096", "8,192", "16,384"]
+
+
+@pytest.mark.parametrize(
+    ("value", "spelled"), [(0, "0"), (1e-9, "<0.0001"), (0.000012, "0.0012"), (0.5, "50.00"), (1, "100.00")]
+)
+def test_percents_are_short_and_never_a_false_zero(value, spelled, comparison):
+    row = replace(comparison["Buckets"], capacity=10**12, placed_tokens=round(10**12 * (1 - value)))
+    assert str(row).splitlines()[1].split()[1] == spelled
+
+
+def test_a_comparison_is_drawn(comparison, tmp_path):
+    figure = comparison.plot()
+    assert len(figure.axes) == 5
+    bars = {axes.get_title(): [bar.get_width() for bar in axes.patches] for axes in figure.axes[1:]}
+    assert bars["documents per sample: r_cat"] == [row.r_cat for row in comparison]
+    figure.savefig(tmp_path / "plot.svg")
+    with pytest.raises(StageError, match="nothing to draw"):
+        compare_strategies([0, 0]).plot()
+
+
+def test_no_document_at_all_is_a_table_too():
+    for lengths in ([], [0]):
+        assert "none with a token" in repr(lc.compose(lengths))
+        assert {row.r_cat for row in lc.compose(lengths)} == {0}
+
+
+def test_compose_takes_lengths_tables_datasets_and_crawls():
+    tokens = [[1] * 5, [], [1] * 9]
+    data = Dataset.from_dict({"id": ["a", "b", "c"], "tokens": tokens})
+    expected = lc.compose([5, 0, 9], capacities=[4, 8]).rows
+    for documents in (
+        np.array([5, 0, 9]),
+        pa.array([5, 0, 9]),
+        pa.table({"n_tokens": [5, 0, 9]}),
+        data,
+        data.to_iterable_dataset(),
+        lc.Crawl(data),
+    ):
+        assert lc.compose(documents, capacities=[4, 8]).rows == expected
+    assert lc.compose([5], strategies=[FixedLength(4)]).rows == (measure(FixedLength(4).plan([5]), "Fixed-4"),)
+    with pytest.raises(StageError, match=r"choose one: documents\['train'\]"):
+        lc.compose(DatasetDict({"train": data}))
+    with pytest.raises(StageError, match="give a path"):
+        lc.compose(data, tokenizer="gpt2")
+    with pytest.raises(SourceError, match="Dataset has neither n_tokens nor tokens, but text"):
+        lc.compose(Dataset.from_dict({"text": ["a"]}))
+    with pytest.raises(StageError, match=r"write \[2048, 4096\]"):
+        lc.compose([5], capacities=[4096, 2048])
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    """Give a tokenizer of single bytes."""
+    import base64
+
+    path = tmp_path_factory.mktemp("tokenizer") / "bytes.tiktoken"
+    path.write_text("".join(f"{base64.b64encode(bytes([byte])).decode()} {byte}\n" for byte in range(256)))
+    return str(path)
+
+
+ROWS = [{"text": "four", "n_tokens": 3, "tokens": [7, 8, 9]}, {"text": "fifteen letters", "n_tokens": 0, "tokens": []}]
+
+
+def write(path, rows, fields):
+    lines = "".join(json.dumps({name: row[name] for name in fields}) + "\n" for row in rows).encode()
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([{name: row[name] for name in fields} for row in rows]), path)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(lines))
+    elif path.suffix == ".zst":
+        path.write_bytes(zstandard.compress(lines))
+    else:
+        path.write_bytes(lines)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json.gz", "a.jsonl.zst", "a.parquet"])
+def test_lengths_are_read_from_numbers_lists_and_texts(tmp_path, tokenizer, name):
+    file = write(tmp_path / name, ROWS, ["text", "n_tokens"])
+    assert read_lengths(file).tolist() == [3, 0]
+    assert read_lengths(file, tokenizer).tolist() == [4, 15]
+    assert read_lengths(write(tmp_path / name, ROWS, ["tokens"])).tolist() == [3, 0]
+    renamed = write(tmp_path / name, [{"content": row["text"]} for row in ROWS], ["content"])
+    assert read_lengths(renamed, tokenizer, text_field="content").tolist() == [4, 15]
+    with pytest.raises(SourceError, match=rf"{name} has neither n_tokens nor tokens, but content: .*--tokenizer"):
+        read_lengths(renamed)
+    with pytest.raises(SourceError, match=r"no field 'text'"):
+        read_lengths(renamed, tokenizer)
+
+
+def test_lengths_of_folders_globs_and_text_files(tmp_path, tokenizer):
+    write(tmp_path / "b.jsonl", ROWS, ["n_tokens"])
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "deep" / "a.parquet", ROWS[:1], ["tokens"])
+    (tmp_path / "README.md").write_text("not a document")
+    assert read_lengths(tmp_path).tolist() == [3, 0, 3]
+    assert read_lengths(f"{tmp_path}/*.jsonl").tolist() == [3, 0]
+    (tmp_path / "page.txt").write_text("eight...")
+    assert read_lengths(tmp_path / "page.txt", tokenizer).tolist() == [8]
+    with pytest.raises(SourceError, match=r"page\.txt holds text: name a tokenizer"):
+        read_lengths(tmp_path / "page.txt")
+
+
+def test_tokens_that_are_null_are_none(tmp_path):
+    pq.write_table(pa.table({"tokens": pa.array([[1, 2], None], pa.list_(pa.uint16()))}), tmp_path / "a.parquet")
+    assert read_lengths(tmp_path / "a.parquet").tolist() == [2, 0]
+    (tmp_path / "a.jsonl").write_text('{"tokens": [1, 2]}\n\n{"tokens": null}\n')
+    assert read_lengths(tmp_path / "a.jsonl").tolist() == [2, 0]
+
+
+def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
+    import longcrawl.lengths as module
+    from longcrawl.builders.files import read_blocks
+
+    monkeypatch.setattr(module, "read_blocks", lambda path: read_blocks(path, 50))
+    for fields in (["n_tokens"], ["tokens"]):
+        file = write(tmp_path / "a.jsonl", ROWS * 20, fields)
+        assert read_lengths(file).tolist() == [3, 0] * 20
+        file.write_bytes(file.read_bytes() + b"[1]\n")
+        with pytest.raises(SourceError, match=r"a\.jsonl: line 40 "):
+            read_lengths(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.jsonl", b'{"n_tokens": 1}\n{"n_tokens": null}\n', "line 1"),
+        ("a.jsonl", b'{"n_tokens": 1}\n{"n_tokens": "x"}\n', "line 1"),
+        ("a.jsonl", b'{"tokens": []}\n{}\n', "line 1 has no list"),
+        ("a.jsonl", b'{"tokens": 5}\n', "no list in its field 'tokens'"),
+        ("a.jsonl", b"nonsense\n", "line 0 is no JSON"),
+        ("a.jsonl", b"[]\n", "line 0 is no JSON object"),
+        ("a.jsonl", b"\n\n", "but no fields"),
+        ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz .*mend it"),
+        ("a.parquet", b"no parquet", r"a\.parquet is corrupt"),
+        ("a.bin", b"", "no run and no file that can be read; known endings"),
+    ],
+)
+def test_files_that_say_no_lengths(tmp_path, name, content, sentence):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=sentence):
+        read_lengths(tmp_path / name)
+
+
+def test_paths_of_nothing(tmp_path, tokenizer):
+    with pytest.raises(SourceError, match="holds no documents; known endings"):
+        read_lengths(tmp_path)
+    with pytest.raises(SourceError, match=r"none\.jsonl is missing"):
+        read_lengths(tmp_path / "none.jsonl")
+    with pytest.raises(SourceError, match=r"none\.jsonl.* is missing"):
+        read_lengths(tmp_path / "none.jsonl", tokenizer)
+    with pytest.raises(SourceError, match="no file matches"):
+        read_lengths(f"{tmp_path}/*.jsonl")
+    pq.write_table(pa.table({"n_tokens": pa.array([1, None])}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="not a whole number in every row"):
+        read_lengths(tmp_path / "a.parquet")
+    (tmp_path / "recipe.yaml").write_text("")
+    with pytest.raises(RunError, match="holds no run"):
+        read_lengths(tmp_path)
+
+
+def longcrawl(*words):
+    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_a_run_is_composed_by_the_command_line(tmp_path):
+    lines = (json.dumps({"id": str(n), "text": "word " * (n + 12)}) for n in range(40))
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    spec = f"""
+longcrawl: 1
+name: tiny
+source: {{builder: text, data_files: {tmp_path / "a.jsonl"}, id_field: id}}
+stages:
+  - tokenize: {{tokenizer: trained, vocabulary_size: 300}}
+  - truncate: {{n: 8}}
+  - shuffle
+outputs:
+  rectangle: {{heldout: 0.1}}
+"""
+    (tmp_path / "tiny.yaml").write_text(spec)
+    lc.run(tmp_path / "tiny.yaml", tmp_path / "run")
+    lengths = read_lengths(tmp_path / "run")
+    assert len(lengths) == 40
+    assert lengths.max() > 8
+    assert sorted(read_lengths(tmp_path / "run" / "rectangle")) == sorted(lengths)
+    told = longcrawl("compose", tmp_path / "run", "--capacities", "8,16", "--plot", tmp_path / "plot.png")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.rstrip("\n") == repr(lc.compose(tmp_path / "run", capacities=[8, 16]))
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    for words, sentence in (
+        (["--capacities", "8,x"], "LongCrawlError: --capacities takes whole numbers"),
+        (["--capacities", "16,8"], "write [8, 16]"),
+        (["--padding-threshold", "7"], "from 0 to 1, got 7"),
+        (["--plot", tmp_path / "plot.nothing"], "name a .png, .svg or .pdf"),
+    ):
+        told = longcrawl("compose", tmp_path / "run", *words)
+        assert (told.returncode, "Traceback" in told.stderr) == (1, False)
+        assert sentence in told.stderr
+
+
+def test_what_another_process_may_not_have_cached_is_the_same():
+    """The shuffled order of documents is remembered within a process; nothing may come of that."""
+    first = FixedLength(8).plan([3, 9, 4, 1])
+    FixedLength(8, seed=5).plan([1])
+    assert FixedLength(8).plan([3, 9, 4, 1]).pieces.equals(first.pieces)
+
+
+def test_decompositions_of_the_default_table_go_down_to_short_pieces():
+    chosen = lc.tokens.default_strategies([2048, 4096])
+    assert [each for each in chosen if isinstance(each, DatasetDecomposition)] == [
+        DatasetDecomposition([256, 512, 1024, 2048, 4096])
+    ]
+    assert lc.tokens.default_strategies([100])[-1] == Buckets([100], planner="exact-fill")
+
+
+def test_every_error_is_one_of_ours():
+    with pytest.raises(LongCrawlError, match="documents are a datasets"):
+        lc.compose(5)
+
+
+def test_the_teams_own_documents(real_data):
+    comparison = lc.compose(f"{real_data}/*.jsonl.zst")
+    assert len(comparison.lengths) == 6153
+    assert comparison["Buckets"].r_tru == comparison["Buckets"].r_tru_floor
+    assert comparison["Buckets"].r_tru < comparison["Fixed-16384"].r_tru / 3
