@@ -44,7 +44,7 @@ def compose(
         StageError: the capacities do not ascend, or these are no documents.
 
     >>> compose([5000, 900, 300, 40], capacities=[2048, 4096])["Buckets"].cut_documents
-    1
+    2
 
     """
     chosen = default_strategies(capacities, padding_threshold) if strategies is None else tuple(strategies)

@@ -51,7 +51,7 @@ class Buckets(Strategy):
 
     >>> plan = Buckets([8, 16], padding_threshold=0.5).plan([20, 9, 5, 5, 2])
     >>> plan.capacities.tolist(), plan.tokens.tolist()
-    ([8, 16, 16], [9, 16, 16])
+    ([8, 8, 16, 16], [5, 4, 16, 16])
 
     """
 
