@@ -56,6 +56,6 @@ def compose(
 
 
 def _lengths(documents: Any) -> Any:
-    if isinstance(documents, Sequence | np.ndarray | pa.Array | pa.ChunkedArray):
-        return np.zeros(0, np.int64) if isinstance(documents, Sequence) and not documents else documents
+    if isinstance(documents, Sequence) or (hasattr(documents, "__array__") and not isinstance(documents, pa.Table)):
+        return documents
     return np.concatenate([column_lengths(table, type(documents).__name__) for table in tables(documents)])

@@ -163,6 +163,8 @@ def test_compose_takes_lengths_tables_datasets_and_crawls():
     for documents in (
         np.array([5, 0, 9]),
         pa.array([5, 0, 9]),
+        data.add_column("n_tokens", [5, 0, 9])["n_tokens"],
+        data.add_column("n_tokens", [5, 0, 9]).to_pandas()["n_tokens"],
         pa.table({"n_tokens": [5, 0, 9]}),
         data,
         data.to_iterable_dataset(),
