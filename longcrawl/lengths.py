@@ -39,7 +39,8 @@ def read_lengths(path: str | Path, tokenizer: str | None = None, text_field: str
     ============================================ ====================================================================
     ``path``                                     where the numbers come from
     ============================================ ====================================================================
-    the folder of a finished run, or a rectangle the rows tables: tokens of each document before it was truncated
+    the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
+    the folder of a finished run                 what it wrote: a rectangle, or files
     ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
     the same, and ``.txt``, with a tokenizer     the texts, tokenised
     a folder, a glob                             all such files in it, sorted by name
@@ -94,9 +95,9 @@ def _files(path: str, *, tokenised: bool) -> list[str]:
     """List the files that a path stands for."""
     base = absolute(path)
     if not is_url(base) and Path(base).is_dir():
-        tables = [] if tokenised else _rows_tables(Path(base))
-        if tables:
-            return tables
+        base = str(_output(Path(base)))
+        if not tokenised and Path(base, DESCRIPTION).exists():
+            return [str(file) for file in sorted(Path(base).glob("rows/*.parquet"))]
         names = [name for name in list_tree(base) if name.endswith(EXTENSIONS)]
         if not names:
             raise SourceError(f"{base} holds no documents; known endings: {', '.join(EXTENSIONS)}")
@@ -112,14 +113,12 @@ def _files(path: str, *, tokenised: bool) -> list[str]:
     return files
 
 
-def _rows_tables(folder: Path) -> list[str]:
-    """List the rows tables of a run or a rectangle; a run that wrote texts has none."""
+def _output(folder: Path) -> Path:
+    """Give the folder into which a finished run wrote its documents; any other folder is what it is."""
     if (folder / MANIFEST).exists() or (folder / "recipe.yaml").exists():
-        read_manifest(folder)
-        return [str(file) for file in sorted(folder.glob("*/rows/*.parquet"))]
-    if (folder / DESCRIPTION).exists():
-        return [str(file) for file in sorted(folder.glob("rows/*.parquet"))]
-    return []
+        written: str = read_manifest(folder)["output"]["format"]
+        return folder / written
+    return folder
 
 
 def _lengths_of_file(path: str) -> Iterator[Longs]:

@@ -235,6 +235,15 @@ def test_lengths_of_folders_globs_and_text_files(tmp_path, tokenizer):
         read_lengths(tmp_path / "page.txt")
 
 
+def test_of_a_run_only_what_it_wrote_is_read(tmp_path, tokenizer):
+    for name in ("parquet", "ledger"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "0.parquet", ROWS, ["text", "n_tokens"])
+    (tmp_path / "manifest.json").write_text('{"output": {"format": "parquet"}}')
+    assert read_lengths(tmp_path).tolist() == [3, 0]
+    assert read_lengths(tmp_path, tokenizer).tolist() == [4, 15]
+
+
 def test_tokens_that_are_null_are_none(tmp_path):
     pq.write_table(pa.table({"tokens": pa.array([[1, 2], None], pa.list_(pa.uint16()))}), tmp_path / "a.parquet")
     assert read_lengths(tmp_path / "a.parquet").tolist() == [2, 0]
