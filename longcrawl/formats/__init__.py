@@ -1,7 +1,25 @@
 """Formats on disk: specification, writing, opening and verification of each."""
 
+from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
+from longcrawl.formats.convert import Conversion
 from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.parquet_result import ParquetResult
 from longcrawl.formats.rectangle import RectangleOutput
+from longcrawl.formats.shard_formats import open_shard, verify_shard
+from longcrawl.formats.token_shard import Documents, TokenShard
 
-__all__ = ["ParquetOutput", "ParquetResult", "RectangleOutput"]
+__all__ = [
+    "Conversion",
+    "Documents",
+    "ParquetOutput",
+    "ParquetResult",
+    "RectangleOutput",
+    "TokenShard",
+    "datatrove",
+    "gpt_simple",
+    "megatron",
+    "nanogpt",
+    "open_shard",
+    "token_parquet",
+    "verify_shard",
+]

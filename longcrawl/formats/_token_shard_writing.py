@@ -1,0 +1,291 @@
+"""What writing a token shard has in common over formats: documents in one token type, ended, counted, checked."""
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import FormatError
+from longcrawl.files import PARTIAL, publish
+from longcrawl.formats._token_shard_checks import check_ids, check_word
+from longcrawl.formats.token_shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
+from longcrawl.stages import column
+from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
+
+__all__ = [
+    "OWN",
+    "DocumentBatch",
+    "DocumentStream",
+    "OnLoss",
+    "Place",
+    "Terminate",
+    "TokenType",
+    "WrittenShard",
+    "append_spool",
+    "documents_of",
+    "number_spool",
+    "report_losses",
+    "whole_shard",
+    "write_array",
+]
+
+DocumentBatch = pa.Table | Documents
+"""Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""
+
+TokenType = Literal["auto", "uint16", "uint32"]
+"""What a token is stored as; "auto" takes what the first documents have, uint32 for any other integer than uint16."""
+
+Terminate = Literal["missing", "always", "never"]
+"""Whether ``end_of_text`` is added to a document: where it does not have it at that place, always, or never."""
+
+OnLoss = Literal["error", "warn"]
+"""What is done where a format cannot hold what documents have: nothing is written, or the rest, with a warning."""
+
+Place = Literal["end", "start"]
+"""Where in a document its end-of-text token is."""
+
+BLOCK = 1 << 22
+OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
+"""The columns that a shard has a meaning for."""
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """What has been written: the shard, its files, and what is lost."""
+
+    path: str
+    files: tuple[str, ...]
+    documents: int
+    tokens: int
+    losses: tuple[str, ...] = ()
+
+
+@dataclass
+class DocumentStream:
+    """Documents on their way into a shard: in one token type, with end-of-text tokens, checked and counted.
+
+    Args:
+        source: tables or arrays of documents.
+        dtype: see :data:`TokenType`.
+        end_of_text: the id that :data:`Terminate` is about; None adds none.
+        terminate: see :data:`Terminate`.
+        vocabulary_size: an id that is not below it is an error; None for no bound.
+        holds: which of ``overlap`` and ``loss_mask`` the format has a place for; others are taken off and counted.
+        place: where the end-of-text token goes.
+
+    Raises:
+        FormatError: no tokens, null or negative ones, or ids that the token type or the vocabulary does not have.
+        StageError: no column ``tokens``, or a loss mask that does not fit it.
+
+    """
+
+    source: Iterable[DocumentBatch]
+    dtype: TokenType = "auto"
+    end_of_text: int | None = None
+    terminate: Terminate = "missing"
+    vocabulary_size: int | None = None
+    holds: frozenset[str] = frozenset()
+    place: Place = "end"
+    documents: int = field(default=0, init=False)
+    tokens: int = field(default=0, init=False)
+    masked: int = field(default=0, init=False)
+    overlapping: int = field(default=0, init=False)
+    token_type: "np.dtype[Any]" = field(init=False)
+    has: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_ids(self.end_of_text, self.vocabulary_size)
+        check_word("dtype", self.dtype, TokenType)
+        check_word("terminate", self.terminate, Terminate)
+        check_word("place", self.place, Place)
+        batches = (each if isinstance(each, Documents) else documents_of(each) for each in self.source)
+        first = next(batches, None)
+        self._batches = batches if first is None else chain([first], batches)
+        self.token_type = np.dtype("uint16")
+        if self.dtype == "uint32" or (self.dtype == "auto" and first is not None and first.tokens.dtype != np.uint16):
+            self.token_type = np.dtype("uint32")
+        self.has = frozenset() if first is None else _extras(first)
+        if self.end_of_text is not None and self.end_of_text > np.iinfo(self.token_type).max:
+            raise FormatError(f"end_of_text {self.end_of_text:,} is no {self.token_type}: set dtype to 'uint32'")
+
+    def __iter__(self) -> Iterator[Documents]:
+        for batch in self._batches:
+            if _extras(batch) != self.has:
+                some = " and ".join(sorted(_extras(batch) ^ self.has))
+                raise FormatError(f"only some documents have {some}: give it to all, or to none")
+            self._check(batch)
+            kept = self._terminated(self._without_lost(batch))
+            self.documents += len(kept.lengths)
+            self.tokens += len(kept.tokens)
+            yield kept
+
+    def losses(self) -> list[str]:
+        """Say what was taken off the documents that have passed."""
+        lost = []
+        if self.masked:
+            lost.append(f"the loss mask, which is False for {self.masked:,} tokens")
+        if self.overlapping:
+            lost.append(f"the overlaps of {self.overlapping:,} documents, whose first tokens would count twice")
+        return lost
+
+    def _check(self, batch: Documents) -> None:
+        if not len(batch.tokens):
+            return
+        low, high = int(batch.tokens.min()), int(batch.tokens.max())
+        limit = self.vocabulary_size or int(np.iinfo(self.token_type).max) + 1
+        if low >= 0 and high < min(limit, int(np.iinfo(self.token_type).max) + 1):
+            return
+        bad = low if low < 0 else high
+        at = int(np.argmax(batch.tokens == bad))
+        number = self.documents + int(np.searchsorted(np.cumsum(batch.lengths), at, "right"))
+        reason = f"the vocabulary has {limit:,}: check vocabulary_size"
+        if bad < 0 or bad < limit or self.vocabulary_size is None:
+            reason = f"a token is stored as {self.token_type}: set dtype to 'uint32', or mend the tokens"
+        raise FormatError(f"document {number:,} has the id {bad:,}, but {reason}")
+
+    def _without_lost(self, batch: Documents) -> Documents:
+        overlaps, mask = batch.overlaps, batch.loss_mask
+        if overlaps is not None and np.any((overlaps < 0) | (overlaps > batch.lengths)):
+            number = int(np.argmax((overlaps < 0) | (overlaps > batch.lengths)))
+            raise FormatError(
+                f"document {self.documents + number:,} has an overlap of {int(overlaps[number]):,} and "
+                f"{int(batch.lengths[number]):,} tokens: an overlap is a part of its document"
+            )
+        if overlaps is not None and OVERLAP not in self.holds:
+            self.overlapping += int(np.count_nonzero(overlaps))
+            overlaps = None
+        if mask is not None and LOSS_MASK not in self.holds:
+            self.masked += len(mask) - int(np.count_nonzero(mask))
+            mask = None
+        tokens = batch.tokens.astype(self.token_type, copy=False)
+        return replace(batch, tokens=tokens, overlaps=overlaps, loss_mask=mask)
+
+    def _terminated(self, batch: Documents) -> Documents:
+        if self.end_of_text is None or self.terminate == "never":
+            return batch
+        ends = np.cumsum(batch.lengths)
+        adds = np.ones(len(ends), bool)
+        if self.terminate == "missing":
+            some = np.flatnonzero(batch.lengths)
+            looked_at = ends[some] - 1 if self.place == "end" else (ends - batch.lengths)[some]
+            adds[some] = batch.tokens[looked_at] != self.end_of_text
+        if not adds.any():
+            return batch
+        lengths = batch.lengths + adds
+        new_ends = np.cumsum(lengths)
+        added = (new_ends - 1 if self.place == "end" else new_ends - lengths)[adds]
+        kept = np.ones(int(new_ends[-1]), bool)
+        kept[added] = False
+        tokens = np.full(len(kept), self.end_of_text, self.token_type)
+        tokens[kept] = batch.tokens
+        mask = None
+        if batch.loss_mask is not None:
+            mask = np.ones(len(kept), bool)
+            mask[kept] = batch.loss_mask
+        return replace(batch, tokens=tokens, lengths=lengths, loss_mask=mask)
+
+
+def documents_of(table: pa.Table) -> Documents:
+    """Take documents out of a table; tokens of one chunk are not copied.
+
+    Raises:
+        FormatError: the tokens are no lists of integers, or there are nulls among them.
+        StageError: no column ``tokens``, or a loss mask that does not fit it.
+
+    """
+    lists = column(table, TOKENS, "a token shard")
+    if pa.types.is_fixed_size_list(lists.type) or pa.types.is_large_list(lists.type):
+        kind = pa.list_(lists.type.value_type) if len(lists.flatten()) <= LIST_LIMIT else lists.type
+        lists = pc.cast(lists, kind)
+    if not hasattr(lists.type, "value_type") or not pa.types.is_integer(lists.type.value_type):
+        raise FormatError(f"the column {TOKENS!r} is {lists.type}: make it lists of uint16 or uint32, as tokenize does")
+    values = lists.flatten()
+    if lists.null_count or values.null_count:
+        raise FormatError(f"the column {TOKENS!r} has nulls in {table.num_rows:,} documents: drop or mend them")
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    mask = overlaps = None
+    if LOSS_MASK in table.column_names:
+        mask = loss_mask_of_tokens(table, lengths, "a token shard").flatten().to_numpy(zero_copy_only=False)
+    if OVERLAP in table.column_names:
+        found = column(table, OVERLAP, "a token shard")
+        if found.null_count or not pa.types.is_integer(found.type):
+            raise FormatError(f"the column {OVERLAP!r} is {found.type}: make it integers, 0 where nothing overlaps")
+        overlaps = found.to_numpy().astype(np.int64)
+    others = table.drop_columns([name for name in OWN if name in table.column_names])
+    tokens = values.to_numpy(zero_copy_only=False)
+    return Documents(tokens, lengths, overlaps, mask, others if others.num_columns else None)
+
+
+def report_losses(losses: list[str], on_loss: OnLoss, format_name: str) -> tuple[str, ...]:
+    """Stop, or warn, if anything is lost; give the losses.
+
+    Raises:
+        FormatError: something is, and the policy is "error".
+
+    """
+    check_word("on_loss", on_loss, OnLoss)
+    if losses and on_loss == "error":
+        raise FormatError(f"{format_name} cannot hold {'; nor '.join(losses)}; to go on without, set on_loss to 'warn'")
+    for loss in losses:
+        warnings.warn(f"{format_name} cannot hold {loss}", stacklevel=3)
+    return tuple(losses)
+
+
+def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike) -> None:
+    """Append an array to a file as little-endian ``dtype``, some at a time where it must be converted."""
+    kind = np.dtype(dtype).newbyteorder("<")
+    for first in range(0, len(values), BLOCK):
+        file.write(np.ascontiguousarray(values[first : first + BLOCK], kind).data)
+
+
+@contextmanager
+def whole_shard(*files: Path) -> Iterator[list[Path]]:
+    """Give paths to write the files of a shard to; they get their names when the block ends without an error.
+
+    The last one is the index, which says what belongs to the data: an earlier index leaves first, the new one comes
+    last. A file that was not written in the block is removed where it lay.
+    """
+    for folder in {file.parent for file in files}:
+        folder.mkdir(parents=True, exist_ok=True)
+    besides = [file.with_name(f"{file.name}{PARTIAL}-{os.getpid()}") for file in files]
+    try:
+        yield besides
+        files[-1].unlink(missing_ok=True)
+        for beside, file in zip(besides, files, strict=True):
+            if beside.exists():
+                publish(beside, file)
+            else:
+                file.unlink(missing_ok=True)
+    finally:
+        for beside in besides:
+            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def number_spool(beside: Path) -> Iterator[IO[bytes]]:
+    """Give a file without a name, in the folder of another one, for numbers that are written after all tokens."""
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=beside.parent, prefix=f".{beside.name}-{os.getpid()}-") as spool:
+        yield spool
+
+
+def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
+    """Append all that is in a spool to a file."""
+    spool.seek(0)
+    shutil.copyfileobj(spool, file)
+
+
+def _extras(documents: Documents) -> frozenset[str]:
+    there = {OVERLAP: documents.overlaps, LOSS_MASK: documents.loss_mask}
+    return frozenset(name for name, values in there.items() if values is not None)

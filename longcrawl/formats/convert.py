@@ -1,0 +1,157 @@
+"""From one format of token shards to another: tokens and documents as they are, what cannot be held by name."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from longcrawl.errors import FormatError
+from longcrawl.formats import token_parquet
+from longcrawl.formats._token_shard_checks import local_path
+from longcrawl.formats._token_shard_writing import OnLoss, Terminate, TokenType, WrittenShard, report_losses
+from longcrawl.formats.shard_formats import FORMATS, ShardFormat, find_format, shards_in
+from longcrawl.formats.token_shard import Documents, TokenShard
+
+__all__ = ["Conversion", "convert"]
+
+FACTS = ("end_of_text", "vocabulary_size", "tokenizer")
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion has written, what is lost, and what is known and not written down."""
+
+    target: str
+    format: str
+    shards: tuple[WrittenShard, ...]
+    losses: tuple[str, ...]
+    not_recorded: tuple[str, ...]
+
+    def __str__(self) -> str:
+        documents, tokens = (sum(getattr(each, name) for each in self.shards) for name in ("documents", "tokens"))
+        shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
+        lines = [f"{self.target}: {shards} of {self.format}, {documents:,} documents, {tokens:,} tokens"]
+        lines += [f"  lost: {loss}" for loss in self.losses]
+        if self.not_recorded:
+            lines.append(f"  {self.format} does not record {', '.join(self.not_recorded)}: say so when you open it")
+        return "\n".join(lines)
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    to: str | None = None,
+    *,
+    source_format: str | None = None,
+    on_loss: OnLoss = "error",
+    end_of_text: int | None = None,
+    terminate: Terminate = "never",
+    vocabulary_size: int | None = None,
+    dtype: TokenType = "auto",
+    reading: Mapping[str, Any] | None = None,
+    writing: Mapping[str, Any] | None = None,
+) -> Conversion:
+    """Convert token shards from one format to another, a few million tokens at a time.
+
+    Args:
+        source: a shard, or a folder of them; folders in it count, too.
+        target: the shard to write, or, for a folder, the folder, where each shard keeps its name but for its ending.
+        to: the format's name: "datatrove", "gpt-simple", "megatron", "nanogpt" or "token-parquet". None takes what the
+            ending of ``target`` says, where it says it.
+        source_format: the format of ``source``, where the files do not tell.
+        on_loss: what is done about something that the target cannot hold: "error" writes nothing of that shard, "warn"
+            writes the rest. Either names it.
+        end_of_text: the id that separates documents: it finds them in a flat file, and ``terminate`` adds it.
+        terminate: whether it is added to documents where it is "missing", "always", or "never".
+        vocabulary_size: an id that is not below it is an error.
+        dtype: what a token is stored as; "auto" keeps what it is.
+        reading: further settings of the source's ``open``, such as ``{"token_size": 4}``.
+        writing: further settings of the target's ``write``, such as ``{"header": "llm.c"}``.
+
+    Raises:
+        FormatError: no such format or setting, nothing to convert, or something would be lost under "error".
+        CorruptionError: a shard contradicts itself.
+
+    """
+    pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
+    given = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
+    known = {name: value for name, value in given.items() if value is not None}
+    shards: list[WrittenShard] = []
+    losses: dict[str, None] = {}
+    unrecorded: dict[str, None] = {}
+    for one, other in pairs:
+        found = find_format(one, source_format)
+        kept = _read(found, one, {**known, **(reading or {})})
+        if not (found.name == into.name == token_parquet.NAME):
+            losses |= dict.fromkeys(report_losses(list(kept.left_out), on_loss, into.name))
+        facts = {name: value for name, value in kept.facts.items() if value is not None}
+        takes = inspect.signature(into.write).parameters
+        settings = {name: value for name, value in facts.items() if name in takes} | dict(writing or {})
+        settings |= {"terminate": terminate, "dtype": dtype, "on_loss": on_loss}
+        written = into.write(kept.documents, other, **into.settings("write", settings))
+        shards.append(written)
+        losses |= dict.fromkeys(written.losses)
+        if into.name != token_parquet.NAME:
+            unrecorded |= {f"{name} {value}": None for name, value in facts.items() if not _records(into, name)}
+    return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(unrecorded))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Documents as they come, what the writer is not given of them, and what is known of all."""
+
+    documents: Iterator[pa.Table] | Iterator[Documents]
+    left_out: tuple[str, ...]
+    facts: dict[str, Any]
+
+
+def _read(found: ShardFormat, path: Path, settings: Mapping[str, Any]) -> _Reading:
+    checked = found.settings("open", settings)
+    if found.name == token_parquet.NAME:
+        column = checked.get("column", "tokens")
+        told = token_parquet.facts(path, column)
+        facts = {name: checked.get(name, getattr(told, name)) for name in FACTS}
+        return _Reading(token_parquet.read(path, column=column), told.left_out, facts)
+    shard: TokenShard = found.open(path, **checked)
+    return _Reading(shard.blocks(), shard.left_out, {name: getattr(shard, name) for name in FACTS})
+
+
+def _records(into: ShardFormat, fact: str) -> bool:
+    return fact == "tokenizer" and "tokenizer" in inspect.signature(into.write).parameters
+
+
+def _pairs(
+    source: Path, target: Path, source_format: str | None, to: str | None
+) -> tuple[list[tuple[Path, Path]], ShardFormat]:
+    """Give shards and what they become, and the format that they become.
+
+    Raises:
+        FormatError: the format is not named and cannot be seen, there is nothing to convert, or a shard would be
+            written over itself.
+
+    """
+    folder = source.is_dir()
+    into = find_format(target, to) if to is not None else _by_ending(target)
+    if not folder:
+        pairs = [(source, target)]
+    else:
+        found = shards_in(source, source_format)
+        pairs = [(file, (target / file.relative_to(source)).with_suffix(into.suffix)) for file in found]
+    for one, other in pairs:
+        own = {file.resolve() for file in find_format(one, source_format).shard_files(one)}
+        if own & {file.resolve() for file in into.shard_files(other)}:
+            raise FormatError(f"{other} would be written over the shard that is read: give another name or folder")
+    return pairs, into
+
+
+def _by_ending(target: Path) -> ShardFormat:
+    fitting = [each.name for each in FORMATS.values() if each.suffix == target.suffix]
+    if len(fitting) != 1:
+        raise FormatError(
+            f"{target} does not say by its ending which format it is to be in: set to, or type --to, with one of "
+            f"{', '.join(fitting or FORMATS)}"
+        )
+    return FORMATS[fitting[0]]

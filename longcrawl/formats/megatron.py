@@ -1,0 +1,259 @@
+"""Megatron-LM's indexed datasets: ``.bin`` and ``.idx``.
+
+Specification
+-------------
+``NAME.bin`` holds tokens, little-endian, no header. ``NAME.idx`` is little-endian, too:
+
+========================== =========================================================================
+bytes                      what
+========================== =========================================================================
+0                          ``MMIDIDX`` and two zero bytes
+9                          uint64 version, 1
+17                         uint8 type of the tokens: 8 is uint16, 4 is int32
+18                         uint64 number of sequences, *n*
+26                         uint64 number of document indices, *d*: one more than there are documents
+34                         int32 x *n*: tokens of each sequence
+34 + 4 *n*                 int64 x *n*: byte of ``.bin`` where each sequence starts
+34 + 12 *n*                int64 x *d*: 0, then for each document how many sequences there are up to its end
+34 + 12 *n* + 8 *d*        int8 x *n*, in multimodal sets only: the mode of each sequence
+========================== =========================================================================
+
+A document is one sequence, or several where the preparation split it into sentences; here it is one run of tokens, and
+what is inside of it is not kept. Documents written here have one sequence each, as those of datatrove's writer, and the
+bytes of its files. The other token types that Megatron knows (int64, int16, int8, uint8 and floats) are refused.
+
+Ids from 2,147,483,648 on, and documents of as many tokens, have no place in the format. Megatron maps ``.bin`` to
+memory, which an empty file cannot be: a shard without tokens is refused.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats._token_shard_checks import (
+    Check,
+    Opened,
+    check_ids,
+    check_size,
+    check_word,
+    checked,
+    content_problems,
+    end_problems,
+    file_bytes,
+    map_file,
+    verification,
+)
+from longcrawl.formats._token_shard_writing import (
+    DocumentBatch,
+    DocumentStream,
+    OnLoss,
+    Terminate,
+    TokenType,
+    WrittenShard,
+    append_spool,
+    number_spool,
+    report_losses,
+    whole_shard,
+    write_array,
+)
+from longcrawl.formats.gpt_simple import shard_files
+from longcrawl.formats.rectangle_verify import Verification
+from longcrawl.formats.token_shard import Documents, TokenShard
+
+__all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]
+
+NAME = "megatron"
+SUFFIX = ".bin"
+MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+HEADER = struct.Struct("<9sQBQQ")
+WIDTHS = {8: 2, 4: 4}
+"""Bytes of a token by the code of its type; int32 ids are read as uint32, which is the same for all that are ids."""
+CODES = {2: 8, 4: 4}
+MOST = (1 << 31) - 1
+BLOCK = 1 << 20
+
+
+def write(
+    documents: Iterable[DocumentBatch],
+    path: "str | Path",
+    *,
+    dtype: TokenType = "auto",
+    end_of_text: int | None = None,
+    terminate: Terminate = "missing",
+    vocabulary_size: int | None = None,
+    on_loss: OnLoss = "error",
+) -> WrittenShard:
+    """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
+
+    Args:
+        documents: tables with a column ``tokens``; other columns are not written.
+        path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending, as Megatron's settings want.
+        dtype: "uint16", or "uint32", which is stored as int32; "auto" takes that of the first table.
+        end_of_text: the id to end documents with, as Megatron's ``--append-eod`` does; None leaves them as they are.
+        terminate: whether it is added where it is missing, always, or never.
+        vocabulary_size: an id that is not below it is an error.
+        on_loss: what is done about overlaps and a loss mask, which the format cannot hold.
+
+    Raises:
+        FormatError: tokens or documents cannot be stored, or something would be lost; no file is changed.
+        StageError: no column ``tokens``.
+
+    """
+    files = shard_files(path)
+    stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size)
+    width = stream.token_type.itemsize
+    with number_spool(files[0]) as pointers, whole_shard(*files) as (data, index):
+        with data.open("wb") as tokens, index.open("wb") as idx:
+            idx.write(bytes(HEADER.size))
+            for batch in stream:
+                _refuse_large(batch, stream.documents - len(batch.lengths))
+                write_array(tokens, batch.tokens, np.uint16 if width == 2 else np.int32)
+                write_array(idx, batch.lengths, np.int32)
+                starts = stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths) - batch.lengths
+                write_array(pointers, starts * width, np.int64)
+            append_spool(idx, pointers)
+            for first in range(0, stream.documents + 1, BLOCK):
+                write_array(idx, np.arange(first, min(first + BLOCK, stream.documents + 1)), np.int64)
+            if not stream.tokens:
+                raise FormatError(
+                    f"{files[0]} would have no token, and Megatron cannot map an empty file: leave it out"
+                )
+            idx.seek(0)
+            idx.write(HEADER.pack(MAGIC, VERSION, CODES[width], stream.documents, stream.documents + 1))
+        losses = report_losses(stream.losses(), on_loss, NAME)
+    return WrittenShard(str(files[0]), tuple(map(str, files)), stream.documents, stream.tokens, losses)
+
+
+def open(  # noqa: A001  # megatron.open reads as it should; files are opened by Path.open here
+    path: "str | Path",
+    *,
+    end_of_text: int | None = None,
+    vocabulary_size: int | None = None,
+    check: Check = "everything",
+) -> TokenShard:
+    """Open a shard; ends of documents are computed from the index, in 8 bytes of memory for each sequence.
+
+    Args:
+        path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending.
+        end_of_text: the id that documents end with, for whoever reads the shard.
+        vocabulary_size: every id is compared with it under "everything".
+        check: what is looked at: "sizes", also where documents "ends", or "everything".
+
+    Raises:
+        FormatError: there is no such file, or its tokens are of a type that is not read.
+        CorruptionError: the files contradict each other or the settings; the message names file and byte.
+
+    """
+    return checked(_open(path, end_of_text, vocabulary_size, check))
+
+
+def verify(path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None) -> Verification:
+    """Look at everything, and say all that is wrong; see :func:`open`.
+
+    Raises:
+        FormatError: there is no such file, or its tokens are of a type that is not read.
+
+    """
+    return verification(path, lambda: _open(path, end_of_text, vocabulary_size, "everything"))
+
+
+def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | None, check: Check) -> Opened:
+    check_word("check", check, Check)
+    check_ids(end_of_text, vocabulary_size)
+    data, index = shard_files(path)
+    width, sequences, indices, has_modes = _read_header(index)
+    lengths = map_file(index, "<i4", sequences, HEADER.size)
+    upto = map_file(index, "<i8", indices, HEADER.size + 12 * sequences)
+    _check_indices(index, upto, sequences)
+    sequence_ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(sequence_ends[-1]) if sequences else 0
+    check_size(data, max(total, 0) * width, f"and {index.name}, with {width} bytes a token, asks for")
+    one_each = indices == sequences + 1
+    left_out = [] if one_each else ["the ends of sequences inside of documents"]
+    left_out += ["the modes of sequences"] * has_modes
+    settings = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
+    shard = TokenShard(
+        str(data),
+        NAME,
+        map_file(data, f"<u{width}", total),
+        sequence_ends if one_each else np.concatenate([[0], sequence_ends])[upto[1:]],
+        end_of_text=end_of_text,
+        vocabulary_size=vocabulary_size,
+        left_out=tuple(left_out),
+        opened_by=(open, settings),
+    )
+    return shard, _problems(shard, sequence_ends, check)
+
+
+def _problems(shard: TokenShard, sequence_ends: npt.NDArray[np.int64], check: Check) -> Iterator[str]:
+    data, index = shard_files(shard.path)
+    if check == "sizes":
+        return
+    sequences, width = len(sequence_ends), shard.tokens.itemsize
+    yield from end_problems(
+        sequence_ends, len(shard.tokens), index, lambda number: HEADER.size + 4 * number, what="sequence"
+    )
+    pointers = map_file(index, "<i8", sequences, HEADER.size + 4 * sequences)
+    for first in range(0, sequences, BLOCK):
+        starts = np.concatenate(
+            [sequence_ends[first - 1 : first] if first else [0], sequence_ends[first:][: BLOCK - 1]]
+        )
+        wrong = np.flatnonzero(pointers[first : first + BLOCK] != starts[: sequences - first] * width)
+        if len(wrong):
+            number = first + int(wrong[0])
+            yield (
+                f"{index} says at byte {HEADER.size + 4 * sequences + 8 * number:,} that sequence {number:,} starts at "
+                f"byte {int(pointers[number]):,} of {data.name}, by the lengths it is byte "
+                f"{int(starts[wrong[0]]) * width:,}: fetch it again, or write the shard anew"
+            )
+            break
+    if check == "everything":
+        yield from content_problems(shard, data)
+
+
+def _read_header(index: Path) -> tuple[int, int, int, bool]:
+    """Give bytes of a token, numbers of sequences and of document indices, and whether there are modes."""
+    size = file_bytes(index)
+    with index.open("rb") as file:
+        head = file.read(HEADER.size)
+    if len(head) < HEADER.size or not head.startswith(MAGIC):
+        raise CorruptionError(f"{index} does not begin with MMIDIDX and 27 bytes more: it is no index of Megatron")
+    _, version, code, sequences, indices = HEADER.unpack(head)
+    if version != VERSION:
+        raise FormatError(
+            f"{index} is of version {version:,} at byte 9, this longcrawl reads {VERSION}: upgrade longcrawl"
+        )
+    if code not in WIDTHS:
+        raise FormatError(
+            f"{index} has the token type {code} at byte 17, only 8 (uint16) and 4 (int32) are read: write it anew"
+        )
+    expected = HEADER.size + 12 * sequences + 8 * indices
+    has_modes = size == expected + sequences and sequences > 0
+    if not has_modes:
+        check_size(index, expected, f"and its header, with {sequences:,} sequences and {indices:,} indices, asks for")
+    return WIDTHS[code], sequences, indices, has_modes
+
+
+def _check_indices(index: Path, upto: npt.NDArray[np.int64], sequences: int) -> None:
+    first_byte = HEADER.size + 12 * sequences
+    if not len(upto) or upto[0] != 0:
+        raise CorruptionError(
+            f"{index} has no 0 at byte {first_byte:,}, where its document indices begin: write it anew"
+        )
+    ends = upto[1:]
+    for problem in end_problems(ends, sequences, index, lambda number: first_byte + 8 * (number + 1), unit="sequence"):
+        raise CorruptionError(problem)
+
+
+def _refuse_large(batch: Documents, first: int) -> None:
+    if len(batch.lengths) and batch.lengths.max() > MOST:
+        number = int(np.argmax(batch.lengths))
+        raise FormatError(
+            f"document {first + number:,} has {int(batch.lengths[number]):,} tokens, Megatron counts {MOST:,}: cut it"
+        )
+    if batch.tokens.dtype == np.uint32 and len(batch.tokens) and batch.tokens.max() > MOST:
+        raise FormatError(f"an id is {int(batch.tokens.max()):,}, Megatron's int32 holds {MOST:,}: leave it out")

@@ -1,0 +1,127 @@
+"""The formats of token shards by name, and which of them a file is in."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
+from longcrawl.formats._token_shard_checks import local_path
+from longcrawl.formats._token_shard_writing import WrittenShard
+from longcrawl.formats.rectangle_verify import Verification
+from longcrawl.formats.token_shard import TokenShard
+
+__all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard"]
+
+
+@dataclass(frozen=True)
+class ShardFormat:
+    """What a format's module has to offer."""
+
+    name: str
+    suffix: str
+    write: Callable[..., WrittenShard]
+    open: Callable[..., TokenShard]
+    verify: Callable[..., Verification]
+    shard_files: Callable[["str | Path"], tuple[Path, ...]]
+
+    def settings(self, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Give settings of ``open``, ``write`` or ``verify``.
+
+        Raises:
+            FormatError: the verb has no setting of such a name; the message lists those that it has.
+
+        """
+        parameters = inspect.signature(getattr(self, verb)).parameters.values()
+        known = sorted(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+        for name in settings:
+            if name not in known:
+                raise FormatError(f"{self.name}.{verb} has no setting {name!r}; known: {', '.join(known)}")
+        return dict(settings)
+
+
+FORMATS = {
+    module.NAME: ShardFormat(module.NAME, module.SUFFIX, module.write, module.open, module.verify, module.shard_files)
+    for module in (datatrove, gpt_simple, megatron, nanogpt, token_parquet)
+}
+"""Every format of token shards by its name."""
+
+_OF_SUFFIX = {datatrove.SUFFIX: datatrove.NAME, token_parquet.SUFFIX: token_parquet.NAME}
+_OF_INDEX = {gpt_simple.MAGIC: gpt_simple.NAME, megatron.MAGIC: megatron.NAME}
+
+
+def find_format(path: "str | Path", name: str | None = None) -> ShardFormat:
+    """Give the format of this name, or the one that the files at ``path`` are in.
+
+    Raises:
+        FormatError: there is no such format, or the files do not tell.
+        CorruptionError: there is an index of no known format.
+
+    """
+    if name is not None:
+        if name not in FORMATS:
+            raise FormatError(f"there is no format {name!r}; known: {', '.join(FORMATS)}")
+        return FORMATS[name]
+    file = local_path(path)
+    if file.suffix in _OF_SUFFIX:
+        return FORMATS[_OF_SUFFIX[file.suffix]]
+    data, index = gpt_simple.shard_files(file)
+    if index.is_file():
+        with index.open("rb") as opened:
+            head = opened.read(16)
+        for magic, found in _OF_INDEX.items():
+            if head.startswith(magic):
+                return FORMATS[found]
+        raise CorruptionError(f"{index} begins as no index of GPT-Simple or Megatron does: fetch it again")
+    if data.is_file() and nanogpt.has_header(data):
+        return FORMATS[nanogpt.NAME]
+    if not data.is_file():
+        raise FormatError(f"there is no token shard at {path}; its name ends in .ds, .bin or .parquet")
+    raise FormatError(
+        f"{data} has no {index.name} beside it and no header: name its format, nanogpt, if it is a flat file of tokens"
+    )
+
+
+def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -> TokenShard:  # noqa: A002  # the word that says what is meant
+    """Open a token shard of any format, with the settings of its module's ``open``.
+
+    >>> open_shard("00000_tokens.ds", vocabulary_size=50_257)  # doctest: +SKIP
+    TokenShard(path='00000_tokens.ds', format='datatrove', end_of_text=None, vocabulary_size=50257, ...)
+
+    Raises:
+        FormatError: there is none, or its format does not have such a setting.
+        CorruptionError: its files contradict each other or the settings; the message names file and byte.
+
+    """
+    found = find_format(path, format)
+    return found.open(path, **found.settings("open", settings))
+
+
+def verify_shard(path: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
+    """Look at all that is in a token shard, and say what is wrong.
+
+    Raises:
+        FormatError: there is none, or its format does not have such a setting.
+
+    """
+    try:
+        found = find_format(path, format)
+    except CorruptionError as broken:
+        return Verification(str(path), "the first bytes looked at", (str(broken),))
+    return found.verify(path, **found.settings("verify", settings))
+
+
+def shards_in(folder: Path, name: str | None = None) -> list[Path]:
+    """List the shards below a folder, those of one format or of all, sorted.
+
+    Raises:
+        FormatError: there are none.
+
+    """
+    suffixes = {FORMATS[name].suffix} if name in FORMATS else {each.suffix for each in FORMATS.values()}
+    found = sorted(file for file in folder.rglob("*") if file.suffix in suffixes and file.is_file())
+    if not found:
+        raise FormatError(f"{folder} holds no token shard: no file that ends in {' or '.join(sorted(suffixes))}")
+    return found
