@@ -13,7 +13,14 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from longcrawl.builders import installed, rectangle, redpajama_v2, text, warc  # noqa: F401  # importing registers a source
+from longcrawl.builders import (  # noqa: F401  # importing a source registers it
+    installed,
+    rectangle,
+    redpajama_v2,
+    text,
+    token_shards,
+    warc,
+)
 from longcrawl.builders.files import absolute
 from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.builders.sources import SOURCES, BadFiles, Part, Source, make_source

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from longcrawl import finished, inspect_text
 from longcrawl.cli_lists import lists_app
 from longcrawl.compose import compose as compare
 from longcrawl.errors import LongCrawlError
+from longcrawl.formats.convert import convert as convert_shards
+from longcrawl.formats.convert import shard_settings
+from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
 
@@ -26,7 +29,10 @@ app = typer.Typer(
 app.add_typer(lists_app, name="lists")
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
-AnyPath = Annotated[Path, typer.Argument(help="The folder of a run, or of an output alone.", metavar="PATH")]
+AnyPath = Annotated[
+    Path, typer.Argument(help="The folder of a run, or of an output alone; or a token shard.", metavar="PATH")
+]
+SHARDS = ", ".join(FORMATS)
 
 
 @app.command()
@@ -148,6 +154,29 @@ def compose(
             comparison.plot().savefig(plot)
         except (ValueError, OSError) as wrong:
             raise LongCrawlError(f"{plot} cannot be drawn ({wrong}): name a .png, .svg or .pdf") from wrong
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="A token shard, or a folder of them.", metavar="FROM")],
+    target: Annotated[Path, typer.Argument(help="The shard, or folder, to write.", metavar="TO")],
+    to: Annotated[str | None, typer.Option(help=f"The format of TO, if its ending does not say it: {SHARDS}.")] = None,
+    source_format: Annotated[str | None, typer.Option("--from", help="The format of FROM, if it does not say.")] = None,
+    on_loss: Annotated[str, typer.Option(help="error or warn: what to do about what TO cannot hold.")] = "error",
+    end_of_text: Annotated[int | None, typer.Option(help="The id that separates documents.")] = None,
+    terminate: Annotated[str, typer.Option(help="Add it to documents: never, missing or always.")] = "never",
+    vocabulary_size: Annotated[int | None, typer.Option(help="Every id must be below it.")] = None,
+    dtype: Annotated[str, typer.Option(help="What a token is stored as: auto, uint16 or uint32.")] = "auto",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="reading.NAME=VALUE or writing.NAME=VALUE, such as writing.header=llm.c; repeat."),
+    ] = None,
+) -> None:
+    """Convert token shards from any format to any other, and name what is lost."""
+    # Words are checked by the function: what is typed is plain text here.
+    settings: dict[str, Any] = {"on_loss": on_loss, "terminate": terminate, "dtype": dtype, "end_of_text": end_of_text}
+    settings |= {"source_format": source_format, "vocabulary_size": vocabulary_size, **shard_settings(overrides or ())}
+    typer.echo(convert_shards(source, target, to, **settings))
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import pyarrow.dataset as pads
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import LedgerError
 from longcrawl.formats.manifest import is_sealed, verify_files
+from longcrawl.formats.shard_formats import verify_shard
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, analyse
@@ -82,7 +83,7 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
 
 
 def verify(path: str | Path) -> Verification:
-    """Check every file of a run, of an output by itself, or of a rectangle in the original LongCrawl64 layout.
+    """Check every file of a run, of an output by itself, of a rectangle in the original LongCrawl64 layout, or a token shard.
 
     Raises:
         FormatError: there is none of these at ``path``.
@@ -90,6 +91,8 @@ def verify(path: str | Path) -> Verification:
 
     """
     folder = Path(path)
+    if folder.is_file():
+        return verify_shard(folder)
     told, output = _result(folder)
     if output == folder:
         return told.verify(folder)

@@ -23,8 +23,8 @@ def test_all_is_sorted_and_resolves(name):
 def test_the_public_surface():
     assert lc.__all__ == [
         "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "analysis",
-        "clusters", "compose", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading", "open",
-        "recipes", "removal_rates", "report", "run", "text", "tokens", "verify", "why",
+        "clusters", "compose", "convert", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading",
+        "open", "recipes", "removal_rates", "report", "run", "text", "tokens", "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
@@ -41,6 +41,8 @@ def test_the_public_surface():
         "MinTokens", "MultiBucket", "Plan", "Roll", "Shuffle", "Tokenize", "Truncate", "compare_strategies",
         "default_strategies", "measure",
     ]  # fmt: skip
+        "Conversion", "Documents", "MinTokens", "RectangleOutput", "Roll", "Shuffle", "TokenShard", "Tokenize",
+        "Truncate", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_shard", "token_parquet", "verify_shard",
 
 
 def test_importing_longcrawl_imports_nothing_heavier_than_datasets():

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ __all__ = [
     "write_array",
 ]
 
-DocumentBatch = pa.Table | Documents
+DocumentBatch: TypeAlias = "pa.Table | Documents"
 """Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""
 
 TokenType = Literal["auto", "uint16", "uint32"]
@@ -112,9 +112,8 @@ class DocumentStream:
         batches = (each if isinstance(each, Documents) else documents_of(each) for each in self.source)
         first = next(batches, None)
         self._batches = batches if first is None else chain([first], batches)
-        self.token_type = np.dtype("uint16")
-        if self.dtype == "uint32" or (self.dtype == "auto" and first is not None and first.tokens.dtype != np.uint16):
-            self.token_type = np.dtype("uint32")
+        narrow = first is None or first.tokens.dtype == np.uint16
+        self.token_type = np.dtype(("uint16" if narrow else "uint32") if self.dtype == "auto" else self.dtype)
         self.has = frozenset() if first is None else _extras(first)
         if self.end_of_text is not None and self.end_of_text > np.iinfo(self.token_type).max:
             raise FormatError(f"end_of_text {self.end_of_text:,} is no {self.token_type}: set dtype to 'uint32'")

@@ -1,12 +1,13 @@
 """From one format of token shards to another: tokens and documents as they are, what cannot be held by name."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import yaml
 
 from longcrawl.errors import FormatError
 from longcrawl.formats import token_parquet
@@ -15,7 +16,7 @@ from longcrawl.formats._token_shard_writing import OnLoss, Terminate, TokenType,
 from longcrawl.formats.shard_formats import FORMATS, ShardFormat, find_format, shards_in
 from longcrawl.formats.token_shard import Documents, TokenShard
 
-__all__ = ["Conversion", "convert"]
+__all__ = ["Conversion", "convert", "shard_settings"]
 
 FACTS = ("end_of_text", "vocabulary_size", "tokenizer")
 
@@ -97,6 +98,31 @@ def convert(
         if into.name != token_parquet.NAME:
             unrecorded |= {f"{name} {value}": None for name, value in facts.items() if not _records(into, name)}
     return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(unrecorded))
+
+
+def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Give ``reading`` and ``writing`` of :func:`convert` as they are typed, with YAML values.
+
+    >>> shard_settings(["reading.token_size=4", "writing.header=llm.c"])
+    {'reading': {'token_size': 4}, 'writing': {'header': 'llm.c'}}
+
+    Raises:
+        FormatError: something else is typed.
+
+    """
+    given: dict[str, dict[str, Any]] = {"reading": {}, "writing": {}}
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        side, _, name = path.partition(".")
+        if side not in given or not name or not equals:
+            raise FormatError(
+                f"--set takes reading.NAME=VALUE or writing.NAME=VALUE, such as writing.header=llm.c, got {override!r}"
+            )
+        try:
+            given[side][name] = yaml.safe_load(text)
+        except yaml.YAMLError as wrong:
+            raise FormatError(f"--set {path} has a value that is no YAML: {text!r}; put it in quotes") from wrong
+    return given
 
 
 @dataclass(frozen=True)

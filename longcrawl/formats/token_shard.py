@@ -53,7 +53,7 @@ class Documents:
     others: pa.Table | None = None
 
     def table(self) -> pa.Table:
-        """Give the columns ``tokens``, ``n_tokens`` (int64), and ``overlap``, ``loss_mask`` and others if there are any.
+        """Give the columns ``tokens``, ``n_tokens`` (int64), and ``overlap``, ``loss_mask`` and others if there are.
 
         The tokens are those of this object, not copied.
 
