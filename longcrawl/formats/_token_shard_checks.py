@@ -18,12 +18,13 @@ __all__ = [
     "check_size",
     "check_word",
     "checked",
-    "content_problems",
     "end_problems",
     "file_bytes",
     "find_ends",
+    "id_problems",
     "local_path",
     "map_file",
+    "mask_problems",
     "verification",
 ]
 
@@ -128,13 +129,14 @@ def end_problems(
     previous = 0
     for first in range(0, len(ends), BLOCK):
         block = np.asarray(ends[first : first + BLOCK])
-        falling = np.flatnonzero(np.diff(block, prepend=previous) < 0)
+        # Not by a difference, which wraps around where an entry is damaged.
+        before = np.concatenate([[previous], block[:-1]])
+        falling = np.flatnonzero(block < before)
         if len(falling):
             number = first + int(falling[0])
-            before = int(block[falling[0] - 1]) if falling[0] else previous
             yield (
                 f"{file} is damaged at byte {entry(number):,}: {what} {number:,} ends at {unit} {int(ends[number]):,}, "
-                f"before its start, {before:,}; fetch it again, or write it anew"
+                f"before its start, {int(before[falling[0]]):,}; fetch it again, or write it anew"
             )
             return
         previous = int(block[-1])
@@ -146,39 +148,40 @@ def end_problems(
         )
 
 
-def content_problems(
-    shard: TokenShard, file: Path, first_byte: int = 0, loss_file: Path | None = None
-) -> Iterator[str]:
-    """Look at every token, and at every value of the loss mask, in one pass.
+def id_problems(shard: TokenShard, file: Path, first_byte: int | None = 0) -> Iterator[str]:
+    """Look at every token, where the size of the vocabulary is known.
 
     Args:
-        shard: of which ``vocabulary_size`` bounds the ids, where it is known.
+        shard: what is looked at.
         file: the tokens, for the sentence.
-        first_byte: where they begin in it.
-        loss_file: where the loss mask lies, a byte for each token.
+        first_byte: where they begin in it; None where they are not stored as they are.
 
     """
     tokens, most = shard.tokens, shard.vocabulary_size
-    for first in range(0, len(tokens) if most is not None else 0, BLOCK):
+    if most is None:
+        return
+    for first in range(0, len(tokens), BLOCK):
         block = tokens[first : first + BLOCK]
-        if int(block.max()) >= (most or 0):
-            place = first + int(np.argmax(block >= most))
+        if int(block.max()) >= most:
+            token = first + int(np.argmax(block >= most))
+            byte = f"at byte {(first_byte or 0) + token * tokens.itemsize:,}"
+            place = byte if first_byte is not None else f"in row {int(np.searchsorted(shard.ends, token, 'right')):,}"
             yield (
-                f"{file} has id {int(tokens[place]):,} at byte {first_byte + place * tokens.itemsize:,}, the "
-                f"vocabulary has {most:,}: check vocabulary_size, and that a token has {tokens.itemsize} bytes"
+                f"{file} has id {int(tokens[token]):,} {place}, the vocabulary has {most:,}: check vocabulary_size, "
+                f"and that a token has {tokens.itemsize} bytes"
             )
-            break
-    if loss_file is not None and shard.loss_mask is not None:
-        flags = shard.loss_mask.view(np.uint8)
-        for first in range(0, len(flags), BLOCK):
-            wrong = np.flatnonzero(flags[first : first + BLOCK] > 1)
-            if len(wrong):
-                place = first + int(wrong[0])
-                yield (
-                    f"{loss_file} has {int(flags[place])} at byte {place:,}, where 0 or 1 must be: fetch it again, or "
-                    "write it anew"
-                )
-                break
+            return
+
+
+def mask_problems(shard: TokenShard, file: Path) -> Iterator[str]:
+    """Look at every byte of a loss mask that ``file`` holds."""
+    flags = np.empty(0, np.uint8) if shard.loss_mask is None else shard.loss_mask.view(np.uint8)
+    for first in range(0, len(flags), BLOCK):
+        wrong = np.flatnonzero(flags[first : first + BLOCK] > 1)
+        if len(wrong):
+            byte = first + int(wrong[0])
+            yield f"{file} has {int(flags[byte])} at byte {byte:,}, where 0 or 1 must be: write the shard anew"
+            return
 
 
 def checked(opened: Opened) -> TokenShard:

@@ -34,12 +34,13 @@ from longcrawl.formats._token_shard_checks import (
     check_size,
     check_word,
     checked,
-    content_problems,
     end_problems,
     file_bytes,
     find_ends,
+    id_problems,
     local_path,
     map_file,
+    mask_problems,
     verification,
 )
 from longcrawl.formats._token_shard_writing import (
@@ -216,7 +217,8 @@ def _problems(shard: TokenShard, told: "_Metadata", check: Check) -> Iterator[st
     if check != "sizes" and index.is_file():
         yield from end_problems(shard.ends, len(shard.tokens), index, lambda number: 8 * number)
     if check == "everything":
-        yield from content_problems(shard, file, loss_file=loss)
+        yield from id_problems(shard, file)
+        yield from mask_problems(shard, loss)
 
 
 def _read_index(index: Path) -> npt.NDArray[np.int64]:

@@ -38,9 +38,9 @@ from longcrawl.formats._token_shard_checks import (
     check_size,
     check_word,
     checked,
-    content_problems,
     end_problems,
     file_bytes,
+    id_problems,
     local_path,
     map_file,
     verification,
@@ -195,7 +195,7 @@ def _problems(shard: TokenShard, check: Check) -> Iterator[str]:
                 f"{int(shard.overlaps[number]):,} tokens, more than it has: write the shard anew"
             )
     if check == "everything":
-        yield from content_problems(shard, data)
+        yield from id_problems(shard, data)
 
 
 def _read_header(index: Path) -> tuple[int, int]:

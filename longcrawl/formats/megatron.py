@@ -41,9 +41,9 @@ from longcrawl.formats._token_shard_checks import (
     check_size,
     check_word,
     checked,
-    content_problems,
     end_problems,
     file_bytes,
+    id_problems,
     map_file,
     verification,
 )
@@ -212,7 +212,7 @@ def _problems(shard: TokenShard, sequence_ends: npt.NDArray[np.int64], check: Ch
             )
             break
     if check == "everything":
-        yield from content_problems(shard, data)
+        yield from id_problems(shard, data)
 
 
 def _read_header(index: Path) -> tuple[int, int, int, bool]:

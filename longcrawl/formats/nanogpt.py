@@ -37,9 +37,9 @@ from longcrawl.formats._token_shard_checks import (
     check_size,
     check_word,
     checked,
-    content_problems,
     file_bytes,
     find_ends,
+    id_problems,
     local_path,
     map_file,
     verification,
@@ -271,7 +271,7 @@ def _open(
         vocabulary_size=vocabulary_size,
         opened_by=(open, settings | {"header": "llm.c" if told else "none", "place": place}),
     )
-    return shard, content_problems(shard, file, first_byte) if check == "everything" else iter(())
+    return shard, id_problems(shard, file, first_byte) if check == "everything" else iter(())
 
 
 def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:

@@ -40,8 +40,8 @@ from longcrawl.formats._token_shard_checks import (
     check_ids,
     check_word,
     checked,
-    content_problems,
     file_bytes,
+    id_problems,
     local_path,
     verification,
 )
@@ -174,7 +174,7 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
             for batch in opened.iter_batches(ROWS, use_threads=False):
                 yield _table(pa.Table.from_batches([batch]), column, kind, f"{file}, rows from {first:,} on")
                 first += batch.num_rows
-        except (OSError, pa.ArrowException, StageError) as broken:
+        except (OSError, pa.ArrowException) as broken:
             raise CorruptionError(
                 f"{file} cannot be read after row {first:,} ({str(broken).splitlines()[0]}): fetch it again, or write "
                 "it anew"
@@ -239,7 +239,7 @@ def _open(
         "vocabulary_size": _agreed(file, "vocabulary_size", told.vocabulary_size, vocabulary_size),
     }
     check_ids(**known)
-    documents = _decoded(read(file, column=column), _width(file, column))
+    documents = _decoded(read(file, column=column), _width(file, column), file)
     shard = TokenShard(
         str(file),
         NAME,
@@ -252,7 +252,7 @@ def _open(
         left_out=told.left_out,
         opened_by=(open, {"column": column, **known}),
     )
-    return shard, content_problems(shard, file) if check == "everything" else iter(())
+    return shard, id_problems(shard, file, None) if check == "everything" else iter(())
 
 
 def _opened(file: Path) -> pq.ParquetFile:
@@ -289,16 +289,16 @@ def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Ta
                 f"{where}: row {row:,} of these says that it has {table[N_TOKENS][row].as_py():,} tokens, it has "
                 f"{len(lists[row]):,}: write the shard anew"
             )
-    others = table.drop_columns([name for name in (column, TOKENS) if name in table.column_names])
-    return others.add_column(0, TOKENS, lists)
+    others = {name: table[name] for name in table.column_names if name not in (column, TOKENS)}
+    return pa.table({TOKENS: lists} | others)
 
 
-def _decoded(tables: Iterable[pa.Table], dtype: "np.dtype[Any]") -> Documents:
+def _decoded(tables: Iterable[pa.Table], dtype: "np.dtype[Any]", file: Path) -> Documents:
     """Put all documents into temporary files and map these to memory."""
     lengths, overlaps = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as flags:
         for table in tables:
-            block = documents_of(table)
+            block = _documents(table, file)
             write_array(ids, block.tokens, dtype)
             lengths.append(block.lengths)
             if block.overlaps is not None:
@@ -313,6 +313,13 @@ def _decoded(tables: Iterable[pa.Table], dtype: "np.dtype[Any]") -> Documents:
         shared if len(shared) == len(counts) and len(counts) else None,
         mask.view(np.bool_) if len(mask) == len(tokens) and len(mask) else None,
     )
+
+
+def _documents(table: pa.Table, file: Path) -> Documents:
+    try:
+        return documents_of(table)
+    except (FormatError, StageError) as broken:
+        raise CorruptionError(f"{file} contradicts itself: {broken}") from broken
 
 
 def _mapped(file: IO[bytes], dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
@@ -347,7 +354,7 @@ def _row_groups(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
         while first < len(ends):
             before = int(ends[first - 1]) if first else 0
             stop = int(np.searchsorted(ends, before + room, "right"))
-            if stop == first and held:
+            if stop <= first and held:
                 yield pa.concat_tables(held)
                 held, room = [], GROUP_TOKENS
                 continue

@@ -1,0 +1,289 @@
+"""What holds of token shards in every format: what is written is what is read, and what cannot be is said."""
+
+import pickle
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import CorruptionError, FormatError, StageError
+from longcrawl.formats._token_shard_writing import DocumentStream
+from longcrawl.formats.shard_formats import FORMATS
+
+END = 600
+NAMES = {
+    "datatrove": "shard.ds",
+    "gpt-simple": "shard.bin",
+    "megatron": "shard.bin",
+    "nanogpt": "shard.bin",
+    "token-parquet": "shard.parquet",
+}
+EVERY = pytest.mark.parametrize("name", NAMES)
+DOCUMENTS = st.lists(st.lists(st.integers(0, END - 1), max_size=9), min_size=1, max_size=12)
+
+
+def in_tables(table: pa.Table, cuts: list[int]) -> list[pa.Table]:
+    """Divide a table at some of its rows."""
+    places = sorted({0, table.num_rows, *(cut % (table.num_rows + 1) for cut in cuts)})
+    return [table.slice(start, stop - start) for start, stop in pairwise(places)]
+
+
+def reading(name: str) -> dict[str, int]:
+    return {"end_of_text": END} if name == "nanogpt" else {}
+
+
+@EVERY
+@given(documents=DOCUMENTS, cuts=st.lists(st.integers(0, 20), max_size=3), wide=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_what_is_written_is_what_is_read(token_table, documents_in, name, documents, cuts, wide):
+    dtype = "uint32" if wide else "uint16"
+    ids = [[each * 7_000_000 if wide and name != "megatron" else each for each in one] for one in documents]
+    ids = [[each for each in one if each != END] for one in ids]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / NAMES[name]
+        tables = in_tables(token_table(ids, dtype), cuts)
+        written = FORMATS[name].write(tables, path, end_of_text=END)
+        shard = FORMATS[name].open(path, **reading(name) | ({"token_size": 4} if wide and name == "nanogpt" else {}))
+        assert documents_in(shard) == [[*one, END] for one in ids]
+        assert (written.documents, written.tokens) == (len(ids), len(shard.tokens))
+        assert set(written.files) == {str(file) for file in Path(folder).iterdir()}
+        assert shard.tokens.dtype == dtype
+        assert shard.ends.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "nanogpt"])
+@given(documents=DOCUMENTS.filter(any))
+@settings(max_examples=30, deadline=None)
+def test_documents_without_an_end_of_text_and_empty_ones_keep_their_ends(token_table, documents_in, name, documents):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / NAMES[name]
+        FORMATS[name].write([token_table(documents)], path)
+        shard = FORMATS[name].open(path)
+        assert documents_in(shard) == documents
+        assert [shard.start(number) for number in range(len(shard))] == [0, *shard.ends[:-1].tolist()]
+
+
+@EVERY
+@given(documents=DOCUMENTS.filter(any), cuts=st.lists(st.integers(0, 20), max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_bytes_do_not_depend_on_how_documents_are_divided_into_tables(token_table, name, documents, cuts):
+    table = token_table(documents)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, tables in enumerate(([table], in_tables(table, cuts))):
+            FORMATS[name].write(tables, Path(folder, str(number), NAMES[name]), end_of_text=END)
+        one, other = (sorted(Path(folder, number).iterdir()) for number in "01")
+        assert [file.read_bytes() for file in one] == [file.read_bytes() for file in other]
+
+
+@pytest.mark.parametrize("terminate", ["missing", "always", "never"])
+@pytest.mark.parametrize("place", ["end", "start"])
+@given(documents=st.lists(st.lists(st.sampled_from([1, 2, END]), max_size=4), min_size=1, max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_the_end_of_text_is_added_as_the_policy_says(token_table, terminate, place, documents):
+    def expected(one: list[int]) -> list[int]:
+        there = bool(one) and one[-1 if place == "end" else 0] == END
+        if terminate == "never" or (terminate == "missing" and there):
+            return one
+        return [*one, END] if place == "end" else [END, *one]
+
+    masks = [[False] * len(one) for one in documents]
+    stream = DocumentStream(
+        [token_table(documents, loss_mask=masks)], "auto", END, terminate, holds=frozenset(["loss_mask"]), place=place
+    )
+    (batch,) = stream
+    ends = np.cumsum(batch.lengths)
+    assert [batch.tokens[end - length : end].tolist() for end, length in zip(ends, batch.lengths, strict=True)] == [
+        expected(one) for one in documents
+    ]
+    added = len(batch.tokens) - sum(map(len, documents))
+    assert np.count_nonzero(batch.loss_mask) == added, "what is added counts, what was masked stays so"
+    assert (batch.tokens[batch.loss_mask] == END).all()
+
+
+@EVERY
+def test_a_shard_is_pickled_without_its_tokens(token_table, documents_in, tmp_path, name):
+    path = tmp_path / NAMES[name]
+    FORMATS[name].write([token_table([list(range(500))] * 200)], path, end_of_text=END)
+    shard = FORMATS[name].open(path, end_of_text=END, vocabulary_size=END + 1)
+    pickled = pickle.dumps(shard)
+    assert len(pickled) < 1000
+    again = pickle.loads(pickled)
+    assert documents_in(again) == documents_in(shard)
+    assert (again.end_of_text, again.vocabulary_size) == (END, END + 1)
+
+
+@EVERY
+def test_blocks_are_whole_documents_and_tables_do_not_copy_them(token_table, tmp_path, name):
+    path = tmp_path / NAMES[name]
+    documents = [[1] * length for length in (3, 1, 8, 2, 2, 2, 30, 1)]
+    FORMATS[name].write([token_table(documents)], path, end_of_text=END)
+    shard = FORMATS[name].open(path, **reading(name))
+    blocks = list(shard.blocks(block_tokens=9))
+    assert [block.lengths.tolist() for block in blocks] == [[4, 2], [9], [3, 3, 3], [31], [2]]
+    table = shard.documents(2, 5).table()
+    assert table["tokens"].to_pylist() == [[1] * length + [END] for length in (8, 2, 2)]
+    assert table["n_tokens"].to_pylist() == [9, 3, 3]
+    values = table["tokens"].chunk(0).values.buffers()[1]
+    assert values.address == shard.tokens.ctypes.data + 6 * shard.tokens.itemsize
+
+
+@EVERY
+def test_a_document_that_is_not_there_is_an_index_error(token_table, tmp_path, name):
+    path = tmp_path / NAMES[name]
+    FORMATS[name].write([token_table([[1], [2]])], path, end_of_text=END)
+    shard = FORMATS[name].open(path, **reading(name))
+    for number in (-1, 2):
+        with pytest.raises(IndexError, match="has documents 0 to 1"):
+            shard.document(number)
+
+
+@EVERY
+@pytest.mark.usefixtures("no_partial_files")
+def test_documents_that_stop_in_the_middle_leave_the_old_shard(token_table, tmp_path, name):
+    path = tmp_path / NAMES[name]
+    FORMATS[name].write([token_table([[1, 2]])], path, end_of_text=END)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def broken():
+        yield token_table([[3, 4, 5]])
+        raise OSError("the source is gone")
+
+    with pytest.raises(OSError, match="the source is gone"):
+        FORMATS[name].write(broken(), path, end_of_text=END)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@EVERY
+@pytest.mark.usefixtures("no_partial_files")
+def test_a_shard_is_written_over_an_older_one(token_table, documents_in, tmp_path, name):
+    path = tmp_path / NAMES[name]
+    for documents in ([[1, 2], [3]], [[7]]):
+        FORMATS[name].write([token_table(documents)], path, end_of_text=END)
+    assert documents_in(FORMATS[name].open(path, **reading(name))) == [[7, END]]
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ([pa.table({"tokens": ["text"]})], "the column 'tokens' is string"),
+        ([pa.table({"tokens": pa.array([[1], None], pa.list_(pa.uint16()))})], "has nulls"),
+        ([pa.table({"tokens": pa.array([[1, None]], pa.list_(pa.uint16()))})], "has nulls"),
+        ([pa.table({"tokens": pa.array([[1], [2, -3]], pa.list_(pa.int64()))})], "document 1 has the id -3"),
+        ([pa.table({"tokens": pa.array([[1], [2, 700]], pa.list_(pa.uint16()))})], "document 1 has the id 700"),
+        (
+            [
+                pa.table({"tokens": pa.array([[1], []], pa.list_(pa.uint16()))}),
+                pa.table({"tokens": pa.array([[2], [1 << 17]], pa.list_(pa.uint32()))}),
+            ],
+            "document 3 has the id 131,072",
+        ),
+        (
+            [
+                pa.table({"tokens": pa.array([[1]], pa.list_(pa.uint16()))}),
+                pa.table({"tokens": pa.array([[2]], pa.list_(pa.uint16())), "overlap": [0]}),
+            ],
+            "only some documents have overlap",
+        ),
+        (
+            [pa.table({"tokens": pa.array([[1]], pa.list_(pa.uint16())), "overlap": [2]})],
+            "an overlap of 2 and 1 tokens",
+        ),
+    ],
+)
+def test_what_cannot_be_stored_is_one_sentence(sentence_of, tmp_path, name, tables, said):
+    vocabulary = 601 if said.endswith("700") else None
+    assert said in sentence_of(
+        FormatError, FORMATS[name].write, tables, tmp_path / NAMES[name], end_of_text=END, vocabulary_size=vocabulary
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@EVERY
+def test_a_table_without_tokens_is_one_sentence(sentence_of, tmp_path, name):
+    path = tmp_path / NAMES[name]
+    assert "tokens" in sentence_of(StageError, FORMATS[name].write, [pa.table({"text": ["a"]})], path, end_of_text=END)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"dtype": "uint8"}, "dtype takes one of 'auto', 'uint16', 'uint32', got 'uint8'"),
+        ({"terminate": True}, "terminate takes one of"),
+        ({"end_of_text": -1}, "end_of_text -1 is no id"),
+        ({"end_of_text": 70_000}, "set dtype to 'uint32'"),
+        ({"end_of_text": END, "vocabulary_size": END}, "end_of_text 600 is no id"),
+        ({"vocabulary_size": 0}, "vocabulary_size is 0"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(token_table, sentence_of, tmp_path, name, wrong, said):
+    path = tmp_path / NAMES[name]
+    given_ones = {"end_of_text": END} | wrong
+    assert said in sentence_of(FormatError, FORMATS[name].write, [token_table([[1]])], path, **given_ones)
+
+
+@EVERY
+def test_tokens_of_other_kinds_of_lists_are_taken(documents_in, tmp_path, name):
+    kinds = [pa.large_list(pa.int64()), pa.list_(pa.int32(), 2), pa.list_(pa.uint8())]
+    for number, kind in enumerate(kinds):
+        path = tmp_path / str(number) / NAMES[name]
+        FORMATS[name].write([pa.table({"tokens": pa.array([[1, 2], [3, 4]], kind)})], path, end_of_text=END)
+        shard = FORMATS[name].open(path, **reading(name) | ({"token_size": 4} if name == "nanogpt" else {}))
+        assert documents_in(shard) == [[1, 2, END], [3, 4, END]]
+        assert shard.tokens.dtype == np.uint32
+
+
+@EVERY
+@pytest.mark.parametrize("check", ["everything", "ends", "sizes"])
+def test_ids_are_bounded_by_a_vocabulary_that_is_named(token_table, sentence_of, tmp_path, name, check):
+    path = tmp_path / NAMES[name]
+    FORMATS[name].write([token_table([[1, 2, END], [END - 1, END]])], path, **reading(name))
+    where = "in row 0" if name == "token-parquet" else "at byte 4"
+    if check == "everything":
+        said = sentence_of(CorruptionError, FORMATS[name].open, path, vocabulary_size=300, check=check)
+        assert f"{path} has id 600 {where}, the vocabulary has 300" in said
+    else:
+        assert FORMATS[name].open(path, vocabulary_size=300, check=check).vocabulary_size == 300
+    assert f"has id 600 {where}" in str(FORMATS[name].verify(path, vocabulary_size=300))
+    assert not FORMATS[name].verify(path, vocabulary_size=END + 1).problems
+    assert "vocabulary of 601" in str(FORMATS[name].verify(path, vocabulary_size=END + 1))
+
+
+@EVERY
+def test_opening_what_is_not_there_or_not_here_is_one_sentence(sentence_of, tmp_path, name):
+    format_ = FORMATS[name]
+    assert "there is no file" in sentence_of(FormatError, format_.open, tmp_path / NAMES[name])
+    assert "copy it here first" in sentence_of(FormatError, format_.open, f"hf://datasets/me/mine/{NAMES[name]}")
+    assert "check takes one of" in sentence_of(FormatError, format_.open, tmp_path / NAMES[name], check="all")
+
+
+@pytest.mark.parametrize("name", ["datatrove", "nanogpt", "token-parquet"])
+def test_a_name_without_the_ending_is_one_sentence(token_table, sentence_of, tmp_path, name):
+    assert "must end in ." in sentence_of(FormatError, FORMATS[name].write, [token_table([[1]])], tmp_path / "shard")
+
+
+def test_the_format_is_found_by_the_files(token_table, sentence_of, tmp_path):
+    for name, file in NAMES.items():
+        settings_ = {"header": "llm.c"} if name == "nanogpt" else {}
+        FORMATS[name].write([token_table([[1, 2]])], tmp_path / name / file, end_of_text=END, **settings_)
+        assert lc.formats.open_shard(tmp_path / name / file).format == name
+        assert not lc.verify(tmp_path / name / file).problems
+    bare = tmp_path / "bare.bin"
+    lc.formats.nanogpt.write([token_table([[1, 2]])], bare, end_of_text=END)
+    assert "name its format" in sentence_of(FormatError, lc.formats.open_shard, bare)
+    assert lc.formats.open_shard(bare, "nanogpt").tokens.tolist() == [1, 2, END]
+    bare.with_suffix(".idx").write_bytes(b"something else")
+    assert "begins as no index" in sentence_of(CorruptionError, lc.formats.open_shard, bare)
+    assert "begins as no index" in str(lc.formats.verify_shard(bare))
+    assert "there is no token shard" in sentence_of(FormatError, lc.formats.open_shard, tmp_path / "nothing.bin")
+    assert "known: datatrove" in sentence_of(FormatError, lc.formats.open_shard, bare, "zarr")
+    assert "known: check, end_of_text" in sentence_of(
+        FormatError, lc.formats.open_shard, tmp_path / "megatron" / "shard.bin", token_size=2
+    )
