@@ -1,0 +1,171 @@
+"""Any format into any other: the same documents, token for token, or a named loss."""
+
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shard_formats import FORMATS
+
+END = 600
+NAMES = {
+    "datatrove": "shard.ds",
+    "gpt-simple": "shard.bin",
+    "megatron": "shard.bin",
+    "nanogpt": "shard.bin",
+    "token-parquet": "shard.parquet",
+}
+PAIRS = [(one, other) for one in NAMES for other in NAMES]
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@given(documents=st.lists(st.lists(st.integers(0, END - 1), max_size=9), min_size=1, max_size=12), wide=st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_any_format_becomes_any_other_and_nothing_is_lost(token_table, documents_in, one, other, documents, wide):
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source, target = Path(folder, "one", NAMES[one]), Path(folder, "other", NAMES[other])
+        dtype = "uint32" if wide else "uint16"
+        FORMATS[one].write([token_table(documents, dtype)], source, end_of_text=END)
+        size = {"token_size": 4} if wide else {}
+        told = lc.convert(
+            source, target, other, source_format=one, end_of_text=END, reading=size if one == "nanogpt" else {}
+        )
+        opened = FORMATS[other].open(target, end_of_text=END, **(size if other == "nanogpt" else {}))
+        assert documents_in(opened) == [[*each, END] for each in documents]
+        assert opened.tokens.dtype == dtype
+        assert not told.losses
+        assert [shard.tokens for shard in told.shards] == [len(opened.tokens)]
+
+
+@pytest.mark.parametrize("other", NAMES)
+def test_what_a_format_cannot_hold_is_a_loss_by_name(token_table, tmp_path, sentence_of, other):
+    source, target = tmp_path / "all.parquet", tmp_path / "other" / NAMES[other]
+    table = token_table([[1, 2], [2, 3]], overlap=[0, 1], loss_mask=[[True, False], [True, True]], id=["a", "b"])
+    lc.formats.token_parquet.write([table], source)
+    lost = {
+        "datatrove": ["the column id", "the overlaps of 1 documents"],
+        "gpt-simple": ["the column id", "the loss mask, which is False for 1 tokens"],
+        "megatron": ["the column id", "the loss mask, which is False for 1 tokens", "the overlaps of 1 documents"],
+        "nanogpt": [
+            "the column id",
+            "where 2 documents end",
+            "the loss mask, which is False for 1 tokens",
+            "the overlaps of 1 documents",
+        ],
+        "token-parquet": [],
+    }[other]
+    if lost:
+        assert f"{other} cannot hold {lost[0]}" in sentence_of(FormatError, lc.convert, source, target, other)
+        assert not target.exists()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        told = lc.convert(source, target, other, on_loss="warn")
+    assert len(told.losses) == len(lost)
+    assert all(loss.startswith(start) for loss, start in zip(told.losses, lost, strict=True))
+    assert [str(each.message) for each in warned] == [f"{other} cannot hold {loss}" for loss in told.losses]
+    assert str(told).count("  lost: ") == len(lost)
+
+
+def test_what_is_known_and_not_recorded_is_told(token_table, tmp_path):
+    source = tmp_path / "a.parquet"
+    lc.formats.token_parquet.write([token_table([[1]])], source, end_of_text=END, vocabulary_size=601, tokenizer="gpt2")
+    told = lc.convert(source, tmp_path / "a.ds")
+    assert told.not_recorded == ("end_of_text 600", "vocabulary_size 601")
+    assert lc.formats.datatrove.open(tmp_path / "a.ds").tokenizer == "gpt2"
+    back = lc.convert(tmp_path / "a.ds", tmp_path / "b.parquet", end_of_text=END, vocabulary_size=601)
+    assert back.not_recorded == ()
+    assert pq.read_schema(tmp_path / "b.parquet").metadata == pq.read_schema(source).metadata
+    assert str(told).splitlines() == [
+        f"{tmp_path / 'a.ds'}: 1 shard of datatrove, 1 documents, 2 tokens",
+        "  datatrove does not record end_of_text 600, vocabulary_size 601: say so when you open it",
+    ]
+
+
+def test_a_folder_of_shards_becomes_a_folder(token_table, tmp_path, documents_in, sentence_of):
+    for name, documents in (("a", [[1, 2]]), ("sub/b", [[3], []])):
+        lc.formats.datatrove.write([token_table(documents)], tmp_path / "in" / f"{name}.ds", end_of_text=END)
+    told = lc.convert(tmp_path / "in", tmp_path / "out", "gpt-simple")
+    assert [shard.path for shard in told.shards] == [f"{tmp_path}/out/a.bin", f"{tmp_path}/out/sub/b.bin"]
+    assert documents_in(lc.formats.open_shard(tmp_path / "out" / "sub" / "b.bin")) == [[3, END], [END]]
+    assert str(told).startswith(f"{tmp_path / 'out'}: 2 shards of gpt-simple, 3 documents, 6 tokens")
+    said = sentence_of(FormatError, lc.convert, tmp_path / "in", tmp_path / "out", "megatron", source_format="nanogpt")
+    assert "holds no token shard: no file that ends in .bin" in said
+
+
+def test_an_end_of_text_is_added_on_request(token_table, tmp_path, documents_in):
+    lc.formats.datatrove.write([token_table([[1], [2, END]])], tmp_path / "a.ds")
+    lc.convert(tmp_path / "a.ds", tmp_path / "a.bin", "nanogpt", end_of_text=END, terminate="missing")
+    assert documents_in(lc.formats.nanogpt.open(tmp_path / "a.bin", end_of_text=END)) == [[1, END], [2, END]]
+
+
+def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, tmp_path, sentence_of):
+    lc.formats.datatrove.write([token_table([[1]], "uint32")], tmp_path / "a.ds")
+    lc.convert(tmp_path / "a.ds", tmp_path / "a.bin", "megatron", dtype="uint16")
+    assert (tmp_path / "a.bin").read_bytes() == b"\1\0"
+    lc.formats.datatrove.write([token_table([[1 << 16]], "uint32")], tmp_path / "a.ds")
+    said = sentence_of(FormatError, lc.convert, tmp_path / "a.ds", tmp_path / "a.bin", "megatron", dtype="uint16")
+    assert "document 0 has the id 65,536, but a token is stored as uint16" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words", "said"),
+    [
+        ("a.ds", "b.bin", {}, "set to, or type --to, with one of gpt-simple, megatron, nanogpt"),
+        ("a.ds", "b", {}, "with one of datatrove, gpt-simple, megatron, nanogpt, token-parquet"),
+        ("a.ds", "b", {"to": "zarr"}, "there is no format 'zarr'; known: datatrove"),
+        ("a.ds", "a.ds", {}, "would be written over the shard that is read"),
+        ("no.ds", "b.bin", {"to": "megatron"}, "there is no file"),
+        ("no.bin", "b.ds", {}, "there is no token shard"),
+        ("a.ds", "b.bin", {"to": "megatron", "writing": {"header": "llm.c"}}, "megatron.write has no setting 'header'"),
+        ("a.ds", "b.bin", {"to": "megatron", "reading": {"place": "end"}}, "datatrove.open has no setting 'place'"),
+        ("a.ds", "b.bin", {"to": "megatron", "on_loss": "skip"}, "on_loss takes one of 'error', 'warn', got 'skip'"),
+        ("flat.bin", "b.ds", {"source_format": "nanogpt"}, "does not say where its documents end"),
+    ],
+)
+def test_what_cannot_be_converted_is_one_sentence(token_table, tmp_path, sentence_of, source, target, words, said):
+    lc.formats.datatrove.write([token_table([[1, 2]])], tmp_path / "a.ds")
+    lc.formats.nanogpt.write([token_table([[1, 2]])], tmp_path / "flat.bin", end_of_text=END)
+    assert said in sentence_of(FormatError, lc.convert, tmp_path / source, tmp_path / target, **words)
+    assert not (tmp_path / target).exists() or source == target
+
+
+def test_a_damaged_shard_is_not_converted(token_table, tmp_path, sentence_of):
+    lc.formats.gpt_simple.write([token_table([[1, 2]])], tmp_path / "a.bin")
+    (tmp_path / "a.bin").write_bytes(b"1")
+    assert "a.bin is cut" in sentence_of(CorruptionError, lc.convert, tmp_path / "a.bin", tmp_path / "b.ds")
+
+
+def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path):
+    def longcrawl(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+    lc.formats.gpt_simple.write([token_table([[1, 2], [2, 3]], overlap=[0, 1])], tmp_path / "a.bin")
+    refused = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.ds")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "FormatError: datatrove cannot hold the overlaps of 1 documents, whose first tokens would count twice; to go "
+        "on without, set on_loss to 'warn'\n"
+    )
+    words = ["--to", "nanogpt", "--end-of-text", END, "--terminate", "missing", "--on-loss", "warn"]
+    done = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.bin", *words, "--set", "writing.header=llm.c")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"{tmp_path / 'b.bin'}: 1 shard of nanogpt, 2 documents, 6 tokens",
+        "  lost: the overlaps of 1 documents, whose first tokens would count twice",
+        "  nanogpt does not record end_of_text 600: say so when you open it",
+    ]
+    assert lc.formats.nanogpt.open(tmp_path / "b.bin").tokens.tolist() == [END, 1, 2, END, 2, 3]
+    wrong = longcrawl("convert", tmp_path / "a.bin", tmp_path / "c.bin", "--to", "nanogpt", "--set", "header=llm.c")
+    assert "FormatError: --set takes reading.NAME=VALUE or writing.NAME=VALUE" in wrong.stderr
+    verified = longcrawl("verify", tmp_path / "a.bin")
+    assert verified.stdout.startswith(f"{tmp_path / 'a.bin'}: whole; gpt-simple, 2 documents, 4 tokens, uint16")
