@@ -66,7 +66,7 @@ def test_boundaries_can_be_found_by_end_of_sequence_tokens(tmp_path):
 
 
 def test_the_number_of_tokens_is_the_size_by_the_size_of_a_token(tmp_path):
-    """The total number of windows is file_size / token_size / (seq_len + 1): file_size / token_size tokens are there."""
+    """The total number of windows is file_size / token_size / (seq_len + 1); the first two make the tokens."""
     for dtype, size in ((pa.uint16(), 2), (pa.uint32(), 4)):
         lc.formats.datatrove.write([documents(list(range(100)), dtype=dtype)], tmp_path / "a.ds")
         opened = lc.formats.datatrove.open(tmp_path / "a.ds")

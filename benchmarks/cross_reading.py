@@ -1,0 +1,181 @@
+"""Do peers read our token shards, token for token, and do we read theirs?
+
+    python -m venv dm && dm/bin/pip install -r benchmarks/peers/datatrove_megatron.txt
+    python -m venv gs && gs/bin/pip install -r benchmarks/peers/gpt_simple.txt
+    python benchmarks/cross_reading.py --datatrove-megatron dm/bin/python --gpt-simple gs/bin/python
+
+The same documents are written in every format by longcrawl and by the peers' own writers. The peers' own dataset
+classes read ours, ours read theirs, and files of the same documents are compared byte by byte. nanoGPT and llm.c have
+no package: their files are read by the few lines of NumPy that their training scripts read them with. Without an
+interpreter a peer is passed over. The last line is the share of all comparisons that are equal.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import longcrawl as lc
+from longcrawl.formats.shard_formats import FORMATS
+
+END = 50_256
+DOCUMENTS = 4_000
+OVERLAP = 16
+
+Compared = list[tuple[str, int, int]]
+"""What was compared, how many of how many are equal."""
+
+
+def make_documents(width: int) -> dict[str, np.ndarray]:
+    """Give documents of 1 to 900 tokens, each with its end of text, a mask, and an overlap for every tenth."""
+    chance = np.random.default_rng(width)
+    lengths = np.minimum(chance.geometric(1 / 200, DOCUMENTS), 900)
+    ends = np.cumsum(lengths)
+    most = END if width == 2 else 1 << 31
+    tokens = chance.integers(0, most, ends[-1]).astype(f"<u{width}")
+    tokens[tokens == END] = 0
+    tokens[ends - 1] = END
+    overlaps = np.where((np.arange(DOCUMENTS) % 10 == 9) & (lengths > OVERLAP), OVERLAP, 0)
+    mask = chance.random(ends[-1]) < 0.9
+    return {"tokens": tokens, "ends": ends, "mask": mask, "overlaps": overlaps, "end_of_text": np.array(END)}
+
+
+def write_ours(folder: Path, made: dict[str, np.ndarray]) -> None:
+    """Write the documents in every format, with what each can hold."""
+    offsets = pa.array(np.concatenate([[0], made["ends"]]), pa.int32())
+    tokens = pa.ListArray.from_arrays(offsets, pa.array(made["tokens"]))
+    mask = pa.ListArray.from_arrays(offsets, pa.array(made["mask"]))
+    extras = {"datatrove": {"loss_mask": mask}, "gpt-simple": {"overlap": pa.array(made["overlaps"])}}
+    for name, written in FORMATS.items():
+        table = pa.table({"tokens": tokens, **extras.get(name, {})})
+        settings = {"tokenizer": "gpt2"} if name == "datatrove" else {}
+        batches = [table.slice(first, 1000) for first in range(0, DOCUMENTS, 1000)]
+        written.write(batches, folder / name / f"shard{written.suffix}", end_of_text=END, **settings)
+    table = pa.table({"tokens": tokens})
+    lc.formats.nanogpt.write(
+        [table], folder / "llm.c" / "shard.bin", end_of_text=END, terminate="never", header="llm.c", place="end"
+    )
+
+
+def same_documents(shard: lc.formats.TokenShard, made: dict[str, np.ndarray]) -> int:
+    """Count the documents of a shard that are those that were made."""
+    starts = np.concatenate([[0], made["ends"][:-1]])
+    pairs = zip(range(len(shard)), starts, made["ends"], strict=True)
+    return sum(np.array_equal(shard.document(number), made["tokens"][start:end]) for number, start, end in pairs)
+
+
+def same_bytes(what: str, one: Path, other: Path, names: list[str]) -> tuple[str, int, int]:
+    equal = [(one / name).read_bytes() == (other / name).read_bytes() for name in names]
+    return f"{what}, byte by byte: files", sum(equal), len(names)
+
+
+def read_datatrove(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    theirs, kind = folder / f"datatrove{width}", f"uint{8 * width}"
+    shard = lc.formats.datatrove.open(theirs / "shard.ds", vocabulary_size=int(made["tokens"].max()) + 1)
+    mask = shard.loss_mask if shard.loss_mask is not None else np.empty(0)
+    said = (np.array_equal(shard.ends, made["ends"]), np.array_equal(mask, made["mask"]), shard.tokenizer == "gpt2")
+    names = [f"shard.ds{suffix}" for suffix in ("", ".index", ".loss", ".metadata")]
+    ours = folder / f"ours{width}"
+    return [
+        (f"ours reads TokenizedFile's, {kind}: documents", same_documents(shard, made), DOCUMENTS),
+        (f"its ends, loss mask and tokenizer, {kind}: fields", sum(said), 3),
+        same_bytes(f"ours and TokenizedFile's, {kind}", ours / "datatrove", theirs, names),
+        same_bytes(f"ours and MegatronTokenizedFile's, {kind}", ours / "megatron", theirs, ["shard.bin", "shard.idx"]),
+    ]
+
+
+def read_megatron(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    theirs, kind = folder / f"megatron{width}", f"uint{8 * width}"
+    compared = []
+    for name in ("shard", "halves"):
+        shard = lc.formats.megatron.open(theirs / name)
+        what = "documents" if name == "shard" else "documents of two sequences"
+        compared.append((f"ours reads IndexedDatasetBuilder's, {kind}: {what}", same_documents(shard, made), DOCUMENTS))
+    names = ["shard.bin", "shard.idx"]
+    what = f"ours and IndexedDatasetBuilder's, {kind}"
+    return [*compared, same_bytes(what, folder / f"ours{width}" / "megatron", theirs, names)]
+
+
+def read_gpt_simple(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    theirs, kind = folder / f"gpt-simple{width}", f"uint{8 * width}"
+    shard = lc.formats.gpt_simple.open(theirs / "shard.bin")
+    overlaps = shard.overlaps if shard.overlaps is not None else np.empty(0)
+    compared = [
+        (f"ours reads write_idx's, {kind}: documents", same_documents(shard, made), DOCUMENTS),
+        (f"its overlaps, {kind}: documents", int(np.sum(overlaps == made["overlaps"])), DOCUMENTS),
+        same_bytes(
+            f"ours and write_idx's, {kind}", folder / f"ours{width}" / "gpt-simple", theirs, ["shard.bin", "shard.idx"]
+        ),
+    ]
+    if width == 2:
+        windows = lc.formats.gpt_simple.open(folder / "texts.bin", end_of_text=256, vocabulary_size=257)
+        ended = sum(int(windows.document(number)[-1] == 256) for number in range(len(windows)))
+        problems = lc.formats.gpt_simple.verify(folder / "texts.bin").problems
+        print(f"  tokenize_shard made {len(windows)} windows, {ended} of them end with its end of text")
+        compared.append(("ours verifies tokenize_shard's: shards", int(not problems), 1))
+    return compared
+
+
+def read_flat(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared:
+    """Read flat files as nanoGPT's train.py and modded-nanogpt's loader do."""
+    kind = f"uint{8 * width}"
+    flat = np.memmap(folder / f"ours{width}" / "nanogpt" / "shard.bin", dtype=f"u{width}", mode="r")
+    path = folder / f"ours{width}" / "llm.c" / "shard.bin"
+    header = np.fromfile(path, np.int32, 256)
+    body = np.fromfile(path, f"u{width}", header[2], offset=256 * 4)
+    right = header[0] == {2: 20240520, 4: 20240801}[width] and header[1] == {2: 1, 4: 7}[width]
+    total = len(made["tokens"])
+    return [
+        (f"nanoGPT's memmap of ours, {kind}: tokens", int(np.sum(flat == made["tokens"])), total),
+        (f"llm.c's header and tokens of ours, {kind}: tokens", int(right and np.sum(body == made["tokens"])), total),
+    ]
+
+
+def peer(python: str, script: str, folder: Path) -> Compared:
+    """Run a script in a peer's environment."""
+    command = [python, str(Path(__file__).parent / "peers" / script), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{script} failed:\n{done.stderr[-3000:]}")
+    return [(what, equal, of) for what, equal, of in json.loads(done.stdout.splitlines()[-1])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datatrove-megatron", metavar="PYTHON")
+    parser.add_argument("--gpt-simple", metavar="PYTHON")
+    options = parser.parse_args()
+    compared: Compared = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        made = {width: make_documents(width) for width in (2, 4)}
+        for width, documents in made.items():
+            write_ours(folder / f"ours{width}", documents)
+            np.savez(folder / f"documents{width}.npz", **documents)
+            compared += read_flat(folder, width, documents)
+        both = options.datatrove_megatron
+        for python, script, read in (
+            (both, "read_datatrove.py", read_datatrove),
+            (both, "read_megatron.py", read_megatron),
+            (options.gpt_simple, "read_gpt_simple.py", read_gpt_simple),
+        ):
+            if python is None:
+                print(f"  passed over, as no interpreter was named: {script}")
+                continue
+            compared += peer(python, script, folder)
+            for width, documents in made.items():
+                compared += read(folder, width, documents)
+    for what, equal, of in compared:
+        print(f"{what:<78} {equal:>9,} of {of:>9,}{'' if equal == of else '  DIFFERENT'}")
+    share = sum(equal == of for _, equal, of in compared) / len(compared)
+    print(f"{share:.3f}")
+    sys.exit(share < 1)
+
+
+if __name__ == "__main__":
+    main()
