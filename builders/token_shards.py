@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -55,9 +56,8 @@ class TokenShards(Source):
     """What the names of the files that belong to a shard end with."""
 
     def schema(self) -> pa.Schema:
-        """Give ``id``, ``tokens``, ``n_tokens`` and what else there is; the first shard says which type tokens have."""
-        columns = [("id", pa.string()), (TOKENS, pa.list_(self._token_type())), (N_TOKENS, pa.int64())]
-        return pa.schema(columns + self._extras())
+        """Give ``id``, ``tokens``, ``n_tokens`` and what else there is; the first shard that opens says what."""
+        return self._schema
 
     def splits(self) -> dict[str, list[Part]]:
         """Give a part per shard.
@@ -100,9 +100,6 @@ class TokenShards(Source):
         """Give what the format's ``open`` takes."""
         return {"end_of_text": self.end_of_text, "vocabulary_size": self.vocabulary_size}
 
-    def _extras(self) -> list[tuple[str, pa.DataType]]:
-        return []
-
     def _files(self, path: str) -> tuple[str, ...]:
         """Name the files of a shard, the tokens first; remote ones whether they are there or not."""
         files = [path, *(file for file in self._beside(path) if is_url(file) or Path(file).is_file())]
@@ -115,17 +112,22 @@ class TokenShards(Source):
     def _open(self, path: str, check: str = "everything") -> TokenShard:
         return FORMATS[self.name].open(path, check=check, **self._settings())
 
-    def _token_type(self) -> pa.DataType:
-        if self.dtype is not None:
-            return pa.from_numpy_dtype(self.dtype)
-        first = next(part for parts in self.splits().values() for part in parts)
-        try:
-            with _local_files(first.files) as path:
-                return pa.from_numpy_dtype(self._open(path, "sizes").tokens.dtype)
-        except (FormatError, DamagedFileError) as broken:
-            raise SourceError(
-                f"{first.files[0]} does not say what its tokens are, as it cannot be opened: {broken}; or set dtype"
-            ) from broken
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        """Look into a shard once, since one that is not on this machine is fetched for it."""
+        refused: Exception | None = None
+        for part in (part for parts in self.splits().values() for part in parts):
+            try:
+                with _local_files(part.files) as path:
+                    shard = self._open(path, "sizes")
+            except (FormatError, DamagedFileError) as broken:
+                refused = refused or broken
+                continue
+            kind = pa.from_numpy_dtype(self.dtype or shard.tokens.dtype)
+            columns = [("id", pa.string()), (TOKENS, pa.list_(kind)), (N_TOKENS, pa.int64())]
+            columns += [(OVERLAP, pa.uint32())] * (shard.overlaps is not None)
+            return pa.schema(columns + [(LOSS_MASK, LOSS_MASK_TYPE)] * (shard.loss_mask is not None))
+        raise SourceError(f"no shard says what its tokens are, as none can be opened: {refused}") from refused
 
     def _refuse_other(self, shard: TokenShard, schema: pa.Schema) -> None:
         """Refuse a shard that does not fit the schema, which the first one made."""
@@ -162,24 +164,12 @@ class Datatrove(TokenShards):
     def _beside(self, path: str) -> list[str]:
         return [path + suffix for suffix in self.beside]
 
-    def _extras(self) -> list[tuple[str, pa.DataType]]:
-        first = next(part for parts in self.splits().values() for part in parts)
-        if is_url(first.files[0]):
-            with _local_files(first.files) as path:
-                masked = Path(f"{path}.loss").is_file()
-        else:
-            masked = f"{first.files[0]}.loss" in first.files
-        return [(LOSS_MASK, LOSS_MASK_TYPE)] if masked else []
-
 
 @dataclass(frozen=True)
 class GptSimple(TokenShards):
     """Entries of GPT-Simple's ``.bin`` and ``.idx`` files: documents, and windows of long ones."""
 
     name: ClassVar[str] = "gpt-simple"
-
-    def _extras(self) -> list[tuple[str, pa.DataType]]:
-        return [(OVERLAP, pa.uint32())]
 
 
 @dataclass(frozen=True)

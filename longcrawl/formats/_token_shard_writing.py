@@ -235,7 +235,8 @@ def report_losses(losses: list[str], on_loss: OnLoss, format_name: str) -> tuple
     """
     check_word("on_loss", on_loss, OnLoss)
     if losses and on_loss == "error":
-        raise FormatError(f"{format_name} cannot hold {'; nor '.join(losses)}; to go on without, set on_loss to 'warn'")
+        lost = "; nor ".join(losses)
+        raise FormatError(f"{format_name} cannot hold {lost}; to go on without, set on_loss='warn', or --on-loss warn")
     for loss in losses:
         warnings.warn(f"{format_name} cannot hold {loss}", stacklevel=3)
     return tuple(losses)

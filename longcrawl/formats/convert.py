@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.errors import FormatError
-from longcrawl.formats import token_parquet
+from longcrawl.formats import datatrove, token_parquet
 from longcrawl.formats._token_shard_checks import local_path
 from longcrawl.formats._token_shard_writing import OnLoss, Terminate, TokenType, WrittenShard, report_losses
 from longcrawl.formats.shard_formats import FORMATS, ShardFormat, find_format, shards_in
@@ -78,26 +78,16 @@ def convert(
 
     """
     pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
-    given = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
-    known = {name: value for name, value in given.items() if value is not None}
+    given = _known({"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}) | dict(reading or {})
+    settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": on_loss})
     shards: list[WrittenShard] = []
-    losses: dict[str, None] = {}
-    unrecorded: dict[str, None] = {}
+    not_recorded: dict[str, None] = {}
     for one, other in pairs:
-        found = find_format(one, source_format)
-        kept = _read(found, one, {**known, **(reading or {})})
-        if not (found.name == into.name == token_parquet.NAME):
-            losses |= dict.fromkeys(report_losses(list(kept.left_out), on_loss, into.name))
-        facts = {name: value for name, value in kept.facts.items() if value is not None}
-        takes = inspect.signature(into.write).parameters
-        settings = {name: value for name, value in facts.items() if name in takes} | dict(writing or {})
-        settings |= {"terminate": terminate, "dtype": dtype, "on_loss": on_loss}
-        written = into.write(kept.documents, other, **into.settings("write", settings))
-        shards.append(written)
-        losses |= dict.fromkeys(written.losses)
-        if into.name != token_parquet.NAME:
-            unrecorded |= {f"{name} {value}": None for name, value in facts.items() if not _records(into, name)}
-    return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(unrecorded))
+        read = _read(find_format(one, source_format), one, given)
+        shards.append(_write(read, into, other, settings))
+        not_recorded |= {f"{name} {value}": None for name, value in read.facts.items() if not _records(into, name)}
+    losses = dict.fromkeys(loss for shard in shards for loss in shard.losses)
+    return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded))
 
 
 def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -138,15 +128,29 @@ def _read(found: ShardFormat, path: Path, settings: Mapping[str, Any]) -> _Readi
     checked = found.settings("open", settings)
     if found.name == token_parquet.NAME:
         column = checked.get("column", "tokens")
-        told = token_parquet.facts(path, column)
-        facts = {name: checked.get(name, getattr(told, name)) for name in FACTS}
-        return _Reading(token_parquet.read(path, column=column), told.left_out, facts)
+        told = token_parquet.facts(path, column, checked.get("end_of_text"), checked.get("vocabulary_size"))
+        facts = {name: getattr(told, name) for name in FACTS}
+        return _Reading(token_parquet.read(path, column=column), told.left_out, _known(facts))
     shard: TokenShard = found.open(path, **checked)
-    return _Reading(shard.blocks(), shard.left_out, {name: getattr(shard, name) for name in FACTS})
+    return _Reading(shard.blocks(), shard.left_out, _known({name: getattr(shard, name) for name in FACTS}))
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _write(read: _Reading, into: ShardFormat, target: Path, settings: Mapping[str, Any]) -> WrittenShard:
+    lost = () if into.name == token_parquet.NAME else read.left_out
+    losses = report_losses(list(lost), settings["on_loss"], into.name)
+    takes = inspect.signature(into.write).parameters
+    facts = {name: value for name, value in read.facts.items() if name in takes}
+    written = into.write(read.documents, target, **{**facts, **settings})
+    return replace(written, losses=(*losses, *written.losses))
 
 
 def _records(into: ShardFormat, fact: str) -> bool:
-    return fact == "tokenizer" and "tokenizer" in inspect.signature(into.write).parameters
+    """Say whether files of a format have a place for what is known of their tokens."""
+    return into.name == token_parquet.NAME or (fact == "tokenizer" and into.name == datatrove.NAME)
 
 
 def _pairs(

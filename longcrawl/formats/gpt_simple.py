@@ -170,7 +170,7 @@ def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | No
     shard = TokenShard(
         str(data),
         NAME,
-        map_file(data, f"<u{width}", int(offsets[-1])),
+        map_file(data, f"<u{width}", max(int(offsets[-1]), 0)),
         offsets[1:],
         overlaps=map_file(index, "<u2", entries, HEADER.size + 8 * (entries + 1)),
         end_of_text=end_of_text,

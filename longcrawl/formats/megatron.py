@@ -179,7 +179,7 @@ def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | No
     shard = TokenShard(
         str(data),
         NAME,
-        map_file(data, f"<u{width}", total),
+        map_file(data, f"<u{width}", max(total, 0)),
         sequence_ends if one_each else np.concatenate([[0], sequence_ends])[upto[1:]],
         end_of_text=end_of_text,
         vocabulary_size=vocabulary_size,

@@ -24,9 +24,10 @@ not noticed.
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import whole_file
@@ -195,12 +196,13 @@ class _Marks:
         self._last_is_open = False
 
     def count(self, batch: Documents) -> None:
+        """Look at the next documents."""
         if not len(batch.lengths):
             return
         self._documents += len(batch.lengths)
         ends = np.cumsum(batch.lengths)
-        marks = np.concatenate([[0], np.cumsum(batch.tokens == self._end_of_text)])
-        found = marks[ends] - marks[ends - batch.lengths]
+        marks = np.flatnonzero(batch.tokens == self._end_of_text)
+        found = np.searchsorted(marks, ends) - np.searchsorted(marks, ends - batch.lengths)
         some = batch.lengths > 0
         at_place = np.zeros(len(ends), bool)
         looked_at = (ends - 1 if self._place == "end" else ends - batch.lengths)[some]
@@ -211,12 +213,14 @@ class _Marks:
         self._lost += int(np.count_nonzero(lost)) + edge
 
     def losses(self) -> list[str]:
+        """Say which ends of the documents so far are lost."""
         if self._end_of_text is None:
             return [f"where {self._documents:,} documents end, as no end_of_text was given"] * (self._documents > 0)
         said = f"the ends of {self._lost:,} documents, which do not have {self._end_of_text} at the {self._place} alone"
         return [said] if self._lost else []
 
-    def _edge(self, lost: "np.ndarray[Any, Any]", unmarked: "np.ndarray[Any, Any]") -> int:
+    def _edge(self, lost: "npt.NDArray[np.bool_]", unmarked: "npt.NDArray[np.bool_]") -> int:
+        """Clear the document at the open edge; give 1 if an earlier batch's turns out to have one after it."""
         if self._place == "start":
             if self._documents == len(lost) and unmarked[0]:
                 lost[0] = False

@@ -204,11 +204,13 @@ class Facts:
     left_out: tuple[str, ...]
 
 
-def facts(path: "str | Path", column: str = TOKENS) -> Facts:
-    """Read what a file says of its tokens.
+def facts(
+    path: "str | Path", column: str = TOKENS, end_of_text: int | None = None, vocabulary_size: int | None = None
+) -> Facts:
+    """Read what a file says of its tokens, and add what is known besides.
 
     Raises:
-        FormatError: there is no such file, or no column of tokens in it.
+        FormatError: there is no such file, or no column of tokens in it, or it says otherwise.
         CorruptionError: its metadata cannot be read.
 
     """
@@ -225,6 +227,9 @@ def facts(path: "str | Path", column: str = TOKENS) -> Facts:
         ) from broken
     others = [name for name in schema.names if name not in OWN and name != column]
     left_out = (f"the column{'s' * (len(others) > 1)} {', '.join(others)}",) if others else ()
+    known["end_of_text"] = _agreed(file, "end_of_text", known["end_of_text"], end_of_text)
+    known["vocabulary_size"] = _agreed(file, "vocabulary_size", known["vocabulary_size"], vocabulary_size)
+    check_ids(known["end_of_text"], known["vocabulary_size"])
     return Facts(**known, left_out=left_out)
 
 
@@ -233,12 +238,8 @@ def _open(
 ) -> Opened:
     check_word("check", check, Check)
     (file,) = shard_files(path)
-    told = facts(file, column)
-    known = {
-        "end_of_text": _agreed(file, "end_of_text", told.end_of_text, end_of_text),
-        "vocabulary_size": _agreed(file, "vocabulary_size", told.vocabulary_size, vocabulary_size),
-    }
-    check_ids(**known)
+    told = facts(file, column, end_of_text, vocabulary_size)
+    known = {"end_of_text": told.end_of_text, "vocabulary_size": told.vocabulary_size}
     documents = _decoded(read(file, column=column), _width(file, column), file)
     shard = TokenShard(
         str(file),

@@ -120,6 +120,16 @@ def test_a_damaged_shard_stops_or_is_left_out_as_the_policy_says(shards, name):
     assert kept["tokens"][:] == [[1, 2, END], [3, END]]
 
 
+@EVERY
+def test_a_damaged_first_shard_does_not_hide_what_the_others_are(shards, name):
+    folder, suffix = shards(name), NAMES[name]
+    damaged = folder / f"a.{suffix}"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    words = {"data_dir": str(folder), "split": "train", **settings(name)}
+    kept = load_dataset("longcrawl", name, on_bad_files="skip", **words)
+    assert kept["tokens"][:] == [[4, END], [5, 6, END]]
+
+
 def test_shards_that_do_not_fit_the_first_are_bad_files(tmp_path):
     lc.formats.datatrove.write([table([[1]])], tmp_path / "a.ds")
     lc.formats.datatrove.write([table([[1 << 20]], pa.uint32())], tmp_path / "b.ds")
@@ -152,7 +162,7 @@ def test_a_vocabulary_bounds_the_ids(shards):
         ("nanogpt", {"data_dir": "nowhere"}, "set end_of_text=ID"),
         ("megatron", {"data_files": "*.idx"}, "names no file that ends in .bin"),
         ("megatron", {"data_files": "*.txt"}, "no shard of megatron; their names end in .bin"),
-        ("datatrove", {"data_files": "cut.ds"}, "does not say what its tokens are, as it cannot be opened"),
+        ("datatrove", {"data_files": "cut.ds"}, "no shard says what its tokens are, as none can be opened"),
         ("datatrove", {"data_files": "cut.ds", "token_size": 3}, "token_size takes"),
         ("gpt-simple", {"data_files": "a.bin", "end_of_text": -1}, "end_of_text -1 is no id"),
     ],

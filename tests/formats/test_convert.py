@@ -90,6 +90,12 @@ def test_what_is_known_and_not_recorded_is_told(token_table, tmp_path):
     ]
 
 
+def test_what_a_file_says_of_itself_is_not_overruled(token_table, tmp_path, sentence_of):
+    lc.formats.token_parquet.write([token_table([[1]])], tmp_path / "a.parquet", end_of_text=END)
+    said = sentence_of(FormatError, lc.convert, tmp_path / "a.parquet", tmp_path / "a.ds", end_of_text=5)
+    assert "says that its end_of_text is 600, not 5: leave end_of_text out" in said
+
+
 def test_a_folder_of_shards_becomes_a_folder(token_table, tmp_path, documents_in, sentence_of):
     for name, documents in (("a", [[1, 2]]), ("sub/b", [[3], []])):
         lc.formats.datatrove.write([token_table(documents)], tmp_path / "in" / f"{name}.ds", end_of_text=END)
@@ -154,7 +160,7 @@ def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path):
     assert refused.returncode == 1
     assert refused.stderr == (
         "FormatError: datatrove cannot hold the overlaps of 1 documents, whose first tokens would count twice; to go "
-        "on without, set on_loss to 'warn'\n"
+        "on without, set on_loss='warn', or --on-loss warn\n"
     )
     words = ["--to", "nanogpt", "--end-of-text", END, "--terminate", "missing", "--on-loss", "warn"]
     done = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.bin", *words, "--set", "writing.header=llm.c")

@@ -94,6 +94,12 @@ def test_a_damaged_file_is_one_sentence_and_a_problem_of_verify(shard, sentence_
         assert any(said in problem for problem in gpt_simple.verify(shard).problems)
 
 
+def test_a_last_end_that_is_negative_is_found_beside_an_empty_file(shard, sentence_of):
+    shard.write_bytes(b"")
+    shard.with_suffix(".idx").write_bytes(index(1, [0, -7], [0]))
+    assert "at byte 24: document 0 ends at token -7" in sentence_of(CorruptionError, gpt_simple.open, shard)
+
+
 def test_an_index_without_its_file_and_the_other_way_round_are_one_sentence(shard, sentence_of):
     shard.rename(shard.with_name("b.bin"))
     assert "there is no file" in sentence_of(FormatError, gpt_simple.open, shard)

@@ -117,6 +117,12 @@ def test_a_damaged_file_is_one_sentence_and_a_problem_of_verify(shard, sentence_
         assert any(said in problem for problem in megatron.verify(shard).problems)
 
 
+def test_lengths_of_less_than_nothing_are_found_beside_an_empty_file(shard, sentence_of):
+    shard.write_bytes(b"")
+    shard.with_suffix(".idx").write_bytes(index([-3], [0], [0, 1]))
+    assert "at byte 34: sequence 0 ends at token -3" in sentence_of(CorruptionError, megatron.open, shard)
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_cut_and_any_growth_of_either_file_is_found(token_table, data):
