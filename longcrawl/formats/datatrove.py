@@ -17,6 +17,7 @@ datatrove 0.10's own dataset gives wrong positions where an index has an empty d
 fails on a tokenizer's name with ``|``, so such a name is refused here.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -270,7 +271,7 @@ def _read_metadata(metadata: Path) -> _Metadata:
         return _Metadata()
     lines = metadata.read_text("utf-8", "replace").split("\n")
     name, _, width = lines[0].rpartition("|")
-    if len(lines) < 2 or not lines[1].strip().isdecimal() or (name and width not in ("2", "4")):
+    if len(lines) < 2 or not re.fullmatch(r"[0-9]{1,18}", lines[1].strip()) or (name and width not in ("2", "4")):
         raise CorruptionError(
             f"{metadata} must have a tokenizer's name, | and 2 or 4 on line 1, and the number of tokens on line 2: "
             "fetch it again, or remove it"

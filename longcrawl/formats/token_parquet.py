@@ -65,7 +65,7 @@ __all__ = ["NAME", "SUFFIX", "Facts", "facts", "open", "read", "shard_files", "v
 NAME = "token-parquet"
 SUFFIX = ".parquet"
 KEY = b"longcrawl"
-FACTS = ("end_of_text", "vocabulary_size", "tokenizer")
+FACTS = {"end_of_text": int, "vocabulary_size": int, "tokenizer": str}
 GROUP_TOKENS = 1 << 22
 ROWS = 1_024
 """Rows that are read at a time."""
@@ -174,7 +174,7 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
             for batch in opened.iter_batches(ROWS, use_threads=False):
                 yield _table(pa.Table.from_batches([batch]), column, kind, f"{file}, rows from {first:,} on")
                 first += batch.num_rows
-        except (OSError, pa.ArrowException) as broken:
+        except (OSError, UnicodeDecodeError, pa.ArrowException) as broken:
             raise CorruptionError(
                 f"{file} cannot be read after row {first:,} ({str(broken).splitlines()[0]}): fetch it again, or write "
                 "it anew"
@@ -218,13 +218,7 @@ def facts(
     with _opened(file) as opened:
         schema = opened.schema_arrow
     _token_type(schema, column, file)
-    try:
-        told = json.loads((schema.metadata or {}).get(KEY, b"{}"))
-        known = {name: told.get(name) for name in FACTS}
-    except (ValueError, AttributeError) as broken:
-        raise CorruptionError(
-            f"{file} has metadata under 'longcrawl' that is no JSON object: write it anew"
-        ) from broken
+    known = _told(schema, file)
     others = [name for name in schema.names if name not in OWN and name != column]
     left_out = (f"the column{'s' * (len(others) > 1)} {', '.join(others)}",) if others else ()
     known["end_of_text"] = _agreed(file, "end_of_text", known["end_of_text"], end_of_text)
@@ -256,11 +250,25 @@ def _open(
     return shard, id_problems(shard, file, None) if check == "everything" else iter(())
 
 
+def _told(schema: pa.Schema, file: Path) -> dict[str, Any]:
+    try:
+        told = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+        known = {name: told.get(name) for name in FACTS}
+    except (ValueError, AttributeError) as broken:
+        raise CorruptionError(
+            f"{file} has metadata under 'longcrawl' that is no JSON object: write it anew"
+        ) from broken
+    for name, value in known.items():
+        if value is not None and type(value) is not FACTS[name]:
+            raise CorruptionError(f"{file} says under 'longcrawl' that its {name} is {value!r}: write it anew")
+    return known
+
+
 def _opened(file: Path) -> pq.ParquetFile:
     file_bytes(file)
     try:
         return pq.ParquetFile(file)
-    except (OSError, pa.ArrowException) as broken:
+    except (OSError, ValueError, pa.ArrowException) as broken:
         raise CorruptionError(
             f"{file} is no parquet file, or is cut ({str(broken).splitlines()[0]}): fetch it again, or write it anew"
         ) from broken

@@ -9,9 +9,6 @@ import pytest
 
 import longcrawl as lc
 
-END = 600
-"""The end-of-text id of these tests; documents have smaller ids."""
-
 
 @pytest.fixture(scope="session")
 def token_table() -> Callable[..., pa.Table]:

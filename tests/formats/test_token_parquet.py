@@ -116,6 +116,13 @@ def test_metadata_that_is_no_json_object_is_one_sentence(tmp_path, sentence_of):
         assert "has metadata under 'longcrawl' that is no JSON object" in said
 
 
+def test_metadata_of_other_types_are_one_sentence(tmp_path, sentence_of):
+    table = pa.table({"tokens": [[1]]}).replace_schema_metadata({b"longcrawl": b'{"end_of_text": "<|endoftext|>"}'})
+    pq.write_table(table, tmp_path / "a.parquet")
+    said = sentence_of(CorruptionError, token_parquet.open, tmp_path / "a.parquet")
+    assert "says under 'longcrawl' that its end_of_text is '<|endoftext|>'" in said
+
+
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_any_cut_is_found(token_table, data):

@@ -2,7 +2,8 @@
 
 import pickle
 import tempfile
-from itertools import pairwise
+import warnings
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -254,6 +255,30 @@ def test_ids_are_bounded_by_a_vocabulary_that_is_named(token_table, sentence_of,
     assert f"has id 600 {where}" in str(FORMATS[name].verify(path, vocabulary_size=300))
     assert not FORMATS[name].verify(path, vocabulary_size=END + 1).problems
     assert "vocabulary of 601" in str(FORMATS[name].verify(path, vocabulary_size=END + 1))
+
+
+@EVERY
+@given(data=st.data())
+@settings(max_examples=80, deadline=None)
+def test_a_file_of_changed_bytes_is_read_or_refused_in_one_sentence(token_table, documents_in, sentence_of, name, data):
+    table = token_table([[1, 2], [3], [4, 5, 6]], loss_mask=[[True] * length for length in (2, 1, 3)])
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / NAMES[name]
+        also = {"datatrove": {"tokenizer": "gpt2"}, "nanogpt": {"header": "llm.c"}}.get(name, {})
+        FORMATS[name].write([table], path, end_of_text=END, on_loss="warn", **also)
+        file = data.draw(st.sampled_from(sorted(Path(folder).iterdir())))
+        content = file.read_bytes()
+        first = data.draw(st.integers(0, len(content)))
+        taken, given_ones = data.draw(st.integers(0, 9)), data.draw(st.binary(max_size=9))
+        file.write_bytes(content[:first] + given_ones + content[first + taken :])
+        try:
+            shard = FORMATS[name].open(path, end_of_text=END, vocabulary_size=END + 1)
+        except FormatError:
+            sentence_of(FormatError, FORMATS[name].open, path, end_of_text=END, vocabulary_size=END + 1)
+        else:
+            assert list(chain.from_iterable(documents_in(shard))) == shard.tokens.tolist()
+            assert shard.tokens.max(initial=0) <= END
 
 
 @EVERY
