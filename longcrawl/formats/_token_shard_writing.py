@@ -40,7 +40,7 @@ __all__ = [
     "write_array",
 ]
 
-DocumentBatch: TypeAlias = "pa.Table | Documents"
+DocumentBatch: TypeAlias = pa.Table | Documents
 """Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""
 
 TokenType = Literal["auto", "uint16", "uint32"]
@@ -76,7 +76,7 @@ class DocumentStream:
     """Documents on their way into a shard: in one token type, with end-of-text tokens, checked and counted.
 
     Args:
-        source: tables or arrays of documents.
+        source: tables or arrays of documents, or one.
         dtype: see :data:`TokenType`.
         end_of_text: the id that :data:`Terminate` is about; None adds none.
         terminate: see :data:`Terminate`.
@@ -90,7 +90,7 @@ class DocumentStream:
 
     """
 
-    source: Iterable[DocumentBatch]
+    source: Iterable[DocumentBatch] | DocumentBatch
     dtype: TokenType = "auto"
     end_of_text: int | None = None
     terminate: Terminate = "missing"
@@ -109,7 +109,8 @@ class DocumentStream:
         check_word("dtype", self.dtype, TokenType)
         check_word("terminate", self.terminate, Terminate)
         check_word("place", self.place, Place)
-        batches = (each if isinstance(each, Documents) else documents_of(each) for each in self.source)
+        several = [self.source] if isinstance(self.source, pa.Table | Documents) else self.source
+        batches = (each if isinstance(each, Documents) else documents_of(each) for each in several)
         first = next(batches, None)
         self._batches = batches if first is None else chain([first], batches)
         narrow = first is None or first.tokens.dtype == np.uint16
@@ -203,6 +204,11 @@ def documents_of(table: pa.Table) -> Documents:
         StageError: no column ``tokens``, or a loss mask that does not fit it.
 
     """
+    if not isinstance(table, pa.Table):
+        raise FormatError(
+            "documents come in Arrow tables, "
+            f"not in a {type(table).__name__}: pass data.with_format('arrow').iter(1000)"
+        )
     lists = column(table, TOKENS, "a token shard")
     if pa.types.is_fixed_size_list(lists.type) or pa.types.is_large_list(lists.type):
         kind = pa.list_(lists.type.value_type) if len(lists.flatten()) <= LIST_LIMIT else lists.type

@@ -69,7 +69,7 @@ UNKNOWN = "Unknown Tokenizer"
 
 
 def write(
-    documents: Iterable[DocumentBatch],
+    documents: Iterable[DocumentBatch] | DocumentBatch,
     path: "str | Path",
     *,
     dtype: TokenType = "auto",
@@ -82,7 +82,7 @@ def write(
     """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
 
     Args:
-        documents: tables with a column ``tokens`` and, if need be, ``loss_mask``; other columns are not written.
+        documents: tables, or one, with a column ``tokens`` and, if need be, ``loss_mask``; others are not written.
         path: ends in ``.ds``.
         dtype: what a token is stored as; "auto" takes that of the first table.
         end_of_text: the id to end documents with; None leaves documents as they are.

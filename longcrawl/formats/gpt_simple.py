@@ -72,7 +72,7 @@ MOST_OVERLAP = (1 << 16) - 1
 
 
 def write(
-    documents: Iterable[DocumentBatch],
+    documents: Iterable[DocumentBatch] | DocumentBatch,
     path: "str | Path",
     *,
     dtype: TokenType = "auto",
@@ -84,7 +84,7 @@ def write(
     """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
 
     Args:
-        documents: tables with a column ``tokens`` and, if need be, ``overlap``; other columns are not written.
+        documents: tables, or one, with a column ``tokens`` and, if need be, ``overlap``; others are not written.
         path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending.
         dtype: what a token is stored as; "auto" takes that of the first table.
         end_of_text: the id to end documents with; None leaves documents as they are.

@@ -78,7 +78,7 @@ BLOCK = 1 << 20
 
 
 def write(
-    documents: Iterable[DocumentBatch],
+    documents: Iterable[DocumentBatch] | DocumentBatch,
     path: "str | Path",
     *,
     dtype: TokenType = "auto",
@@ -90,7 +90,7 @@ def write(
     """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
 
     Args:
-        documents: tables with a column ``tokens``; other columns are not written.
+        documents: tables, or one, with a column ``tokens``; other columns are not written.
         path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending, as Megatron's settings want.
         dtype: "uint16", or "uint32", which is stored as int32; "auto" takes that of the first table.
         end_of_text: the id to end documents with, as Megatron's ``--append-eod`` does; None leaves them as they are.

@@ -72,7 +72,7 @@ MOST = (1 << 31) - 1
 
 
 def write(
-    documents: Iterable[DocumentBatch],
+    documents: Iterable[DocumentBatch] | DocumentBatch,
     path: "str | Path",
     *,
     dtype: TokenType = "auto",
@@ -86,7 +86,7 @@ def write(
     """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
 
     Args:
-        documents: tables with a column ``tokens``; other columns are not written.
+        documents: tables, or one, with a column ``tokens``; other columns are not written.
         path: ends in ``.bin``.
         dtype: what a token is stored as; "auto" takes that of the first table. nanoGPT itself reads uint16.
         end_of_text: the id that separates documents.

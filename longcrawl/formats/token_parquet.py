@@ -72,7 +72,7 @@ ROWS = 1_024
 
 
 def write(
-    documents: Iterable[DocumentBatch],
+    documents: Iterable[DocumentBatch] | DocumentBatch,
     path: "str | Path",
     *,
     dtype: TokenType = "auto",
@@ -87,7 +87,7 @@ def write(
     Row groups do not depend on how documents are divided into tables.
 
     Args:
-        documents: tables with a column ``tokens``; all their columns are written.
+        documents: tables, or one, with a column ``tokens``; all their columns are written.
         path: ends in ``.parquet``.
         dtype: what a token is stored as; "auto" takes that of the first table.
         end_of_text: the id to end documents with; None leaves documents as they are.
