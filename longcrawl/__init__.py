@@ -18,7 +18,6 @@ from longcrawl.crawl import open_crawl as open  # noqa: A004, E402  # lc.open re
 from longcrawl.duplicates import Cluster, Clusters  # noqa: E402  # as above
 from longcrawl.errors import LongCrawlError  # noqa: E402  # as above
 from longcrawl.finished import analysis, clusters, funnel, inspect, removal_rates, verify, why  # noqa: E402  # as above
-from longcrawl.finished import clusters, funnel, inspect, verify, why  # noqa: E402  # as above
 from longcrawl.formats.convert import convert  # noqa: E402  # as above
 from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above

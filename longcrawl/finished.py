@@ -83,7 +83,7 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
 
 
 def verify(path: str | Path) -> Verification:
-    """Check every file of a run, of an output by itself, of a rectangle in the original LongCrawl64 layout, or a token shard.
+    """Check a token shard, or every file of a run, an output by itself, or a rectangle in the original layout.
 
     Raises:
         FormatError: there is none of these at ``path``.

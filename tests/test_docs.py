@@ -84,7 +84,7 @@ def test_every_block_of_the_formats_runs(workplace):
     if not (workplace / "mini.zarr").exists():
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(blocks('README.md')[3][1])}", workplace)
     python = [text for language, text in blocks("docs/formats.md") if language == "python"]
-    assert len(python) == 7
+    assert len(python) == 8
     for text in python:
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
 

@@ -41,8 +41,10 @@ def test_the_public_surface():
         "MinTokens", "MultiBucket", "Plan", "Roll", "Shuffle", "Tokenize", "Truncate", "compare_strategies",
         "default_strategies", "measure",
     ]  # fmt: skip
-        "Conversion", "Documents", "MinTokens", "RectangleOutput", "Roll", "Shuffle", "TokenShard", "Tokenize",
-        "Truncate", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_shard", "token_parquet", "verify_shard",
+    assert lc.formats.__all__ == [
+        "Conversion", "Documents", "ParquetOutput", "ParquetResult", "RectangleOutput", "TokenShard", "datatrove",
+        "gpt_simple", "megatron", "nanogpt", "open_shard", "token_parquet", "verify_shard",
+    ]  # fmt: skip
 
 
 def test_importing_longcrawl_imports_nothing_heavier_than_datasets():

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.rectangle_verify import Verification
 from longcrawl.formats.token_shard import TokenShard
+from longcrawl.results import Verification
 
 __all__ = [
     "Check",

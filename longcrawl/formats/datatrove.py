@@ -55,8 +55,8 @@ from longcrawl.formats._token_shard_writing import (
     whole_shard,
     write_array,
 )
-from longcrawl.formats.rectangle_verify import Verification
 from longcrawl.formats.token_shard import TokenShard
+from longcrawl.results import Verification
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 __all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]

@@ -58,8 +58,8 @@ from longcrawl.formats._token_shard_writing import (
     whole_shard,
     write_array,
 )
-from longcrawl.formats.rectangle_verify import Verification
 from longcrawl.formats.token_shard import OVERLAP, Documents, TokenShard
+from longcrawl.results import Verification
 
 __all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]
 

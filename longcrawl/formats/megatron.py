@@ -61,8 +61,8 @@ from longcrawl.formats._token_shard_writing import (
     write_array,
 )
 from longcrawl.formats.gpt_simple import shard_files
-from longcrawl.formats.rectangle_verify import Verification
 from longcrawl.formats.token_shard import Documents, TokenShard
+from longcrawl.results import Verification
 
 __all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]
 

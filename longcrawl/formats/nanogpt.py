@@ -56,8 +56,8 @@ from longcrawl.formats._token_shard_writing import (
     report_losses,
     write_array,
 )
-from longcrawl.formats.rectangle_verify import Verification
 from longcrawl.formats.token_shard import Documents, TokenShard
+from longcrawl.results import Verification
 
 __all__ = ["NAME", "SUFFIX", "Header", "has_header", "open", "shard_files", "verify", "write"]
 

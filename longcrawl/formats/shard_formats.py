@@ -10,8 +10,8 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
 from longcrawl.formats._token_shard_checks import local_path
 from longcrawl.formats._token_shard_writing import WrittenShard
-from longcrawl.formats.rectangle_verify import Verification
 from longcrawl.formats.token_shard import TokenShard
+from longcrawl.results import Verification
 
 __all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard"]
 

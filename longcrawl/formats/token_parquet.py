@@ -56,8 +56,8 @@ from longcrawl.formats._token_shard_writing import (
     documents_of,
     write_array,
 )
-from longcrawl.formats.rectangle_verify import Verification
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents, TokenShard
+from longcrawl.results import Verification
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 __all__ = ["NAME", "SUFFIX", "Facts", "facts", "open", "read", "shard_files", "verify", "write"]
