@@ -1,7 +1,7 @@
 .PHONY: test slow lint types notebooks bench
 
 test:
-	pytest
+	pytest -n 2
 
 slow:
 	pytest -m slow

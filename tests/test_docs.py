@@ -100,7 +100,7 @@ def test_every_block_of_a_page_runs(page, tmp_path):
 def test_the_readme_holds_the_two_commands():
     commands = [text.strip() for language, text in blocks("README.md") if language == "sh"]
     assert "pip install -e . && longcrawl run quickstart --out quickstart" in commands
-    assert 'pip install -e ".[test]" && pytest' in commands
+    assert 'pip install -e ".[test]" && pytest -n 2' in commands
 
 
 def test_every_verb_is_in_the_readme_and_says_what_it_does():
