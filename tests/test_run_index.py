@@ -110,9 +110,9 @@ def test_a_third_run_against_both(parts):
     both = f"stages.urls.against=[{parts / 'RUN1'}, {parts / 'RUN2' / 'index' / 'urls'}]"
     lc.run(parts / "three.yaml", parts / "RUN3", overrides=[both])
     assert left(parts / "RUN3") == [
-        ("c1", "seen_before", "a1"),
-        ("c2", "seen_before", "b2"),
-        ("c3", "seen_before", "b4"),
+        ("c1", "seen_before_1", "a1"),
+        ("c2", "seen_before_2", "b2"),
+        ("c3", "seen_before_2", "b4"),
     ]
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from longcrawl.dedup.index import write_index
 from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.keyed_hash import keyed_hash
+from longcrawl.ledger import number_rule
 from longcrawl.stages import PART, REMOVAL_SCHEMA, document_ids, refuse_twins
 
 __all__ = ["EqualHashes"]
@@ -27,8 +28,9 @@ class EqualHashes(IndexedSurvey):
     Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" (the smallest id) or
     "random" (the smallest keyed hash of ``seed`` and id); neither depends on order. In a run of several ``parts`` the
     document of the earliest part stays, as RefinedWeb has it. A document whose hash is null is kept. ``against`` names
-    indexes of earlier datasets, or runs that saved one: what they have leaves here, by the rule ``seen_before``. With
-    ``index="save"`` a run writes one of the documents that it has kept in the end.
+    indexes of earlier datasets, or runs that saved one: what they have leaves here, by the rule ``seen_before``, with
+    its number where there are several. With ``index="save"`` a run writes one of the documents that it has kept in the
+    end.
     """
 
     keep: Literal["first", "random"] = "first"
@@ -67,10 +69,12 @@ class EqualHashes(IndexedSurvey):
     def _seen_before(self, sketches: pa.Table) -> pa.Table:
         removals = [REMOVAL_SCHEMA.empty_table()]
         left = sketches.filter(pc.is_valid(sketches["hash"]))
-        for index in self.open_indexes():
+        indexes = self.open_indexes()
+        for number, index in enumerate(indexes, 1):
             found = index.find(0, _words(left["hash"]))
             gone = np.flatnonzero(found >= 0)
-            removals.append(_removals(left["id"].take(gone), "seen_before", index.ids(found[gone])))
+            rule = number_rule("seen_before", number, len(indexes))
+            removals.append(_removals(left["id"].take(gone), rule, index.ids(found[gone])))
             left = left.take(np.flatnonzero(found < 0))
         return pa.concat_tables(removals)
 
