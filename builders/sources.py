@@ -5,7 +5,6 @@ and ``longcrawl run``, so both see the same documents under the same ids.
 """
 
 import hashlib
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from longcrawl.errors import SourceError
 from longcrawl.fields import build, check_fields, plain_settings
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["SOURCES", "BadFile", "BadFiles", "LostRecords", "OnBadFiles", "Part", "Source", "make_source"]
 
@@ -65,7 +65,7 @@ class BadFiles:
             raise SourceError(f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip'")
         self.found.append(BadFile(file, reason, records_lost))
         if self.policy == "warn":
-            warnings.warn(f"{file}: {reason}", stacklevel=2)
+            warn_user(f"{file}: {reason}")
 
 
 class LostRecords:

@@ -86,7 +86,9 @@ _SCHEMA = pa.schema(
 )
 
 _OF_THE_CRAWLER = ("metadata:", "urn:", "warcinfo:")
-_MIME = re.compile(r"([\w!#$&^.+-]{1,127})/([\w!#$&^.+-]{1,127})")
+_MIME = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
+# A quote that is never closed is a character like others.
+_NAMED = re.compile(r'(?:"[^"]*"|[^,])+')
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]{1,40})", re.IGNORECASE)
 _HTML = re.compile(
     rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<(?:!--|(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title"
@@ -243,7 +245,7 @@ class Warc(Source):
             if self.statuses and status not in self.statuses:
                 raise LeftOutError(f"status_{status}")
         declared = headers.get("content-type", "")
-        mime = self._allowed(_MIME.findall(declared))
+        mime = self._allowed(_types(declared))
         if status is not None:
             payload, cut = body_of(message, self.max_record_bytes)
         truncated = fields.get("warc-truncated") or cut
@@ -265,25 +267,32 @@ class Warc(Source):
             "digest": _digest(payload),
         }
 
-    def _allowed(self, named: list[tuple[str, str]]) -> str | None:
+    def _allowed(self, named: list[str]) -> str | None:
         """Give the last type that is named; None if none is."""
         if not named:
             return None
-        top, sub = (half.lower() for half in named[-1])
-        if f"{top}/{sub}" not in self.mimes:
+        mime = named[-1]
+        if mime not in self.mimes:
+            top = mime.partition("/")[0]
             raise LeftOutError(f"mime_{top if top in _TOP_LEVEL else 'other'}")
-        return f"{top}/{sub}"
+        return mime
 
     def _found_out(self, fields: Fields, payload: bytes) -> str:
         """Give the type of a page that the server names none for."""
-        identified = _MIME.findall(fields.get("warc-identified-payload-type", ""))
-        mime = self._allowed([("text", "html")] if _HTML.match(payload) else identified)
+        identified = _types(fields.get("warc-identified-payload-type", ""))
+        mime = self._allowed(["text/html"] if _HTML.match(payload) else identified)
         if mime is None:
             raise LeftOutError("no_mime")
         return mime
 
 
 SOURCES[Warc.name] = Warc
+
+
+def _types(declared: str) -> list[str]:
+    """Give the types that a header names: it may have come several times, and parameters may look like types."""
+    found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
+    return [mime[0].lower() for mime in found if mime]
 
 
 def _is_http(fields: Fields) -> bool:

@@ -25,6 +25,7 @@ STEP_BYTES = 1 << 16
 MOST_NAMED = 10
 """How many lost stretches of a file are named; all are counted."""
 
+_ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
 _HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
@@ -72,7 +73,9 @@ class Lost:
         """Note that reading goes on at ``offset``, or no more."""
         if self._begin is not None:
             end = "to its end" if offset is None else f"to {offset:,}"
-            self._stretches.append(f"from byte {self._begin:,} {end}: {', then '.join(self._reasons[:3])}")
+            # What else is no record in an ARC file says nothing more.
+            reasons = [_ARC_FILE] if _ARC_FILE in self._reasons else self._reasons[:3]
+            self._stretches.append(f"from byte {self._begin:,} {end}: {', then '.join(reasons)}")
             self._begin, self._reasons = None, []
             if offset is None:
                 self._records = -1
@@ -316,7 +319,5 @@ def _utf8_or_latin1(header: bytes | bytearray) -> str:
 
 def _no_record(found: bytearray) -> str:
     if found.startswith(b"filedesc:"):
-        return (
-            "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
-        )
+        return _ARC_FILE
     return "no record begins here"

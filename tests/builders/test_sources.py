@@ -36,10 +36,18 @@ def test_bad_files_stop_warn_or_skip():
     with pytest.raises(SourceError, match="a.gz: is cut; to go on without it, set on_bad_files to 'warn' or 'skip'"):
         BadFiles("error").report("a.gz", "is cut")
     warn, skip = BadFiles("warn"), BadFiles("skip")
-    with pytest.warns(UserWarning, match="a.gz: is cut"):
+    with pytest.warns(UserWarning, match="a.gz: is cut") as told:
         warn.report("a.gz", "is cut", 3)
+    assert told[0].filename == __file__
     skip.report("a.gz", "is cut", 3)
     assert warn.found == skip.found == [BadFile("a.gz", "is cut", 3)]
+
+
+def test_a_warning_is_about_a_line_of_the_user_and_of_no_source(tmp_path):
+    source = make_source("warc", {"data_files": str(tmp_path / "gone.warc"), "on_bad_files": "warn"})
+    with pytest.warns(UserWarning, match=r"gone.warc: is missing") as told:
+        source.count_records()
+    assert told[0].filename == __file__
 
 
 def test_lost_records_are_one_report_per_file():

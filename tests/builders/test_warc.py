@@ -289,6 +289,27 @@ def test_pages_without_a_type(tmp_path):
     assert only(path, response(Content_Type=";;"))["mime"] == "text/html"
 
 
+@pytest.mark.parametrize(
+    ("declared", "mime"),
+    [
+        ('application/xhtml+xml; profile="http://www.wapforum.org/xhtml"', "application/xhtml+xml"),
+        ("text/html;profile=http://www.w3.org/1999/xhtml", "text/html"),
+        ("text/html; charset=utf-8; boundary=a/b", "text/html"),
+        ('text/html; x="a,image/png"', "text/html"),
+        ('text/html; x="image/png', "text/html"),
+        ('image/png; x="unclosed, text/html', "text/html"),
+        ("TEXT/HTML charset=a/b", "text/html"),
+        ("image/png;a=b/c, text/html;a=b/c, ; charset=x/y", "text/html"),
+    ],
+)
+def test_parameters_are_no_types(tmp_path, declared, mime):
+    path = tmp_path / "a.warc"
+    assert only(path, response(Content_Type=declared))["mime"] == mime
+    assert left_out(path, response(Content_Type=f"{declared}, image/png")) == "mime_image"
+    found_out = record(answer(b"plain", Content_Type=None), WARC_Identified_Payload_Type='text/plain; x="a/b, c/d"')
+    assert only(path, found_out)["text"] == "plain"
+
+
 def test_cut_pages_say_why(tmp_path):
     path = tmp_path / "a.warc"
     packed = gzip.compress(PAGE * 100, mtime=0)
@@ -660,7 +681,7 @@ def test_the_report_names_the_first_stretches_and_counts_all(tmp_path):
         (b"", "holds no record of a web archive"),
         (b"\0" * 100, "holds no record of a web archive"),
         (b"<html>", "no record begins here, then holds no record of a web archive"),
-        (b"filedesc://a.arc 127.0.0.1 20140301 text/plain 5\n1 0 X\n", "this is an ARC file, the form before WARC"),
+        (b"filedesc://a.arc 127.0.0.1 20140301 text/plain 5\n1 0 X\n", "`warcio recompress FILE.arc FILE.warc.gz`"),
         (gzip.compress(b"filedesc://a.arc"), "this is an ARC file"),
         (gzip.compress(b""), "holds no record of a web archive"),
         (b"BZh91AY&SY", "no record begins here"),
@@ -674,6 +695,14 @@ def test_what_is_no_web_archive(tmp_path, content, reason):
     assert reason in bad_files.found[0].reason
     with pytest.raises(SourceError, match="a.warc.gz: at byte 0: "):
         read(tmp_path / "a.warc.gz")
+
+
+def test_an_arc_file_is_one_reason_that_ends_in_what_to_type(tmp_path):
+    content = [b"filedesc://a.arc 127.0.0.1 20140301 text/plain 5\n1 0 X\n", b"http://a/ 1.1.1.1 2014 text/html 1\nx\n"]
+    for path in (tmp_path / "a.arc", tmp_path / "a.arc.gz"):
+        _, bad_files = read(write(path, content), "skip")
+        (bad,) = bad_files.found
+        assert bad.reason.endswith(" with `warcio recompress FILE.arc FILE.warc.gz`"), bad.reason
 
 
 def test_files_that_cannot_be_opened(tmp_path):
