@@ -191,7 +191,7 @@ class _Counts:
         self.documents += other.documents
         for unit, found in other.lengths.items():
             self.lengths[unit] = self.lengths.get(unit, 0) + found
-        self.domains.add(other.domains.counts)
+        self.domains.merge(other.domains)
         self.without_url += other.without_url
         _add(self.languages, other.languages)
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import Dataset
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
@@ -19,6 +20,7 @@ from longcrawl.errors import CorruptionError
 from longcrawl.report import Analysis
 from longcrawl.report.analysis import analyse
 from longcrawl.report.domains import DomainCounts, url_hosts
+from longcrawl.text._url_matches import url_hosts as hosts_of_filter
 
 LANGUAGES = ["en", "en", "de", None]
 
@@ -137,10 +139,63 @@ def test_hosts_are_those_that_python_finds(scheme, user, www, host, port, rest):
         ("http://münchen.de/ß", "münchen.de"),
         ("http:///a", None),
         ("", None),
+        ("urn:uuid:1", None),
+        ("https:/x.org", None),
+        ("hard::a b", None),
+        ("mailto:a@example.org", None),
+        ("no url at all", None),
+        ("localhost:80", None),
+        ("example.org:80/a", "example.org"),
+        ("example.org:port/a", None),
+        ("<http://example.org>", "example.org"),
+        ("http:\\\\example.org\\a.b", "example.org"),
+        ("www.example.org", "example.org"),
     ],
 )
 def test_odd_hosts(url, host):
     assert url_hosts(pa.chunked_array([pa.array([url], pa.string())])).to_pylist() == [host]
+
+
+PIECES = ["http:", "urn:", "1x:", "//", "/", "\\", "www.", "a", "B.c", ".", ":", "8", "@", "?", "#", "[", "]", " ", "<", ">"]
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=9).map("".join), max_size=5))
+@settings(max_examples=400, deadline=None)
+@example(["a.b\\c", "a\\b.c", "//[B.c]:8", "//www.", "\n//a\nb/"])
+def test_a_host_is_what_the_url_filter_takes_for_one(urls):
+    filtered = hosts_of_filter(pa.array(urls, pa.large_string())).to_pylist()
+    found = url_hosts(pa.chunked_array([pa.array(urls, pa.string())])).to_pylist()
+    assert [(host or "").strip("[]") for host in found] == [host.removeprefix("www.").strip("[]") for host in filtered]
+
+
+def test_the_bound_of_what_was_forgotten_outlives_the_merging_of_parts():
+    chance, naive, merged = random.Random(7), Counter(), DomainCounts(most=40)
+    seen = 0
+    for _ in range(6):
+        part = DomainCounts(most=20)
+        for _ in range(10):
+            file = Counter(f"d{int(300 * chance.random() ** 3)}" for _ in range(150))
+            part.add(file)
+            naive.update(file)
+        assert part.error > 0
+        merged.merge(part)
+        seen = max(seen, part.distinct)
+    for name, count in naive.items():
+        assert merged.counts.get(name, 0) <= count <= merged.counts.get(name, 0) + merged.error
+    assert max(seen, len(merged.counts)) <= merged.distinct <= len(naive)
+
+
+def test_an_analysis_of_several_files_says_what_was_forgotten_in_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("longcrawl.report.analysis.DomainCounts", partial(DomainCounts, most=2))
+    naive, paths = Counter(), []
+    for number, hosts in enumerate(["aaabbcccdde", "aabbffggghh"]):
+        naive.update(hosts)
+        paths.append(tmp_path / f"{number}.parquet")
+        pq.write_table(pa.table({"url": [f"//{host}.org" for host in hosts]}), paths[-1])
+    found = analyse(paths)
+    assert found.domains_error > 0
+    for host, count in naive.items():
+        assert found.domains.get(f"{host}.org", 0) <= count <= found.domains.get(f"{host}.org", 0) + found.domains_error
 
 
 def test_rare_domains_are_forgotten_and_it_is_said_how_many_documents_that_may_be():
