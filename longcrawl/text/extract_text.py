@@ -1,7 +1,7 @@
 """From HTML to the main text of a page: RefinedWeb's extraction."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,7 @@ class ExtractText(Edit):
 
     """
 
+    code_version: ClassVar[str] = "2"
     looks_at = "html"
 
     engine: Literal["trafilatura", "resiliparse"] = "trafilatura"

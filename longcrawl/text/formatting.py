@@ -1,6 +1,8 @@
 """RefinedWeb's formatting of an extracted text: no URLs, and few line feeds in a row."""
 
 import re
+import unicodedata
+from itertools import chain
 from typing import Literal
 
 from longcrawl.errors import StageError
@@ -9,7 +11,13 @@ __all__ = ["format_text"]
 
 # In any case, and without IGNORECASE, by which U+017F would be an s.
 _BEGINS = r"(?:[Hh][Tt]{2}[Pp][Ss]?|[Ff][Tt][Pp])://|(?<![\w.])[Ww]{3}\.(?=[A-Za-z0-9])"
-_URL = re.compile(rf"(?:{_BEGINS})[-A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%]+")
+# Below U+0E00 are Latin to Sinhala, all with spaces between words; from U+1E00 on Latin and Greek with accents.
+_SPACED = "".join(
+    letter
+    for letter in map(chr, chain(range(0x80, 0xE00), range(0x1E00, 0x2000)))
+    if letter.isalnum() or unicodedata.category(letter)[0] == "M"
+)
+_URL = re.compile(rf"(?:{_BEGINS})[-A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%{_SPACED}]+")
 _BLANKS = re.compile(r"\s*")
 _NO_END = ".,:;!?'*"
 _BRACKETS = {")": "(", "]": "["}
@@ -20,12 +28,14 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
 
     A URL begins with http://, https:// or ftp://, in any case and inside a word as well, or with www. and an ASCII
     letter or digit, where neither a letter, digit or _ nor a full stop is before it. It goes on for as long as there
-    are characters of RFC 3986; other scripts end it, since those without spaces would go with it up to the end of the
-    paragraph. From its end . , : ; ! ? ' * are not part of it, nor are closing brackets of which it has more than
-    opening ones. Names such as example.org are words and stay.
+    are characters of RFC 3986, or letters, digits and marks from U+0080 to U+0DFF or from U+1E00 to U+1FFF, as people
+    type them: scripts with spaces between words. Other scripts end it, since those without spaces would go with it up
+    to the end of the paragraph. From its end . , : ; ! ? ' * are not part of it, nor are closing brackets of which it
+    has more than opening ones. Names such as example.org are words and stay.
 
-    A URL goes with the white space before it on its line; where nothing is left before it there, with that behind it as
-    well. A line of which nothing is left goes with its line feed. Lines without a URL stay as they are.
+    A URL goes with the white space before it on its line, which stays where a letter or digit comes right behind it and
+    something is left before it; where nothing is, the white space behind it goes as well. A line of which nothing is
+    left goes with its line feed. Lines without a URL stay as they are.
 
     More than ``max_newlines`` line feeds with nothing but white space between them become ``max_newlines`` ones. None
     is any number.
@@ -38,6 +48,8 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
 
     >>> format_text("See https://example.org/a_(b)?c=d, or www.example.org.\nhttp://example.org\n\n \n\nThe end.")
     'See, or.\n\nThe end.'
+    >>> format_text("Siehe https://de.wikipedia.org/wiki/Übung hier. 参见http://example.org/路径")
+    'Siehe hier. 参见路径'
 
     """
     if max_newlines is not None and max_newlines < 1:
@@ -55,11 +67,14 @@ def _without_urls(line: str) -> str:
     kept: list[str] = []
     at = 0
     for match in _URL.finditer(content):
-        if before := content[at : match.start()].rstrip():
-            kept.append(before)
+        before = content[at : match.start()]
         at = match.start() + _length(match[0])
+        if bare := before.rstrip():
+            kept.append(bare)
         if not kept:
             at = _BLANKS.match(content, at).end()  # type: ignore[union-attr]  # it matches anywhere
+        elif content[at : at + 1].isalnum():
+            kept.append(before[len(bare) :])
     kept.append(content[at:])
     left = "".join(kept)
     return left + line[len(content) :] if at == 0 or left else ""

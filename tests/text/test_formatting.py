@@ -1,5 +1,7 @@
 """Formatting: every rule on small texts, and all of them against plain loops over characters."""
 
+import unicodedata
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -7,8 +9,15 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import StageError
 
-IN_A_URL = frozenset("-._~:/?#[]@!$&'()*+,;=%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+OF_RFC_3986 = frozenset("-._~:/?#[]@!$&'()*+,;=%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 ALNUM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+
+
+def in_a_url(letter: str) -> bool:
+    if letter in OF_RFC_3986:
+        return True
+    spaced = 0x80 <= ord(letter) <= 0xDFF or 0x1E00 <= ord(letter) <= 0x1FFF
+    return spaced and (letter.isalnum() or unicodedata.category(letter).startswith("M"))
 
 
 def url_at(line: str, at: int) -> int:
@@ -16,7 +25,7 @@ def url_at(line: str, at: int) -> int:
     for scheme in ("http://", "https://", "ftp://"):
         body = at + len(scheme)
         same = len(line) >= body and all(a in (b, b.upper()) for a, b in zip(line[at:], scheme, strict=False))
-        if same and line[body : body + 1] and line[body] in IN_A_URL:
+        if same and line[body : body + 1] and in_a_url(line[body]):
             break
     else:
         before = line[at - 1] if at else " "
@@ -27,7 +36,7 @@ def url_at(line: str, at: int) -> int:
         if at + 4 >= len(line) or line[at + 4] not in ALNUM:
             return 0
     end = at
-    while end < len(line) and line[end] in IN_A_URL:
+    while end < len(line) and in_a_url(line[end]):
         end += 1
     while True:
         url = line[at:end]
@@ -48,10 +57,11 @@ def naive_line(line: str) -> str | None:
             left += line[at]
             at += 1
             continue
-        found, left = True, left.rstrip()
+        found, bare = True, left.rstrip()
+        left = left if bare and line[end : end + 1].isalnum() else bare
         # What follows a URL, as far as characters of URLs go, was looked at with it.
         at = end
-        while at < len(line) and line[at] in IN_A_URL:
+        while at < len(line) and in_a_url(line[at]):
             at += 1
         while not left and end < len(line) and line[end].isspace():
             end += 1
@@ -82,7 +92,8 @@ def naive(text: str, urls: str, max_newlines: int | None) -> str:
 
 
 BITS = [
-    "http://", "HTTPS://", "ftp://", "www.", "WwW.", "www", "a", "é", "\u017f", "中", "_", ".", ",", ")", "(", "[", "]",
+    "http://", "HTTPS://", "ftp://", "www.", "WwW.", "www", "a", "é", "e\u0301", "я", "한",
+    "\u0e01", "\u0df2", "\u0dff", "\u1e00", "\u017f", "中", "_", ".", ",", ")", "(", "[", "]",
     "'", "*", "/", ":", " ", "  ", "\t", "\n", "\n\n", "\r\n", "\u00a0", "\u2028", "\x1c", "\x85", "http://a.b",
     "www.a", "example.org",
 ]  # fmt: skip
@@ -110,7 +121,16 @@ def test_line_feeds_are_limited_whatever_was_removed(text):
         ("See https://example.org for more.", "See for more."),
         ("See https://example.org.", "See."),
         ("See (https://example.org/a_(b)), too.", "See (), too."),
-        ("HTTPS://EXAMPLE.ORG/ÄÖ or ftp://x.org/y?z=1#k", "ÄÖ or"),
+        ("HTTPS://EXAMPLE.ORG/ÄÖ or ftp://x.org/y?z=1#k", "or"),
+        ("siehe https://de.wikipedia.org/wiki/Übung hier", "siehe hier"),
+        ("voir www.exemple.fr/é.", "voir."),
+        ("voir www.exemple.fr/e\u0301t\u00e9, ou http://münchen.de/ß!", "voir, ou!"),
+        ("см. http://пример.рф/путь_к/статье, и «https://x.org/я»", "см., и «»"),
+        ("mehr: http://x.org/a…b", "mehr:…b"),
+        ("참고 http://x.org/한국 문서", "참고 한국 문서"),
+        ("a http://b http://c中 d", "a 中 d"),
+        (" http://c中 d", "中 d"),
+        ("参见 http://x.org/路径。", "参见 路径。"),
         ("WWW.example.org here", "here"),
         ("awww.example.org, éwww.a and a.www.b stay", "awww.example.org, éwww.a and a.www.b stay"),
         ("example.org and mail@example.org stay, http:// and www. as well", None),
