@@ -17,7 +17,7 @@ _AUTHORITY = (
     r"(?s)^(?:(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[/\\]{2}(?P<marked>[^/?#\\]*)"
     r"|(?P<bare>[^/?#:@]+\.[^/?#:@]*)(?:[/?#]|:[0-9]|$))"
 )
-_HOST = r"(?s)^(?:.*@)?(?P<host>\[[^\]]*\]?|[^:\\]*)"
+_HOST = r"(?s)^(?:.*@)?(?P<host>\[[^\]\\]+\]?|[^\[:\\][^:\\]*)?"
 
 
 def url_hosts(urls: pa.ChunkedArray) -> pa.ChunkedArray:
