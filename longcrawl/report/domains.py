@@ -15,9 +15,9 @@ _BEHIND = "".join(map(chr, range(33))) + ">"
 # Without // a name of a scheme and a host look alike: a host has a dot, and a port behind its colon if it has one.
 _AUTHORITY = (
     r"(?s)^(?:(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[/\\]{2}(?P<marked>[^/?#\\]*)"
-    r"|(?P<bare>[^/?#:@]+\.[^/?#:@]*)(?:[/?#]|:[0-9]|$))"
+    r"|(?P<bare>[^/?#:@]+\.[^/?#:@]*(?:[/?#]|:[0-9][^/?#]*|$)))"
 )
-_HOST = r"(?s)^(?:.*@)?(?P<host>\[[^\]\\]+\]?|[^\[:\\][^:\\]*)?"
+_HOST = r"(?s)^(?:[^\\]*@)?(?P<host>\[[^\]\\/?#]+\]?|[^\[:\\/?#][^:\\/?#]*)?"
 
 
 def url_hosts(urls: pa.ChunkedArray) -> pa.ChunkedArray:
