@@ -436,14 +436,19 @@ def test_the_words_that_the_paper_names_are_shipped(kind, words):
 
 
 def test_breaking_up_adult_keywords_does_not_help():
-    """We ban any URL matching a banned word in its substrings (fraudulent websites break up adult keywords)."""
+    """We ban any URL matching a banned word in its substrings (fraudulent websites break up adult keywords).
+
+    The paper's example breaks one up by full stops and hyphens; parts of a URL are taken to be words of their own.
+    """
     urls = [
         "http://x-v.ideos.example/",
-        "http://a.example/X_VI/DEOS",
+        "http://a.example/X_VI.DEOS",
         "http://myxvideosonline.example/",
         "http://x.example/v",
+        "http://a.example/groups/experts",
     ]
-    assert filtered(*urls) == ["strict_word"] * 3 + [None]
+    assert filtered(*urls) == ["strict_word"] * 3 + [None] * 2
+    assert filtered(urls[-1], strict_in="url") == ["strict_word"]
 
 
 def test_a_minimum_of_two_matches_is_required_of_soft_words():

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.text._texts import text_buffers
 from longcrawl.text.block_lists import HashSet, ascii_host, make_set
-from longcrawl.text.url_words import UrlWords, describe_words, load_folded
+from longcrawl.text.url_words import StrictIn, UrlWords, describe_words, load_folded
 
 __all__ = ["Lists", "NamedMatches", "match_lists", "match_url_words", "name_matches", "url_hosts"]
 
@@ -62,12 +62,14 @@ def _match(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
     return found
 
 
-def match_url_words(urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def match_url_words(
+    urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], strict_in: StrictIn = "parts"
+) -> npt.NDArray[np.int64]:
     """Count the different strict, hard and soft words of large strings: int64, (URLs, 3).
 
     ``respell`` says which hosts have other spellings, as ``SPELLED`` of the kernels does.
     """
-    return _count_words(urls, words, respell, 1)[0]
+    return _count_words(urls, words, respell, 1, strict_in)[0]
 
 
 def url_hosts(urls: pa.Array) -> pa.Array:
@@ -84,7 +86,9 @@ def url_hosts(urls: pa.Array) -> pa.Array:
     return pa.array(names, pa.large_string())
 
 
-def name_matches(urls: pa.Array, lists: Lists, words: UrlWords | None) -> list[NamedMatches]:
+def name_matches(
+    urls: pa.Array, lists: Lists, words: UrlWords | None, strict_in: StrictIn = "parts"
+) -> list[NamedMatches]:
     """Name all that is listed of each URL."""
     from longcrawl.text._url_kernels import BLOCKED, CURATED, SPELLED, URL
     from longcrawl.text._url_word_kernels import HARD, SOFT, STRICT
@@ -92,7 +96,7 @@ def name_matches(urls: pa.Array, lists: Lists, words: UrlWords | None) -> list[N
     found, hosts = match_lists(urls, lists), url_hosts(urls).to_pylist()
     odd = found[:, SPELLED] > 0
     spelled = _spelled(urls, odd, ascii_host).to_pylist()
-    seen = None if words is None else _count_words(urls, words, odd, len(urls))
+    seen = None if words is None else _count_words(urls, words, odd, len(urls), strict_in)
     named = []
     for row, host in enumerate(hosts):
         by_kind: dict[int, list[str]] = {STRICT: [], HARD: [], SOFT: []}
@@ -142,7 +146,7 @@ def _unicode_label(label: str) -> str:
 
 
 def _count_words(
-    urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], rows: int
+    urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], rows: int, strict_in: StrictIn
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Count words, and mark which they were in the last ``rows`` URLs."""
     from longcrawl.text._url_word_kernels import match_words
@@ -154,7 +158,7 @@ def _count_words(
     match_words(
         data,
         offsets,
-        load_folded(),
+        load_folded(strict_in),
         words.automaton,
         words.vocabulary,
         words.kinds,

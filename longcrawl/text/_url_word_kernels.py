@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from longcrawl.text._lookup_kernels import compiled, find_word, inlined
 from longcrawl.text._url_kernels import find_authority, next_byte
-from longcrawl.text.url_words import Automaton
+from longcrawl.text.url_words import BREAK, Automaton
 from longcrawl.text.word_lists import Vocabulary
 
 __all__ = ["HARD", "SOFT", "STRICT", "match_words"]
@@ -45,7 +45,7 @@ def _next_point(data: Bytes, at: int, stop: int) -> Any:
 
 @compiled
 def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -> int:
-    """Write the characters of a URL in lower case, 0 for those that are of no word, and give how many."""
+    """Write the characters of a URL in lower case, 0 or BREAK for those that are of no word, and give how many."""
     count, at = 0, start
     while at < stop:
         byte = data[at]
@@ -62,16 +62,18 @@ def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -
 @inlined
 def _symbol(point: int) -> int:
     """Give the place of a digit or a letter in the automaton's alphabet, -1 for another character."""
-    if point >= _BEYOND or point == 0:
+    if point >= _BEYOND or point <= BREAK:
         return -1
     return point - _LOWER_A + 10 if point >= _LOWER_A else point - _NOUGHT
 
 
 @compiled
 def _find_parts(points: Any, count: int, strict: Automaton, seen: Any) -> int:
-    """Mark the words of which the digits and letters a-z, whatever stands between them, have one; count them."""
+    """Mark the words that digits and letters a-z spell, whatever but BREAK stands between them, and count them."""
     state, found = 0, 0
     for at in range(count):
+        if points[at] == BREAK:
+            state = 0
         symbol = _symbol(np.int64(points[at]))
         if symbol < 0:
             continue
@@ -92,7 +94,7 @@ def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: An
     at = 0
     while at < count:
         start = at
-        while at < count and points[at] != 0:
+        while at < count and points[at] > BREAK:
             at += 1
         if at > start:
             word = find_word(whole, 0, points, start, at)
@@ -120,7 +122,7 @@ def match_words(
     Args:
         data: bytes of the URLs.
         offsets: where each starts and the last ends.
-        folded: lower case of every code point, 0 for those of no word.
+        folded: lower case of every code point, 0 for those of no word, BREAK for those that no strict word spans.
         strict: words that are looked for inside of others.
         whole: whole words.
         kinds: HARD or SOFT, by the number of a whole word.

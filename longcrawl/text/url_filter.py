@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from longcrawl.text.block_lists import (
     read_curated_sources,
     read_domains,
 )
-from longcrawl.text.url_words import UrlWords, read_url_words, word_files
+from longcrawl.text.url_words import StrictIn, UrlWords, read_url_words, word_files
 
 __all__ = ["UrlFilter", "UrlMatch"]
 
@@ -48,8 +48,10 @@ class UrlFilter(Judge):
     * ``no_host``: the URL is null, or names no host; only where ``on_no_host`` is "drop";
     * ``blocked_domain``: the host or a parent domain of it is in a ``domains`` file of ``lists``;
     * ``blocked_url``: an address of a ``urls`` file is how it begins;
-    * ``strict_word``: a strict word is in it once all but a-z and 0-9 is deleted: "foobann.edsub-wo.rdbar.com" has
-      "bannedsubword". What stands on both sides of a dot or a slash counts as one: "groups.example" has "groupsex";
+    * ``strict_word``: a strict word is in a part of it once all but a-z and 0-9 is deleted:
+      "foobann.edsub-wo.rdbar.com" has "bannedsubword". Parts are the host and what stands between the marks / ? & = # +
+      and white space: /groups/experts has no "groupsex". What stands on both sides of a dot counts as one:
+      "groups.example" has one;
     * ``hard_word``: one of its words is a hard one: "www.foo.bannedword-bar.com" has "bannedword". Words are what
       marks part, the underscore too; digits do not: "porn123" is another word;
     * ``max_soft_words``: it has more different soft words than that; the paper asks for two matches at least;
@@ -84,8 +86,12 @@ class UrlFilter(Judge):
         words: shipped words by name (``refinedweb``), or a YAML file {strict: […], hard: […], soft: […]}. The shipped
             ones are the few that the paper's text names, and no filter by themselves. None: no words.
         max_soft_words: different soft words that a URL may have; None: any number.
-        curated_sources: shipped ones by name (``refinedweb``, of its Table 14), or a file of domains. None keeps them.
+        curated_sources: shipped ones by name, or a file of domains; None keeps them. ``refinedweb`` stands for its
+            Table 14, which is not in the text that we have: the domains came by way of a reproduction and could not be
+            checked. Of Wikipedia it has the English one; ``refinedweb-multilingual`` has all.
         on_no_host: what happens to a document whose URL is null or names no host.
+        strict_in: "parts": strict words are looked for in each part. "url": in the whole URL, also across its parts, as
+            in /x/vi/deos; so they are found where two words meet, too.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and G.1.
 
@@ -93,6 +99,8 @@ class UrlFilter(Judge):
     [UrlMatch(rule='max_soft_words', matched='escort, sex', domain='my.web-cam.example', categories=())]
 
     """
+
+    code_version: ClassVar[str] = "2"
 
     lists: str | None = None
     categories: tuple[str, ...] = UT1_CATEGORIES
@@ -103,6 +111,7 @@ class UrlFilter(Judge):
     max_soft_words: int | None = 1
     curated_sources: str | None = "refinedweb"
     on_no_host: Literal["keep", "drop"] = "keep"
+    strict_in: StrictIn = "parts"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,7 +150,7 @@ class UrlFilter(Judge):
             checks.append(_unmeasured("blocked_domain", found[:, kernels.BLOCKED] <= found[:, kernels.ALLOWED]))
             checks.append(_unmeasured("blocked_url", found[:, kernels.URL] == 0))
         if (words := self._words()) is not None:
-            counts = match_url_words(urls, words, found[:, kernels.SPELLED] > 0)
+            counts = match_url_words(urls, words, found[:, kernels.SPELLED] > 0, self.strict_in)
             if self.allowed_from == "lists-and-words":
                 counts[found[:, kernels.ALLOWED] > 0] = 0
             checks.append(_at_most("strict_word", counts[:, word_kernels.STRICT], 0))
@@ -167,7 +176,7 @@ class UrlFilter(Judge):
     def matches(self, table: pa.Table) -> list[list[UrlMatch]]:
         """Give what :meth:`explain` gives for every row of a table, without categories."""
         failed = [(check.rule, check.passes.to_pylist()) for check in self.checks(table)]
-        named = name_matches(self._urls(table), self._lists(), self._words())
+        named = name_matches(self._urls(table), self._lists(), self._words(), self.strict_in)
         return [[_match(rule, each) for rule, passes in failed if not passes[row]] for row, each in enumerate(named)]
 
     def with_categories(self, matches: Sequence[UrlMatch]) -> list[UrlMatch]:

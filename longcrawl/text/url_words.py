@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,30 @@ from longcrawl.errors import StageError
 from longcrawl.text._unicode import cached_arrays
 from longcrawl.text.word_lists import Vocabulary, make_vocabulary
 
-__all__ = ["Automaton", "UrlWords", "describe_words", "load_folded", "read_url_words", "url_words", "word_files"]
+__all__ = [
+    "BREAK",
+    "Automaton",
+    "StrictIn",
+    "UrlWords",
+    "describe_words",
+    "load_folded",
+    "read_url_words",
+    "url_words",
+    "word_files",
+]
 
 _ENDING = (".yaml", ".yml")
 _LISTS = ("strict", "hard", "soft")
 _FORM = "it should be YAML like {strict: [xvideos], hard: [porn], soft: [sex, webcam]}"
 _CODE_POINTS = 0x110000
+BREAK = 1
+"""What stands in ``load_folded`` for characters between the parts of a URL: marks and white space."""
+_BETWEEN_PARTS = frozenset("/\\?&=#+")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+StrictIn = Literal["parts", "url"]
+"""Where strict words are looked for: in each part of a URL, or across all of them."""
 
 
 class Automaton(NamedTuple):
@@ -82,10 +99,14 @@ def read_url_words(name: str) -> UrlWords:
     return UrlWords(tuple(strict), tuple(whole), kinds, _make_automaton(strict), vocabulary)
 
 
-@lru_cache(maxsize=1)
-def load_folded() -> npt.NDArray[np.uint32]:
-    """Give the lower case of every code point that a word may have, 0 for others: letters, digits and marks."""
-    return cached_arrays("url-1", lambda: {"folded": _fold()})["folded"]
+@lru_cache(maxsize=2)
+def load_folded(strict_in: StrictIn = "parts") -> npt.NDArray[np.uint32]:
+    """Give the lower case of every code point that a word may have: letters, digits and marks.
+
+    Others are 0, and ``BREAK`` where strict words end: between parts of a URL, unless they are looked for in all of it.
+    """
+    folded = cached_arrays("url-2", lambda: {"folded": _fold()})["folded"]
+    return folded if strict_in == "parts" else np.where(folded == BREAK, 0, folded).astype(np.uint32)
 
 
 def _fold() -> npt.NDArray[np.uint32]:
@@ -94,7 +115,7 @@ def _fold() -> npt.NDArray[np.uint32]:
 
 def _folded(character: str) -> int:
     if not character.isalnum() and unicodedata.category(character)[0] != "M":
-        return 0
+        return BREAK if character in _BETWEEN_PARTS or character.isspace() else 0
     # Only the capital dotted I becomes two characters: the i and a mark.
     return ord(character.lower()[0])
 
@@ -146,7 +167,7 @@ def _part(word: str, name: str) -> str:
 def _word(word: str, kind: str, name: str) -> str:
     folded = load_folded()
     spelled = "".join(chr(folded[ord(letter)]) for letter in word.strip())
-    if not spelled or "\0" in spelled:
+    if not spelled or min(spelled) <= chr(BREAK):
         raise StageError(
             f"{name} has the {kind} word {word!r}, which is no single word of letters and digits; "
             "a URL's words never have marks or spaces inside"

@@ -343,10 +343,17 @@ def naive_words(url: str) -> list[str]:
     return spelled.split()
 
 
-def naive_counts(url: str, lists: dict[str, list[str]]) -> list[int]:
+def naive_parts(url: str) -> list[str]:
+    """Give what strict words are looked for in: the a-z and 0-9 of each part."""
+    text = unquote_to_bytes(naive_split(url)[1].encode()).decode("utf-8", "replace")
+    folded = "".join(each.lower()[0] for each in text)
+    return [re.sub("[^a-z0-9]", "", part) for part in re.split(r"[/\\?&=#+\s]", folded)]
+
+
+def naive_counts(url: str, lists: dict[str, list[str]], strict_in: str = "parts") -> list[int]:
     words = naive_words(url)
-    joined = re.sub("[^a-z0-9]", "", "".join(words))
-    strict = sum(word in joined for word in lists["strict"])
+    joined = naive_parts(url) if strict_in == "parts" else [re.sub("[^a-z0-9]", "", "".join(words))]
+    strict = sum(any(word in part for part in joined) for word in lists["strict"])
     return [strict, *(len(set(words) & set(lists[kind])) for kind in ("hard", "soft"))]
 
 
@@ -356,7 +363,22 @@ LISTS = {
     "soft": ["a", "b", "ba", "a1"],
 }
 PIECES = st.sampled_from(
-    [*"abA12-_./?=&+%É", "e\u0301", "орно", "ПОРНО", "%61", "%42", "%2", "%C3%A9", "%C3", "%D0%9F"]
+    [
+        *"abA12-_./?=&+#%É",
+        "%2F",
+        "%20",
+        "%5c",
+        "\u3000",
+        "e\u0301",
+        "орно",
+        "ПОРНО",
+        "%61",
+        "%42",
+        "%2",
+        "%C3%A9",
+        "%C3",
+        "%D0%9F",
+    ]
 )
 BROKEN = st.sampled_from(["%C1%A1", "%F0%9F%98%80", "%ED%A0%80", "%FF"])
 
@@ -368,8 +390,10 @@ def test_words_equal_those_of_plain_python(urls, tmp_path_factory):
     if not file.exists():
         file.write_text(str(LISTS), "utf-8")
     urls = [f"http://example.org/{url}" for url in urls]
-    counts = match_url_words(urls_of(*urls), read_url_words(str(file)), np.zeros(len(urls), np.bool_))
-    assert counts.tolist() == [naive_counts(url, LISTS) for url in urls]
+    for strict_in in ("parts", "url"):
+        words = read_url_words(str(file))
+        counts = match_url_words(urls_of(*urls), words, np.zeros(len(urls), np.bool_), strict_in)
+        assert counts.tolist() == [naive_counts(url, LISTS, strict_in) for url in urls]
 
 
 @pytest.mark.parametrize(
@@ -377,8 +401,12 @@ def test_words_equal_those_of_plain_python(urls, tmp_path_factory):
     [
         ("http://XVIDEOS.example/", "strict_word", "xvideos"),
         ("http://x-vi.deos.example/", "strict_word", "xvideos"),
-        ("http://a.example/x_v%69-de/os", "strict_word", "xvideos"),
-        ("http://a.example/?q=group+sex", "strict_word", "groupsex"),
+        ("http://a.example/x_v%69-de~os", "strict_word", "xvideos"),
+        ("http://a.example/?q=group-sex&x", "strict_word", "groupsex"),
+        ("http://a.example/groups/experts", None, None),
+        ("http://a.example/max/videos", None, None),
+        ("http://a.example/?x&videos=group+sex#xvid%2Feos", None, None),
+        ("http://a.max/videos", None, None),
         ("http://groups.example/", "strict_word", "groupsex"),
         ("http://www.foo.porn-bar.com", "hard_word", "porn"),
         ("http://a.example/PORN_1/", "hard_word", "porn"),
@@ -398,6 +426,33 @@ def test_words_of_the_paper(url, rule, matched):
     found = lc.text.UrlFilter().explain(url)
     assert [(each.rule, each.matched) for each in found] == ([(rule, matched)] if rule else [])
     assert rule_of(lc.text.UrlFilter(), url) == rule
+
+
+def test_strict_words_may_be_looked_for_across_parts():
+    stage = lc.text.UrlFilter(strict_in="url")
+    urls = ["http://a.example/X_VI/DEOS", "http://a.example/?x=groups&experts", "http://a.example/group%20sex"]
+    assert [rule_of(stage, url) for url in urls] == ["strict_word"] * 3
+    assert [rule_of(lc.text.UrlFilter(), url) for url in urls] == [None] * 3
+    assert stage.explain(urls[0])[0].matched == "xvideos"
+    with pytest.raises(StageError, match="strict_in takes one of 'parts', 'url', got 'host'"):
+        lc.text.UrlFilter(strict_in="host")
+
+
+@pytest.mark.parametrize(
+    ("sources", "dropped"),
+    [("refinedweb", ["en", "en.m"]), ("refinedweb-multilingual", ["en", "en.m", "de", "de.m", "www"])],
+)
+def test_wikipedia_is_a_curated_source_on_telephones_and_in_other_languages(sources, dropped):
+    stage = lc.text.UrlFilter(curated_sources=sources)
+    hosts = ["en", "en.m", "de", "de.m", "www"]
+    rules = [rule_of(stage, f"https://{host}.wikipedia.org/wiki/Boat") for host in hosts]
+    assert [host for host, rule in zip(hosts, rules, strict=True) if rule == "curated_source"] == dropped
+    assert rule_of(stage, "https://arxiv.org/abs/1") == "curated_source"
+
+
+def test_the_recipe_of_several_languages_drops_every_wikipedia():
+    stage = dict(lc.load_recipe("refinedweb-multilingual").stages)["url_filter"]
+    assert rule_of(stage, "https://de.wikipedia.org/wiki/Boot") == "curated_source"
 
 
 def test_the_scheme_is_no_part_of_a_word(tmp_path):
