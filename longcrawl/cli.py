@@ -118,8 +118,9 @@ def inspect(
         typer.echo(inspect_text.inspect_text(text, stage or (), recipe, language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
         typer.echo(finished.inspect(path, split or "train", row or 0))
-        if split is None and row is None and (counted := str(finished.analysis(path))):
-            typer.echo(f"\n{counted}")
+        if split is None and row is None:
+            tables = [str(finished.analysis(path)), *(table.text() for table in finished.counted(path))]
+            typer.echo("".join(f"\n{table}\n" for table in tables if table), nl=False)
     else:
         raise LongCrawlError(
             "inspect takes the PATH of a run or rectangle, with --split and --row for one row, or a text: "

@@ -15,7 +15,17 @@ import pyarrow.dataset as pads
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
-from longcrawl.ledger import LEDGER_SCHEMA, Funnel, FunnelRow, Reason, count_rules, entries, find_reason, label_stages
+from longcrawl.ledger import (
+    LEDGER_SCHEMA,
+    Funnel,
+    FunnelRow,
+    Reason,
+    count_rules,
+    count_values,
+    entries,
+    find_reason,
+    label_stages,
+)
 from longcrawl.outputs import OUTPUTS, Output
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import (
@@ -307,7 +317,8 @@ class Crawl:
         after.ledger = pa.concat_tables([self.ledger, gone]) if gone.num_rows else self.ledger
         after._parent = self
         if self._funnel is not None:
-            row = FunnelRow(self._label(stage), self._funnel.kept, len(data), count_rules(gone))
+            values = count_values(_all_rows(data.select_columns(stage.counts)), stage.counts) if stage.counts else {}
+            row = FunnelRow(self._label(stage), self._funnel.kept, len(data), count_rules(gone), values=values)
             after._funnel = self._funnel.then(row)
         return after
 

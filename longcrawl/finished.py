@@ -14,11 +14,13 @@ from longcrawl.formats.shard_formats import verify_shard
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, analyse
+from longcrawl.report.bars import BarTable
+from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Inspection, Result, Verification
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.source_texts import source_texts
 
-__all__ = ["analysis", "clusters", "funnel", "inspect", "removal_rates", "verify", "why"]
+__all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rates", "verify", "why"]
 
 
 def funnel(run: str | Path) -> Funnel:
@@ -142,6 +144,17 @@ def analysis(path: str | Path) -> Analysis:
     told, output = _result(folder)
     counted = None if output == folder else read_manifest(folder).get("analysis")
     return analyse(told.tables(output)) if counted is None else Analysis.from_dict(counted)
+
+
+def counted(path: str | Path) -> list[BarTable]:
+    """Give what the stages of a run have counted by a column, such as the languages of all its source; [] of an output.
+
+    Raises:
+        RunError: the run is not finished.
+
+    """
+    folder = Path(path)
+    return [] if _result(folder)[1] == folder else value_tables(funnel(folder))
 
 
 def _result(folder: Path) -> tuple[Result, Path]:

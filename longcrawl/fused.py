@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
-from longcrawl.ledger import LEDGER_SCHEMA, entries, total
+from longcrawl.ledger import LEDGER_SCHEMA, add_values, count_values, entries, total
 from longcrawl.stages import SORT_KEY, Edit, Judge, Rewrite, Stage, Survey, document_ids, first_failure, with_column
 
 __all__ = ["Tally", "characters", "run_fused"]
@@ -26,6 +26,8 @@ class Tally:
     documents_in: Counter[str] = field(default_factory=Counter)
     rules: dict[str, Counter[str]] = field(default_factory=dict)
     characters: dict[str, int | None] = field(default_factory=dict)
+    values: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """By label, documents that stayed by the values of a column, of stages that count one."""
 
     def note(self, label: str, rows: int, gone: pa.Table, left: int | None) -> None:
         """Add one batch: documents that came, ledger entries of those that left, characters of those that stayed."""
@@ -35,12 +37,16 @@ class Tally:
         if gone.num_rows:
             self.ledger.append(gone)
 
+    def note_values(self, label: str, documents: pa.Table, column: str | None) -> None:
+        """Add the documents of one batch that stayed, by the values of a column."""
+        self.values[label] = add_values([self.values.get(label, {}), count_values(documents, column)])
+
     def table(self) -> pa.Table:
         """Give all entries in the order in which documents left."""
         return pa.concat_tables(self.ledger) if self.ledger else LEDGER_SCHEMA.empty_table()
 
     def counts(self) -> list[dict[str, Any]]:
-        """Give in, out and rules of each stage as JSON-ready values."""
+        """Give in, out, rules and values of each stage as JSON-ready values."""
         return [
             {
                 "stage": label,
@@ -48,6 +54,7 @@ class Tally:
                 "out": came - self.rules[label].total(),
                 "rules": dict(sorted(self.rules[label].items())),
                 "characters": self.characters[label],
+                "values": self.values[label],
             }
             for label, came in self.documents_in.items()
         ]
@@ -81,6 +88,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
             if gone.num_rows or not isinstance(stage, Judge):
                 amount = characters(flowing)
             tally.note(label, came, gone, amount)
+            tally.note_values(label, flowing, stage.counts)
         yield flowing
 
 

@@ -19,7 +19,9 @@ __all__ = [
     "Funnel",
     "FunnelRow",
     "Reason",
+    "add_values",
     "count_rules",
+    "count_values",
     "entries",
     "find_reason",
     "label_stages",
@@ -75,6 +77,11 @@ class FunnelRow:
     rules: Mapping[str, int] = field(default_factory=dict)
     characters: int | None = None
     """Code points of all texts that are left; None where there are no texts yet or any more, or nobody counted."""
+    values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Documents that are left by the values of a column, most documents first, as ``{"language": {"en": 5}}``.
+
+    Stages say with ``counts`` which column that is; "" stands for a null.
+    """
 
     @property
     def removed(self) -> int:
@@ -123,6 +130,7 @@ class Funnel:
                 "out": row.documents_out,
                 "rules": dict(row.rules),
                 "characters": row.characters,
+                **({"values": {column: dict(counts) for column, counts in row.values.items()}} if row.values else {}),
             }
             for row in self.rows
         ]
@@ -132,7 +140,9 @@ class Funnel:
     def from_dict(cls, values: Mapping[str, Any]) -> "Funnel":
         """Read what :meth:`as_dict` gave."""
         rows = tuple(
-            FunnelRow(row["stage"], row["in"], row["out"], dict(row["rules"]), row.get("characters"))
+            FunnelRow(
+                row["stage"], row["in"], row["out"], dict(row["rules"]), row.get("characters"), row.get("values", {})
+            )
             for row in values["stages"]
         )
         return cls(values["source"], values["documents"], rows, values.get("characters"))
@@ -185,6 +195,25 @@ def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
 def count_rules(ledger: pa.Table) -> dict[str, int]:
     """Count ledger rows by rule, sorted by name."""
     return dict(sorted(Counter(ledger["rule"].to_pylist()).items()))
+
+
+def count_values(documents: pa.Table, column: str | None) -> dict[str, dict[str, int]]:
+    """Count documents by the values of a column, as :attr:`FunnelRow.values` has them; nothing for no column."""
+    if column is None:
+        return {}
+    counts = pc.value_counts(documents[column]).to_pylist()
+    return add_values([{column: {each["values"] or "": each["counts"]}} for each in counts] or [{column: {}}])
+
+
+def add_values(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up what :func:`count_values` gave of several tables, the largest first, equal ones by name."""
+    sums: dict[str, Counter[str]] = {}
+    for part in parts:
+        for column, counts in part.items():
+            sums.setdefault(column, Counter()).update(counts)
+    return {
+        column: dict(sorted(counts.items(), key=lambda value: (-value[1], value[0]))) for column, counts in sums.items()
+    }
 
 
 def total(counts: Iterable[int | None]) -> int | None:

@@ -22,7 +22,7 @@ from longcrawl.outputs import Writer
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
 
-__all__ = ["WORK", "PartTask", "keep_spans", "run_part", "sketches", "spans_kept", "survivors"]
+__all__ = ["WORK", "PartTask", "keep_spans", "run_part", "sketches", "spans_kept", "surviving_ids", "survivors"]
 
 WORK = "work"
 """The folder of a run that holds what is finished while the run is not."""
@@ -77,6 +77,15 @@ def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.T
     """Give the tables that a segment kept of these inputs, one after the other."""
     for number in numbers:
         yield from _tables(_file(work, segment, number, "arrow"))
+
+
+def surviving_ids(work: Path, segment: int, number: int) -> pa.Array:
+    """Give the ids, large_string, of what a segment kept of one input, reading no other column."""
+    file = _file(work, segment, number, "arrow")
+    with pa.memory_map(str(file)) as mapped:
+        place = pa.ipc.open_file(mapped).schema.get_field_index("id")
+        stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[place]))
+        return pc.cast(stored.read_all()["id"], pa.large_string()).combine_chunks()
 
 
 def sketches(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:

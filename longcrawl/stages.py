@@ -89,6 +89,8 @@ class Stage(ABC):
     code_version: ClassVar[str] = "1"
     looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
     """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
+    counts: ClassVar[str | None] = None
+    """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
 
     def settings(self) -> dict[str, Any]:
         """Give the fields as YAML-ready values."""
@@ -100,6 +102,10 @@ class Stage(ABC):
 
     def files(self) -> tuple[str, ...]:
         """Name the data files, and folders of them, that the stage reads: what they hold decides with its settings."""
+        return ()
+
+    def limits(self) -> tuple[str, ...]:
+        """Say what a user of the documents should know that the stage did not do; a run's card has these sentences."""
         return ()
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ LAYERS = [
     ["builders"],
     ["engines", "report"],
     ["recipe", "part"],
-    ["run_folder", "run_index", "run_surveys", "source_texts"],
+    ["run_folder", "run_index", "run_inputs", "run_segments", "run_surveys", "run_versions", "source_texts"],
     ["lengths"],
     ["run"],
     ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose"],

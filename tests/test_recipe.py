@@ -63,9 +63,18 @@ def test_characters_beyond_ascii_survive():
     assert parse_recipe(yaml.safe_load(recipe.as_yaml())).about == recipe.about
 
 
-@pytest.mark.parametrize("name", ["longcrawl64", "longcrawl64-clean", "quickstart"])
+def test_these_recipes_are_shipped():
+    assert list(recipes()) == [
+        "longcrawl64",
+        "longcrawl64-clean",
+        "quickstart",
+        "refinedweb",
+        "refinedweb-multilingual",
+    ]
+
+
+@pytest.mark.parametrize("name", recipes())
 def test_the_shipped_recipes_are_recipes(name):
-    assert name in recipes()
     recipe = load_recipe(name)
     assert recipe.name == name
     assert recipe.about == recipes()[name]

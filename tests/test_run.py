@@ -738,7 +738,7 @@ def test_a_broken_file_that_is_left_out_is_in_the_manifest_and_on_the_card(broke
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         summary = lc.run(recipe, tmp_path / "out")
-    assert "1 broken input file(s) were left out; manifest.json and README.md list them" in str(summary)
+    assert "1 input file(s) could not be read whole; manifest.json and README.md list them" in str(summary)
     assert any("01.jsonl.gz: is cut" in str(each.message) for each in warned) is (policy == "warn")
     (bad,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["bad_files"]
     assert bad == {

@@ -16,7 +16,9 @@ from longcrawl.files import write_text
 from longcrawl.ledger import Funnel
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis
+from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS
+from longcrawl.text import find_language
 
 __all__ = ["CardFacts", "front_matter", "write_card"]
 
@@ -62,6 +64,7 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
         loading=_template(told.name).substitute(told.card_words(output)).rstrip(),
         funnel=Funnel.from_dict(manifest["funnel"]).markdown(),
         rates=RemovalRates.from_manifest(manifest).markdown(),
+        values="\n\n".join(table.markdown() for table in value_tables(Funnel.from_dict(manifest["funnel"]))),
         analysis=Analysis.from_dict(manifest["analysis"]).markdown(),
         recipe_name=recipe["name"],
         digest=manifest["digest"],
@@ -101,13 +104,22 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def _languages(manifest: Mapping[str, Any]) -> list[str]:
-    """Give what the card says, else what the language filter keeps, else what was asked for, else what was found."""
+    """Give what the card says, else what the language filter keeps, else what was asked for, else what was found.
+
+    What was kept or asked for counts only as far as it was found, where languages are known.
+    """
     recipe = manifest["recipe"]
+    if recipe["card"]["languages"]:
+        return list(recipe["card"]["languages"])
     kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
     source = recipe["source"]
     asked = source.get("languages") or [one for one in [source.get("language")] if one]
-    found = sorted(name for name in manifest["analysis"]["languages"] if LANGUAGE_CODE.fullmatch(name))
-    return list(recipe["card"]["languages"] or (kept[-1] if kept else asked or found))
+    known = [name for name in manifest["analysis"]["languages"] if name]
+    wanted = list(kept[-1] if kept else asked)
+    if not wanted:
+        return sorted(name for name in known if LANGUAGE_CODE.fullmatch(name))
+    there = {find_language({one: {} for one in wanted}, name) for name in known}
+    return [name for name in wanted if name in there] if known else wanted
 
 
 def _size(rows: int) -> str:
@@ -115,7 +127,7 @@ def _size(rows: int) -> str:
 
 
 def _known(manifest: Mapping[str, Any]) -> list[str]:
-    """Give what a user should know: of the output, of what surveys had to report, and of the sources."""
+    """Give what a user should know: of the output, of what stages had to report, and of the sources."""
     output = manifest["output"]
     reports = [f"`{label}`: {each}." for label, found in manifest.get("reports", {}).items() for each in found]
     return [*RESULTS[output["format"]].limits(output), *reports, SOURCES_LIMIT]

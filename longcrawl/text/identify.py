@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +73,8 @@ class IdentifyLanguage(Edit):
     (['en', 'en'], [True, False])
 
     """
+
+    counts: ClassVar[str | None] = "language"
 
     model: str = "lid.176"
     min_score: float | None = 0.65

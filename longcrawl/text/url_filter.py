@@ -127,6 +127,16 @@ class UrlFilter(Judge):
         words = word_files(self.words)
         return (*self._categories, *allowed, *words, *curated_files(self.curated_sources))
 
+    def limits(self) -> tuple[str, ...]:
+        """Say that no list was used, and how few words stood in for it."""
+        if self.lists is not None:
+            return ()
+        words = self._words()
+        by = "no words" if words is None else f"{len(words.strict) + len(words.whole):,} words ({self.words})"
+        said = f"no block list was used, and {by}: pages of sites that such lists name are in the data; "
+        said += "longcrawl lists fetch ut1 --out lists fetches some, --set stages.url_filter.lists=lists takes them"
+        return (said,)
+
     def prepare(self) -> None:
         """Read lists and words, and compile the kernels.
 
