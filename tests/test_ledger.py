@@ -15,7 +15,9 @@ from longcrawl.ledger import (
     Funnel,
     FunnelRow,
     Reason,
+    add_values,
     count_rules,
+    count_values,
     entries,
     find_reason,
     label_stages,
@@ -240,3 +242,12 @@ def test_a_script_in_a_name_is_shown_and_not_run():
     told = cells(funnel)
     assert told.rows[1][0] == evil
     assert told.rows[2][4] == f"{evil} 1"
+
+
+def test_values_of_a_column_are_counted_added_and_read_back():
+    tables = [pa.table({"language": ["en", None, "de"]}), pa.table({"language": ["de", "de", None]})]
+    counts = add_values([count_values(table, "language") for table in tables])
+    assert list(counts["language"].items()) == [("de", 3), ("", 2), ("en", 1)]
+    assert count_values(tables[0], None) == {}
+    funnel = Funnel("warc", 6, (FunnelRow("identify_language", 6, 6, values=counts), FunnelRow("roll", 6, 6)))
+    assert Funnel.from_dict(funnel.as_dict()) == funnel

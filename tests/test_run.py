@@ -2,10 +2,12 @@
 
 import gzip
 import hashlib
+import importlib.metadata
 import inspect
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -681,6 +683,51 @@ def test_a_source_without_documents_is_said_so(tmp_path):
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(tmp_path / "documents")})
     with pytest.raises(RunError, match="source 'text' gave no documents at all: look at its settings in"):
         lc.run(recipe, tmp_path / "out")
+
+
+def test_a_source_of_broken_files_and_other_records_is_said_so_with_the_first_reason(tmp_path):
+    block = b"GET / HTTP/1.1\r\n\r\n"
+    head = f"WARC/1.0\r\nWARC-Type: request\r\nWARC-Record-ID: <urn:1>\r\nContent-Length: {len(block)}\r\n\r\n"
+    (tmp_path / "a.warc").write_bytes(2 * (head.encode() + block + b"\r\n\r\n"))
+    (tmp_path / "b.warc.gz").write_bytes(b"no gzip at all")
+    files = [str(tmp_path / "a.warc"), str(tmp_path / "b.warc.gz")]
+    recipe = write_recipe(tmp_path / "tiny.yaml", {})
+    source = {"builder": "warc", "data_files": files, "on_bad_files": "skip"}
+    recipe.write_text(yaml.safe_dump(yaml.safe_load(recipe.read_text()) | {"source": source}))
+    with pytest.raises(RunError) as raised:
+        lc.run(recipe, tmp_path / "out")
+    said = str(raised.value)
+    assert said.startswith("source 'warc' gave no documents at all: look at its settings in ")
+    assert f"; 1 input file(s) could not be read whole, the first: {tmp_path}/b.warc.gz: " in said
+    assert said.endswith("; 2 record(s) are no documents by the source's rules: request 2")
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_ids_that_occur_twice_stop_a_run_before_its_surveys_and_the_files_are_named(tmp_path, copies):
+    folder = write_documents(tmp_path / "documents", 3)
+    lines = (folder / "01.jsonl").read_text()
+    (folder / ("01.jsonl" if copies == 1 else "02.jsonl")).write_text(lines * (3 - copies))
+    recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(folder)})
+    with pytest.raises(RunError) as raised:
+        lc.run(recipe, tmp_path / "out", 2)
+    where, out = f"twice in {folder}/01.jsonl", "that file, or its copies,"
+    if copies == 2:
+        where, out = f"in {folder}/01.jsonl and in {folder}/02.jsonl", "one of the two"
+    said = rf"deduplication needs unique ids, \d+ occur more than once, such as '1-\d+', {re.escape(where)}: "
+    said += f"leave {out} out "
+    said += r"of the source by naming all others, --set 'source.data_files=\[FILE, FILE\]', and choose another --out"
+    assert re.fullmatch(said, str(raised.value))
+    assert not (tmp_path / "out" / "work" / "removed-0.parquet").exists()
+    others = f"source.data_files={json.dumps([str(folder / '00.jsonl'), str(folder / '02.jsonl')])}"
+    lc.run(recipe, tmp_path / "again", 1, [others])
+    assert lc.funnel(tmp_path / "again").documents == 2 * DOCUMENTS
+
+
+def test_versions_are_those_of_what_is_installed(whole):
+    versions = json.loads((whole / "manifest.json").read_text())["versions"]
+    assert {"python", "longcrawl", "numpy", "lxml", "trafilatura", "icu4py"} <= versions.keys()
+    for name in versions.keys() - {"python", "longcrawl"}:
+        assert versions[name] == importlib.metadata.version(name)
 
 
 def test_a_part_without_documents_is_no_obstacle(source, whole, tmp_path):

@@ -104,6 +104,23 @@ def test_a_run_that_knows_nothing_of_itself_has_a_card_too(bare_folder):
 
 
 @pytest.mark.parametrize(
+    ("kept", "found", "told"),
+    [
+        (["de", "it"], {"de": 3}, ["de"]),
+        (["eng_Latn", "de"], {"en": 3, "": 1}, ["eng_Latn"]),
+        (["de", "it"], {}, ["de", "it"]),
+        (["de", "it"], {"": 3}, ["de", "it"]),
+        (None, {"fr": 3, "de": 1, "": 1}, ["de", "fr"]),
+    ],
+)
+def test_languages_are_those_that_were_kept_and_found(bare_folder, kept, found, told):
+    manifest = manifest_of(bare_folder)
+    manifest["recipe"]["stages"] += [] if kept is None else [{"language": {"keep": kept}}]
+    manifest["analysis"]["languages"] = found
+    assert yaml.safe_load(front_matter(bare_folder, manifest).strip("-\n"))["language"] == told
+
+
+@pytest.mark.parametrize(
     ("rows", "size"),
     [
         (999, "n<1K"),

