@@ -45,6 +45,9 @@ def test_the_public_surface():
         "Conversion", "Documents", "ParquetOutput", "ParquetResult", "RectangleOutput", "TokenShard", "datatrove",
         "gpt_simple", "megatron", "nanogpt", "open_shard", "token_parquet", "verify_shard",
     ]  # fmt: skip
+    assert lc.loading.__all__ == [
+        "DatatroveFileDataset", "DatatroveFolderDataset", "Rectangle", "WindowBatches", "Windows",
+    ]  # fmt: skip
 
 
 def test_importing_longcrawl_imports_nothing_heavier_than_datasets():

@@ -1,31 +1,44 @@
-"""A rectangle's batches through torch's worker processes, in order, with the trainer's position kept."""
+"""A feed's batches through torch's worker processes, in order, with the trainer's position kept."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
 
-if TYPE_CHECKING:
-    from longcrawl.loading.rectangle import Batch, Rectangle
-
-__all__ = ["WorkerBatches"]
+__all__ = ["Feed", "WorkerBatches"]
 
 OWN_OPTIONS = ("batch_sampler", "batch_size", "dataset", "drop_last", "in_order", "sampler", "shuffle")
+
+
+class Feed(Protocol):
+    """Batches of which each is a function of a number, with a position that the trainer moves."""
+
+    def __len__(self) -> int:
+        """Give the batches of a full pass on this rank."""
+
+    def remaining_steps(self) -> range:
+        """Give the numbers of this rank's batches up to the end of the pass."""
+
+    def global_batch(self, batch: int, /) -> dict[str, npt.NDArray[Any]]:
+        """Assemble one batch."""
+
+    def hand_out(self, batch: int, /) -> None:
+        """Note that the trainer is given a batch."""
 
 
 class WorkerBatches:
     """Torch tensors in the order of ``batches``, read by ``num_workers`` processes; each has a cache of its own."""
 
-    def __init__(self, batches: "Rectangle", num_workers: int, options: dict[str, Any]) -> None:
+    def __init__(self, batches: Feed, num_workers: int, options: dict[str, Any]) -> None:
         try:
             import torch.utils.data
         except ImportError as missing:
             raise LoaderError('dataloader() needs torch: pip install "longcrawl[torch]"') from missing
         taken = [name for name in options if name in OWN_OPTIONS]
         if taken:
-            raise LoaderError(
-                f"{', '.join(taken)} cannot be set, as order and batches are the rectangle's; leave it out"
-            )
+            raise LoaderError(f"{', '.join(taken)} cannot be set, as order and batches are the loader's; leave it out")
         self._batches, self._num_workers, self._options = batches, num_workers, options
         self._torch_loader = torch.utils.data.DataLoader
 
@@ -51,8 +64,8 @@ class WorkerBatches:
 class _GlobalBatches:
     """A map-style dataset from global batch to tokens."""
 
-    def __init__(self, batches: "Rectangle") -> None:
+    def __init__(self, batches: Feed) -> None:
         self._batches = batches
 
-    def __getitem__(self, batch: int) -> "Batch":
+    def __getitem__(self, batch: int) -> dict[str, npt.NDArray[Any]]:
         return self._batches.global_batch(batch)

@@ -1,0 +1,130 @@
+"""Windows of tokens and the positions in them, as numba kernels; no Python object per token or document."""
+
+# Numba takes arguments by position and compiles plain loops best:
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.text._lookup_kernels import compiled, inlined
+
+__all__ = ["copy_windows", "locate", "permute", "positions_from_end_of_text", "positions_from_ends"]
+
+Ints = npt.NDArray[Any]
+
+BLOCK = 64
+"""Tokens that are searched at a time."""
+
+
+@compiled
+def copy_windows(tokens: Ints, starts: Ints, pad: int, out: Ints) -> None:
+    """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
+    for row in range(len(starts)):
+        stored, window = tokens[starts[row] : starts[row] + out.shape[1]], out[row]
+        # Indexes that begin at 0 need no test for being negative, and such loops become vector instructions.
+        for column in range(len(stored)):
+            window[column] = stored[column]
+        window[len(stored) :] = pad
+
+
+@compiled
+def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, borders: Ints) -> int:
+    """Find the file of each window, and its first token in that file.
+
+    Args:
+        numbers: of windows, counted over all files.
+        firsts: number of each file's first window, then how many there are.
+        length: tokens of a window.
+        slots: is given the place of each window's file in ``firsts``.
+        starts: is given each window's first token in its file.
+        borders: is given where windows of the same file, one after the other, begin, and the end.
+
+    Returns:
+        how many borders there are.
+
+    """
+    found = 0
+    for row in range(len(numbers)):
+        number = numbers[row]
+        if row == 0 or not firsts[slots[row - 1]] <= number < firsts[slots[row - 1] + 1]:
+            slots[row] = np.searchsorted(firsts, number, "right") - 1
+            borders[found] = row
+            found += 1
+        else:
+            slots[row] = slots[row - 1]
+        starts[row] = (number - firsts[slots[row]]) * length
+    borders[found] = len(numbers)
+    return found + 1
+
+
+@inlined
+def count_up(out: Ints) -> None:
+    """Write 0, 1, 2, … ."""
+    for position in range(len(out)):
+        out[position] = position
+
+
+@compiled
+def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
+    """Number the tokens of each window from 0, and from 0 again after every end of a document inside of it.
+
+    Equal ends, which are documents without tokens, are one end.
+    """
+    length = out.shape[1]
+    for row in range(len(starts)):
+        start, first = starts[row], 0
+        end = np.searchsorted(ends, start, "right")
+        while first < length:
+            stop = length
+            if end < len(ends) and ends[end] - start < length:
+                stop = ends[end] - start
+            count_up(out[row, first:stop])
+            first = stop
+            end += 1
+
+
+@compiled
+def positions_from_end_of_text(windows: Ints, end_of_text: int, lengths: Ints, out: Ints) -> None:
+    """Likewise, from 0 after every token ``end_of_text``; behind ``lengths`` tokens there is padding, from 0, too."""
+    for row in range(len(windows)):
+        first = 0
+        for start in range(0, lengths[row], BLOCK):
+            block = windows[row, start : min(start + BLOCK, lengths[row])]
+            # Counting has no branch, so that most of a window is seen many tokens at a time.
+            found = 0
+            for place in range(len(block)):
+                found += block[place] == end_of_text
+            for place in range(len(block) if found else 0):
+                if block[place] == end_of_text:
+                    stop = start + place + 1
+                    count_up(out[row, first:stop])
+                    first = stop
+        count_up(out[row, first : lengths[row]])
+        count_up(out[row, lengths[row] :])
+
+
+@compiled
+def permute(numbers: Ints, count: int, rows: int, columns: int, keys: Ints, out: Ints) -> None:
+    """Give where each number below ``count`` goes in a keyed order of them: a Feistel network over rows x columns.
+
+    What falls on a place from ``count`` on is put through again, until it does not.
+    """
+    for number in range(len(numbers)):
+        place = np.uint64(numbers[number])
+        while True:
+            left, right = np.uint64(rows), np.uint64(columns)
+            high, low = place // right, place % right
+            for key in keys:
+                mixed = (low ^ key) * np.uint64(0x9E3779B97F4A7C15)
+                mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+                mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+                mixed ^= mixed >> np.uint64(31)
+                high, low = low, (high + mixed % left) % left
+                left, right = right, left
+            place = high * right + low
+            if place < np.uint64(count):
+                break
+        out[number] = place

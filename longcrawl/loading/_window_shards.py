@@ -1,0 +1,221 @@
+"""The tokens of one shard by place: mapped to memory, or fetched by range from where fsspec reads."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, Protocol
+
+import fsspec
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats import datatrove
+from longcrawl.formats.shard_formats import find_format, open_shard
+
+__all__ = ["ShardTokens", "is_remote", "kernels", "open_tokens", "remote_width"]
+
+READ_AHEAD = 1 << 22
+"""Bytes that are fetched at once where a shard is read from front to back."""
+
+
+class ShardTokens(Protocol):
+    """What windows need to know of a shard."""
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """What a token is stored as."""
+
+    @property
+    def count(self) -> int:
+        """The number of tokens."""
+
+    def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
+        """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
+
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Give where documents end."""
+
+    @property
+    def masked(self) -> bool:
+        """Tell whether there are tokens whose loss does not count."""
+
+    def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Say which tokens' loss counts."""
+
+
+@cache
+def kernels() -> Any:
+    """Give the module of compiled functions; importing it inside of them would cost more than what they do."""
+    import longcrawl.loading._window_kernels as compiled_functions
+
+    return compiled_functions
+
+
+def is_remote(path: str) -> bool:
+    """Tell a URL from a path of this machine."""
+    return "://" in path
+
+
+def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the word that says what is meant
+    """Open a shard to read windows of it.
+
+    Raises:
+        FormatError: there is none, or it is remote and not datatrove's.
+        CorruptionError: its files contradict each other or the settings.
+
+    """
+    if is_remote(path):
+        if format not in (None, datatrove.NAME) or not path.endswith(datatrove.SUFFIX):
+            raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
+        return _RemoteShard(path, remote_width(path, settings.get("token_size")))
+    found = find_format(path, format)
+    shard = open_shard(path, found.name, check=check, **settings)
+    # A plain array on the same pages: slices of a memmap cost five times those of an array.
+    ends = None if shard.document_ends is None else np.asarray(shard.document_ends)
+    mask = None if shard.loss_mask is None else np.asarray(shard.loss_mask)
+    overlaps = None if shard.overlaps is None or not shard.overlaps.any() else np.asarray(shard.overlaps)
+    return _MappedShard(path, np.asarray(shard.tokens), ends, mask, overlaps)
+
+
+@dataclass(frozen=True, eq=False)
+class _MappedShard:
+    path: str
+    tokens: npt.NDArray[Any]
+    document_ends: npt.NDArray[np.int64] | None
+    mask: npt.NDArray[np.bool_] | None
+    overlaps: npt.NDArray[Any] | None
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        return self.tokens.dtype
+
+    @property
+    def count(self) -> int:
+        return len(self.tokens)
+
+    def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
+        kernels().copy_windows(self.tokens, starts, pad, out)
+
+    def ends(self) -> npt.NDArray[np.int64]:
+        if self.document_ends is None:
+            raise FormatError(
+                f"{self.path} does not say where its documents end: write its index, or set "
+                "positions='eos' and end_of_text to the id that documents end with"
+            )
+        return self.document_ends
+
+    @property
+    def masked(self) -> bool:
+        return self.mask is not None or self.overlaps is not None
+
+    def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        counts = np.ones(stop - start, np.bool_) if self.mask is None else self.mask[start:stop].copy()
+        if self.overlaps is not None:
+            self._leave_out_overlaps(start, stop, counts)
+        return counts
+
+    def _leave_out_overlaps(self, start: int, stop: int, counts: npt.NDArray[np.bool_]) -> None:
+        ends, overlaps = self.ends(), self.overlaps
+        document = int(np.searchsorted(ends, start, "right"))
+        first = int(ends[document - 1]) if document else 0
+        while first < stop and document < len(ends) and overlaps is not None:
+            counts[max(first - start, 0) : max(first + int(overlaps[document]) - start, 0)] = False
+            first, document = int(ends[document]), document + 1
+
+
+def remote_width(path: str, told: int | None) -> int:
+    """Give the bytes of a token of a remote ``.ds``, by its index if nothing else says it.
+
+    Raises:
+        FormatError: there is no such file, or no index.
+        CorruptionError: the index does not belong to it, or to the width that was told.
+
+    """
+    files, inside = fsspec.core.url_to_fs(path)
+    if not files.exists(inside):
+        raise FormatError(f"there is no file {path}; check the path")
+    size, index = int(files.size(inside)), f"{inside}{datatrove.INDEX}"
+    if not files.exists(index):
+        if told is None:
+            raise FormatError(f"{path} has no .index and nothing else says how wide its tokens are: set token_size")
+        if size % told:
+            raise CorruptionError(f"{path} has {size:,} bytes, no whole tokens of {told}: check token_size")
+        return told
+    entries = int(files.size(index))
+    last = int.from_bytes(files.cat_file(index, max(entries - 8, 0), entries), "little") if entries else 0
+    for width in (2, 4) if told is None else (told,):
+        if size == last * width:
+            return width
+    raise CorruptionError(
+        f"{path} has {size:,} bytes, but its index ends at token {last:,}: check token_size, or fetch both again"
+    )
+
+
+@dataclass(eq=False)
+class _RemoteShard:
+    path: str
+    width: int
+    _process: int = field(default=-1, init=False)
+    _files: Any = field(default=None, init=False)
+    _inside: str = field(default="", init=False)
+    _size: int = field(default=0, init=False)
+    _ends: npt.NDArray[np.int64] | None = field(default=None, init=False)
+    _ahead: tuple[int, bytes] = field(default=(0, b""), init=False)
+    _next: int = field(default=0, init=False)
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        return np.dtype(f"<u{self.width}")
+
+    @property
+    def count(self) -> int:
+        self._connect()
+        return self._size // self.width
+
+    def _connect(self) -> None:
+        # Connections of fsspec do not survive a fork.
+        if self._process == os.getpid():
+            return
+        self._files, self._inside = fsspec.core.url_to_fs(self.path)
+        self._process, self._size = os.getpid(), int(self._files.size(self._inside))
+
+    def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
+        for row, start in enumerate(starts.tolist()):
+            tokens = self._fetch(start, start + out.shape[1])
+            out[row, : len(tokens)] = tokens
+            out[row, len(tokens) :] = pad
+
+    def _fetch(self, start: int, stop: int) -> npt.NDArray[Any]:
+        self._connect()
+        first, last = start * self.width, min(stop * self.width, self._size)
+        held, block = self._ahead
+        if not held <= first <= last <= held + len(block):
+            # One window at a time where windows are shuffled, many where they follow each other.
+            until = max(last, min(first + READ_AHEAD, self._size)) if first == self._next else last
+            held, block = self._ahead = first, self._files.cat_file(self._inside, first, until)
+            if len(block) != until - first:
+                raise CorruptionError(f"{self.path} is cut at byte {first + len(block):,}: it changed, open it anew")
+        self._next = last
+        return np.frombuffer(block, self.dtype, (last - first) // self.width, first - held)
+
+    def ends(self) -> npt.NDArray[np.int64]:
+        self._connect()
+        if self._ends is None:
+            index = f"{self._inside}{datatrove.INDEX}"
+            if not self._files.exists(index):
+                raise FormatError(f"{self.path} has no .index: set positions='eos' and end_of_text, or write its index")
+            self._ends = np.frombuffer(self._files.cat_file(index), "<i8")
+        return self._ends
+
+    @cached_property
+    def masked(self) -> bool:
+        self._connect()
+        return bool(self._files.exists(f"{self._inside}{datatrove.LOSS}"))
+
+    def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        stop = min(stop, self.count)
+        if not self.masked:
+            return np.ones(stop - start, np.bool_)
+        return np.frombuffer(self._files.cat_file(f"{self._inside}{datatrove.LOSS}", start, stop), np.bool_)

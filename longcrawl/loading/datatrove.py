@@ -1,0 +1,197 @@
+"""datatrove's tokenized datasets by the names and arguments that they have there, made of :class:`Windows`.
+
+``from longcrawl.loading import DatatroveFolderDataset`` in place of ``from datatrove.utils.dataset import …`` is all
+that changes in a trainer: item ``i`` has the same tokens and positions, as torch tensors of int64, also with
+``shuffle=True``.
+What differs on purpose:
+
+* Positions start from 0 after an empty document, too, and any item costs the same.
+* A ``token_size`` that is not that of the file is an error where there is an index; so is a paths file whose sizes
+  are out of date, and an index that does not belong to its file.
+* ``dataset[-1]`` is the last item, and ``current_file_path`` works.
+* Sub-folders are read where ``recursive`` says so, with any ``filename_pattern``.
+"""
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from longcrawl.errors import LoaderError
+from longcrawl.loading._window_files import OnStalePaths, file_sizes, folder_of
+from longcrawl.loading.windows import Windows
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["DatatroveFileDataset", "DatatroveFolderDataset"]
+
+
+class _Items:
+    """Windows as torch tensors."""
+
+    windows: Windows
+
+    def __len__(self) -> int:
+        """Count the windows."""
+        return len(self.windows)
+
+    def __getitem__(self, item: int) -> "dict[str, torch.Tensor]":
+        """Give ``input_ids`` and, where asked for, ``positions``, each (seq_len + 1,) int64; negative from the end.
+
+        Raises:
+            IndexError: there is no such window.
+
+        """
+        import torch
+
+        return {name: torch.from_numpy(values) for name, values in self.windows[item].items()}
+
+
+class DatatroveFileDataset(_Items):
+    """The windows of one ``.ds`` file.
+
+    Attributes:
+        file_path: of the file, local or a URL that fsspec reads.
+        seq_len: an item has one token more.
+        token_size: bytes of a token, 2 or 4.
+        return_positions: whether items have ``positions``.
+        positions_from_eos_token_id: the id that documents end with; None to take ends from the ``.index`` file.
+        fsize: what size the file must have; None for any.
+        max_tokens: only the windows within the first so many tokens; None for all.
+
+    Raises:
+        LoaderError: the arguments do not fit each other or the file.
+        FormatError: there is no such file.
+        CorruptionError: the file and its index, or ``token_size``, contradict each other.
+
+    """
+
+    def __init__(
+        self,
+        file_path: str | os.PathLike[str],
+        seq_len: int,
+        token_size: Literal[2, 4] = 2,
+        return_positions: bool = False,  # noqa: FBT001, FBT002  # an argument of datatrove's
+        positions_from_eos_token_id: int | None = None,
+        fsize: int | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        self.file_path, self.seq_len, self.token_size = os.fspath(file_path), seq_len, token_size
+        self.return_positions, self.positions_from_eos_token_id = return_positions, positions_from_eos_token_id
+        self.max_tokens = max_tokens
+        size = file_sizes([self.file_path])[0]
+        if fsize is not None and fsize != size:
+            raise LoaderError(f"{self.file_path} has {size} bytes, not fsize {fsize}: give its size, or leave it out")
+        self.fsize = size
+        self.windows = Windows(
+            (self.file_path,),
+            seq_len,
+            _positions(return_positions, positions_from_eos_token_id),
+            positions_from_eos_token_id,
+            loss_mask="off",
+            max_tokens=max_tokens,
+            format="datatrove",
+            token_size=token_size,
+        )
+
+    @property
+    def read_path(self) -> str:
+        """The path that is read."""
+        return self.file_path
+
+
+class DatatroveFolderDataset(_Items):
+    """The windows of the ``.ds`` files below a folder, files sorted by path.
+
+    Attributes:
+        data_folder: local or a URL that fsspec reads.
+        seq_len: an item has one token more.
+        filename_pattern: how file names end, or a pattern with ``*`` below the folder.
+        recursive: whether sub-folders are read, where ``filename_pattern`` has no ``*``.
+        token_size: bytes of a token, 2 or 4.
+        shuffle: whether files are in the order that NumPy's generator gives for ``seed``, as datatrove has it.
+        seed: of that order.
+        return_positions: whether items have ``positions``.
+        positions_from_eos_token_id: the id that documents end with; None to take ends from ``.index`` files.
+        paths_file: a JSON file to keep the list of files and their sizes in; datatrove's own is read, too.
+        max_tokens: only the windows within the first so many tokens; None for all.
+        on_stale_paths: what is done where sizes are not those in ``paths_file``: "refresh", "error" or "trust".
+
+    Raises:
+        LoaderError: there is no such file, or the arguments do not fit each other.
+        CorruptionError: a file and its index, or ``token_size``, contradict each other.
+
+    """
+
+    def __init__(
+        self,
+        data_folder: str | os.PathLike[str],
+        seq_len: int,
+        filename_pattern: str = ".ds",
+        recursive: bool = True,  # noqa: FBT001, FBT002  # an argument of datatrove's
+        token_size: Literal[2, 4] = 2,
+        shuffle: bool = False,  # noqa: FBT001, FBT002  # as above
+        seed: int = 42,
+        return_positions: bool = False,  # noqa: FBT001, FBT002  # as above
+        positions_from_eos_token_id: int | None = None,
+        paths_file: str | os.PathLike[str] | None = None,
+        max_tokens: int | None = None,
+        on_stale_paths: OnStalePaths = "refresh",
+    ) -> None:
+        self.data_folder, self.seq_len, self.filename_pattern = os.fspath(data_folder), seq_len, filename_pattern
+        self.recursive, self.token_size, self.shuffle, self.seed = recursive, token_size, shuffle, seed
+        self.return_positions, self.positions_from_eos_token_id = return_positions, positions_from_eos_token_id
+        self.paths_file, self.max_tokens, self._item = paths_file, max_tokens, 0
+        settings: dict[str, Any] = {
+            "positions": _positions(return_positions, positions_from_eos_token_id),
+            "end_of_text": positions_from_eos_token_id,
+            "loss_mask": "off",
+            "max_tokens": max_tokens,
+            "format": "datatrove",
+            "token_size": token_size,
+        }
+        self.windows = Windows(
+            self._pattern(), seq_len, paths_file=paths_file, on_stale_paths=on_stale_paths, **settings
+        )
+        if shuffle:
+            order = np.random.default_rng(seed).permutation(len(self.windows.files))
+            self.windows = Windows(tuple(self.windows.files[at].path for at in order), seq_len, **settings)
+
+    def _pattern(self) -> str:
+        pattern = self.filename_pattern
+        if not any(sign in pattern for sign in "*?["):
+            pattern = f"{'**/' if self.recursive else ''}*{pattern}"
+        return f"{self.data_folder.rstrip('/')}/{pattern}"
+
+    def __getitem__(self, item: int) -> "dict[str, torch.Tensor]":
+        """Give a window; see :class:`DatatroveFileDataset`."""
+        found = super().__getitem__(item)
+        self._item = item % len(self)
+        return found
+
+    @property
+    def folder_path(self) -> str:
+        """The folder that is read."""
+        return folder_of(self.data_folder)
+
+    @property
+    def lens(self) -> list[int]:
+        """The first window of each file, then the number of windows."""
+        return [int(first) for first in np.cumsum([0, *self.windows.counts])]
+
+    @property
+    def current_file(self) -> int:
+        """Which file the last item was of."""
+        return int(np.searchsorted(self.lens, self._item, "right")) - 1
+
+    @property
+    def current_file_path(self) -> str:
+        """The path of the file that the last item was of."""
+        return self.windows.files[self.current_file].path
+
+
+def _positions(wanted: bool, end_of_text: int | None) -> Literal["none", "index", "eos"]:  # noqa: FBT001  # as above
+    if not wanted:
+        return "none"
+    return "index" if end_of_text is None else "eos"

@@ -1,0 +1,345 @@
+"""Fixed windows of ``seq_len + 1`` tokens from many pretokenised files, with positions that know documents.
+
+Window ``i`` of a file is its tokens from ``i * (seq_len + 1)`` on; windows do not overlap, and none has tokens of two
+files. A model reads the first ``seq_len`` tokens of a window and predicts the last ``seq_len``. A position is the place
+of a token in its document, counted from the document's start or, where that lies before the window, from the window's.
+"""
+
+import itertools
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, LoaderError
+from longcrawl.fields import check_fields
+from longcrawl.formats._token_shard_checks import Check
+from longcrawl.loading._keyed_order import KeyedOrder, file_order
+from longcrawl.loading._window_files import (
+    OnStalePaths,
+    WindowFile,
+    content_names,
+    file_sizes,
+    find_files,
+    folder_of,
+    read_paths,
+)
+from longcrawl.loading._window_shards import ShardTokens, kernels, open_tokens
+
+if TYPE_CHECKING:
+    from longcrawl.loading.window_batches import Leftover, WindowBatches
+
+__all__ = ["Windows"]
+
+Window = dict[str, npt.NDArray[Any]]
+"""``input_ids`` and, where there are, ``positions`` and ``loss_mask``: (seq_len + 1,) or (windows, seq_len + 1)."""
+
+MOST_OPEN = 4096
+"""Shards that are kept mapped at a time; the system allows a process some 65,000 mappings."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The files in the order of a pass, and the first window of each, then the total, as a list and as an array."""
+
+    files: list[int]
+    firsts: list[int]
+    starts: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """All windows of one or many files, a map-style dataset: ``len``, ``[i]``, iteration; any window costs the same.
+
+    >>> windows = Windows("shards/", seq_len=2048, positions="index", shuffle="windows")  # doctest: +SKIP
+    >>> windows[7]["input_ids"], windows[7]["positions"]  # each (2049,) int64  # doctest: +SKIP
+    >>> for batch in windows.batches(batch_size=8, rank=0, world_size=2):  # doctest: +SKIP
+    ...     step(batch["input_ids"], batch["positions"])  # each (8, 2049) int64
+
+    ``torch.utils.data.DataLoader(windows, ...)`` takes it as it is, with any number of workers. Of :meth:`batches` the
+    state can be saved, and loaded under another world size.
+
+    Attributes:
+        paths: a folder, a pattern with ``*``, a file, or a list of files; a URL that fsspec reads, for ``.ds`` files.
+        seq_len: tokens that a model reads of a window, which has one more.
+        positions: "index" to number tokens by the ends of documents that the files say, "eos" by the tokens
+            ``end_of_text`` of the window, "none" to leave positions out.
+        end_of_text: the id that documents end with.
+        tail: the last tokens of a file that fill no window: "drop" leaves them out, as datatrove does; "pad" fills the
+            window up with ``pad_token``, where ``loss_mask`` is False and positions start from 0.
+        pad_token: for ``tail="pad"``.
+        shuffle: "windows" for a keyed order of all windows, "files" for one of the files, "none" for neither.
+        seed: of that order; every pass has an order of its own.
+        dtype: of ``input_ids``: "int64", "int32", or "store" for what is stored, uint16 or uint32.
+        loss_mask: "on" adds a bool for each token, False where the file says that no loss is due on it; "auto" does
+            where the first file has such a mask or overlaps, or where there is padding; "off" leaves it out.
+        max_tokens: only the windows within the first so many tokens, files in their order; None for all.
+        format: of the files; None to find out.
+        token_size: bytes of a token, where the files do not say it: ``.ds`` without an index, and flat ``.bin``.
+        vocabulary_size: see ``check``.
+        check: what is looked at when a file is opened: "sizes", also the "ends" of documents, or "everything", which
+            compares every id with ``vocabulary_size``.
+        subfolders: of a folder: "read", or "skip".
+        paths_file: a local JSON file to keep the list of files and their sizes in. One process makes it, under a lock,
+            and the others wait for it. Files that come later are not in it.
+        on_stale_paths: what is done where sizes are not those in ``paths_file``: "refresh" lists anew, "error" refuses,
+            "trust" does not look; a file of another size is then an error when it is opened.
+
+    Raises:
+        LoaderError: a field does not fit the others or the files.
+        FormatError: there is no such file, or it does not say what is needed.
+        CorruptionError: a file is cut, has grown, or contradicts its index.
+
+    """
+
+    paths: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]
+    seq_len: int
+    positions: Literal["none", "index", "eos"] = "none"
+    end_of_text: int | None = None
+    tail: Literal["drop", "pad"] = "drop"
+    pad_token: int | None = None
+    shuffle: Literal["none", "files", "windows"] = "none"
+    seed: int = 0
+    dtype: Literal["int64", "int32", "store"] = "int64"
+    loss_mask: Literal["auto", "on", "off"] = "auto"
+    max_tokens: int | None = None
+    format: str | None = None
+    token_size: Literal[2, 4] | None = None
+    vocabulary_size: int | None = None
+    check: Check = "sizes"
+    subfolders: Literal["read", "skip"] = "read"
+    paths_file: str | os.PathLike[str] | None = None
+    on_stale_paths: OnStalePaths = "refresh"
+
+    def __post_init__(self) -> None:
+        check_fields(self, LoaderError)
+        if self.seq_len < 1:
+            raise LoaderError(f"seq_len {self.seq_len} must be 1 or more")
+        if self.positions == "eos" and self.end_of_text is None:
+            raise LoaderError("positions='eos' needs end_of_text, the id that documents end with")
+        if self.tail == "pad" and self.pad_token is None:
+            raise LoaderError("tail='pad' needs pad_token, the id that windows are filled up with")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise LoaderError(f"max_tokens {self.max_tokens} must be 0 or more, or None")
+        if self.paths_file is not None and "://" in str(self.paths_file):
+            raise LoaderError(f"paths_file {self.paths_file} cannot be locked: name a file of this machine")
+        if not len(self):
+            raise LoaderError(
+                f"{self.paths} has no window of {self.seq_len + 1:,} tokens: the longest file has "
+                f"{max(file.tokens for file in self.files):,}; lower seq_len, or set tail='pad'"
+            )
+        self._check_pad()
+
+    def _check_pad(self) -> None:
+        most = np.iinfo(self.window_dtype).max
+        if self.pad_token is not None and not 0 <= self.pad_token <= most:
+            raise LoaderError(f"pad_token {self.pad_token} does not fit {self.window_dtype}: give another one")
+
+    @cached_property
+    def files(self) -> list[WindowFile]:
+        """The files, in order, with their sizes in bytes and in tokens."""
+        paths = self.paths if isinstance(self.paths, tuple) else os.fspath(self.paths)
+        if self.paths_file is None:
+            return self._find(None)
+        root = folder_of(paths) if isinstance(paths, str) else ""
+        return read_paths(Path(self.paths_file), root, self.on_stale_paths, self._find)
+
+    def _find(self, known: list[str] | None) -> list[WindowFile]:
+        paths = [os.fspath(path) for path in self.paths] if isinstance(self.paths, tuple) else os.fspath(self.paths)
+        listed = known or find_files(paths, self.format, recursive=self.subfolders == "read")
+        counts = [open_tokens(path, self.format, self._settings, "sizes").count for path in listed]
+        sizes = file_sizes(listed)
+        return [WindowFile(path, size or 0, count) for path, size, count in zip(listed, sizes, counts, strict=True)]
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        given = {"token_size": self.token_size, "vocabulary_size": self.vocabulary_size}
+        # With an id to look for, a file without an index would be searched for the ends of documents.
+        given["end_of_text"] = self.end_of_text if self.positions == "index" else None
+        return {name: value for name, value in given.items() if value is not None}
+
+    @cached_property
+    def window_dtype(self) -> "np.dtype[Any]":
+        """What ``input_ids`` are."""
+        return self._shard(0).dtype if self.dtype == "store" else np.dtype(self.dtype)
+
+    @cached_property
+    def masked(self) -> bool:
+        """Whether windows have a ``loss_mask``."""
+        if self.loss_mask != "auto":
+            return self.loss_mask == "on"
+        return self.tail == "pad" or self._shard(0).masked
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Windows of each file."""
+        length, left = self.seq_len + 1, self.max_tokens
+        counts = []
+        for file in self.files:
+            tokens = file.tokens if left is None else min(file.tokens, left)
+            whole = left is None or left >= file.tokens
+            left = None if left is None else left - tokens
+            counts.append(-(-tokens // length) if self.tail == "pad" and whole else tokens // length)
+        return counts
+
+    @property
+    def tokens_left_out(self) -> int:
+        """Tokens that no window has: the tails of files, and what is behind ``max_tokens``."""
+        length = self.seq_len + 1
+        pairs = zip(self.files, self.counts, strict=True)
+        return sum(file.tokens - min(count * length, file.tokens) for file, count in pairs)
+
+    @cached_property
+    def _count(self) -> int:
+        return sum(self.counts)
+
+    def __len__(self) -> int:
+        """Count the windows of all files."""
+        return self._count
+
+    def __getitem__(self, index: int) -> Window:
+        """Give a window of the first pass, in the order of ``shuffle``; negative from the end."""
+        place = index + self._count if index < 0 else index
+        if not 0 <= place < self._count:
+            raise IndexError(f"window {index} of {self._count:,}: there are windows 0 to {self._count - 1:,}")
+        if self.shuffle == "windows":
+            place = int(self._keyed(0)(np.array([place]))[0])
+        layout = self._layout(0)
+        slot = bisect_right(layout.firsts, place) - 1
+        window = self._empty(1)
+        starts = np.array([(place - layout.firsts[slot]) * (self.seq_len + 1)])
+        self._fill(layout.files[slot], starts, window)
+        return {name: values[0] for name, values in window.items()}
+
+    def __iter__(self) -> Iterator[Window]:
+        """Give every window of the first pass, in order."""
+        for index in range(self._count):
+            yield self[index]
+
+    def read(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> Window:
+        """Give the windows at these places of a pass as one batch: arrays of (len(places), seq_len + 1).
+
+        Raises:
+            IndexError: there are no such places.
+
+        """
+        if len(places) and (places.min() < 0 or places.max() >= self._count):
+            raise IndexError(f"windows {places.min()} to {places.max()} of {self._count:,} do not all exist")
+        layout = self._layout(pass_number)
+        numbers = self._keyed(pass_number)(places) if self.shuffle == "windows" else places
+        slots, starts = np.empty((2, len(places)), np.int64)
+        borders = np.empty(len(places) + 1, np.int64)
+        count = kernels().locate(numbers, layout.starts, self.seq_len + 1, slots, starts, borders)
+        batch = self._empty(len(places))
+        if count == 2:
+            self._fill(layout.files[int(slots[0])], starts, batch)
+            return batch
+        for first, last in itertools.pairwise(borders[:count].tolist()):
+            rows = {name: values[first:last] for name, values in batch.items()}
+            self._fill(layout.files[int(slots[first])], starts[first:last], rows)
+        return batch
+
+    def batches(
+        self, batch_size: int = 8, rank: int = 0, world_size: int = 1, leftover: "Leftover" = "carry"
+    ) -> "WindowBatches":
+        """Give batches for one rank of a trainer, with exact resume; see :class:`WindowBatches`.
+
+        Raises:
+            LoaderError: a setting does not fit.
+
+        """
+        from longcrawl.loading.window_batches import WindowBatches
+
+        return WindowBatches(self, batch_size, rank, world_size, leftover)
+
+    def _empty(self, windows: int) -> Window:
+        shape = (windows, self.seq_len + 1)
+        made = {"input_ids": np.empty(shape, self.window_dtype)}
+        if self.positions != "none":
+            made["positions"] = np.empty(shape, np.int32 if self.dtype == "int32" else np.int64)
+        if self.masked:
+            made["loss_mask"] = np.empty(shape, np.bool_)
+        return made
+
+    def _fill(self, file: int, starts: npt.NDArray[np.int64], rows: Window) -> None:
+        shard = self._shard(file)
+        tokens = rows["input_ids"]
+        shard.copy(starts, self.pad_token or 0, tokens)
+        if self.positions == "index":
+            kernels().positions_from_ends(shard.ends(), starts, rows["positions"])
+        elif self.positions == "eos":
+            lengths = np.minimum(shard.count - starts, tokens.shape[1])
+            kernels().positions_from_end_of_text(tokens, self.end_of_text, lengths, rows["positions"])
+        if self.masked:
+            for row, start in zip(rows["loss_mask"], starts.tolist(), strict=True):
+                stop = min(start + len(row), shard.count)
+                row[: stop - start] = shard.loss_mask(start, stop)
+                row[stop - start :] = False
+
+    def _shard(self, file: int) -> ShardTokens:
+        shard = self._open.get(file)
+        return self._open_shard(file) if shard is None else shard
+
+    @cached_property
+    def _open(self) -> dict[int, ShardTokens]:
+        return {}
+
+    def _open_shard(self, file: int) -> ShardTokens:
+        known = self.files[file]
+        shard = open_tokens(known.path, self.format, self._settings, self.check)
+        if shard.count != known.tokens:
+            raise CorruptionError(
+                f"{known.path} has {shard.count:,} tokens, and had {known.tokens:,} when files were listed: fetch it "
+                "again, or remove the paths file so that files are listed anew"
+            )
+        if self._open and self.dtype == "store" and shard.dtype != self.window_dtype:
+            raise LoaderError(f"{known.path} has {shard.dtype}, other files {self.window_dtype}: set dtype='int64'")
+        if shard.masked and file and self.loss_mask == "auto" and not self.masked:
+            raise LoaderError(f"{known.path} has a loss mask, the first file has none: set loss_mask='on', or 'off'")
+        if len(self._open) >= MOST_OPEN:
+            self._open.pop(next(iter(self._open)), None)
+        self._open[file] = shard
+        return shard
+
+    @cached_property
+    def _layouts(self) -> dict[int, _Layout]:
+        return {}
+
+    def _layout(self, pass_number: int) -> _Layout:
+        number = pass_number if self.shuffle == "files" else 0
+        layout = self._layouts.get(number)
+        if layout is None:
+            files = list(range(len(self.files)))
+            if self.shuffle == "files":
+                files = file_order(content_names([file.path for file in self.files]), self.seed, number)
+            starts = np.cumsum([0, *(self.counts[file] for file in files)], dtype=np.int64)
+            layout = _Layout(files, starts.tolist(), starts)
+            if len(self._layouts) > 1:
+                self._layouts.pop(max(self._layouts), None)
+            self._layouts[number] = layout
+        return layout
+
+    @cached_property
+    def _orders(self) -> dict[int, KeyedOrder]:
+        return {}
+
+    def _keyed(self, number: int) -> KeyedOrder:
+        order = self._orders.get(number)
+        if order is None:
+            order = KeyedOrder(self._count, self.seed, number)
+            if len(self._orders) > 1:
+                self._orders.pop(next(iter(self._orders)), None)
+            self._orders[number] = order
+        return order
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_open"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)

@@ -1,0 +1,637 @@
+"""Windows against seed 003's own formulas, under any topology, from any file, and their limits."""
+
+import itertools
+import json
+import multiprocessing
+import pickle
+import re
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import CorruptionError, FormatError, LoaderError
+from longcrawl.loading import DatatroveFileDataset, DatatroveFolderDataset, Windows
+from longcrawl.loading._keyed_order import KeyedOrder
+from longcrawl.loading._window_shards import _RemoteShard
+
+END = 7
+
+
+def table(documents, dtype=np.uint16, **columns) -> pa.Table:
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in documents])]).astype(np.int32)
+    tokens = np.concatenate([np.empty(0), *documents]).astype(dtype)
+    return pa.table({"tokens": pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens)), **columns})
+
+
+def write(path: Path, lengths, dtype=np.uint16, seed=0) -> np.ndarray:
+    """Write a shard of documents of these lengths, each with its end of text if it has a token; give its tokens."""
+    chance = np.random.default_rng([seed, *lengths])
+    documents = [np.append(chance.integers(8, 60_000, length - 1), END) if length else [] for length in lengths]
+    lc.formats.datatrove.write([table(documents, dtype)], path)
+    return np.concatenate([np.empty(0), *documents]).astype(np.int64)
+
+
+def by_cumulative_sum(length: int, ends) -> np.ndarray:
+    """Positions in a window by the text of seed 003: ones, at ends prev_end - current_end + 1, then the running sum."""
+    positions, previous = np.ones(length, np.int64), -1
+    for end in [0, *sorted({end for end in ends if 0 < end < length})]:
+        positions[end], previous = previous - end + 1, end
+    return np.cumsum(positions)
+
+
+@settings(deadline=None, max_examples=150)
+@given(lengths=st.lists(st.integers(0, 60), max_size=40), seq_len=st.integers(1, 70), data=st.data())
+def test_windows_and_positions_are_those_of_the_seed(tmp_path_factory, lengths, seq_len, data):
+    path = tmp_path_factory.mktemp("shards") / "a.ds"
+    tokens, ends = write(path, lengths), np.cumsum(lengths)
+    count = len(tokens) // (seq_len + 1)
+    if not count:
+        with pytest.raises(LoaderError, match="no window"):
+            Windows(path, seq_len)
+        return
+    by_index = Windows(path, seq_len, "index")
+    by_token = Windows(path, seq_len, "eos", END)
+    assert len(by_index) == len(by_token) == count
+    assert by_index.tokens_left_out == len(tokens) - count * (seq_len + 1)
+    for number in data.draw(st.permutations(range(count)), "random order"):
+        start = number * (seq_len + 1)
+        for windows in (by_index, by_token):
+            window = windows[number]
+            assert window["input_ids"].dtype == window["positions"].dtype == np.int64
+            np.testing.assert_array_equal(window["input_ids"], tokens[start : start + seq_len + 1])
+            np.testing.assert_array_equal(window["positions"], by_cumulative_sum(seq_len + 1, ends - start))
+
+
+def test_windows_of_every_length_up_to_two_thousand(tmp_path):
+    lengths = np.random.default_rng(0).geometric(1 / 60, 90).tolist()
+    tokens = write(tmp_path / "a.ds", lengths)[:4001]
+    for seq_len in range(1, 2001):
+        batch = Windows(tmp_path / "a.ds", seq_len, "index", max_tokens=4001).read(np.arange(4001 // (seq_len + 1)))
+        np.testing.assert_array_equal(batch["input_ids"].ravel(), tokens[: batch["input_ids"].size])
+    wanted = [by_cumulative_sum(2001, np.cumsum(lengths) - number * 2001) for number in range(len(batch["positions"]))]
+    np.testing.assert_array_equal(batch["positions"], wanted)
+
+
+@pytest.mark.parametrize("positions", ["index", "eos"])
+def test_an_empty_document_does_not_lose_the_reset(tmp_path, positions):
+    lc.formats.datatrove.write([table([[1, 2, 3, END], [], [], [1, 2, 3, 4, 5, END]])], tmp_path / "a.ds")
+    windows = Windows(tmp_path / "a.ds", 9, positions, END)
+    assert windows[0]["positions"].tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
+
+
+files_of_lengths = st.lists(st.lists(st.integers(0, 25), max_size=8), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    files=files_of_lengths,
+    seq_len=st.integers(1, 12),
+    tail=st.sampled_from(["drop", "pad"]),
+    max_tokens=st.none() | st.integers(0, 200),
+)
+def test_many_files_are_windows_of_each_after_the_other(tmp_path_factory, files, seq_len, tail, max_tokens):
+    folder, wanted, numbers = tmp_path_factory.mktemp("shards"), [], []
+    left = max_tokens
+    for number, lengths in enumerate(files):
+        tokens = write(folder / f"{number}.ds", lengths, seed=number)
+        taken = tokens if left is None else tokens[:left]
+        left = None if left is None else left - len(taken)
+        length = seq_len + 1
+        whole = len(taken) // length
+        last = len(taken) == len(tokens) and len(tokens) % length and tail == "pad"
+        for start in range(0, (whole + bool(last)) * length, length):
+            wanted.append(np.append(taken, np.full(length, 9))[start : start + length])
+            ends = np.append(np.cumsum(lengths), len(tokens))
+            numbers.append(by_cumulative_sum(length, ends - start))
+    options = {"positions": "index", "tail": tail, "pad_token": 9, "max_tokens": max_tokens}
+    if not wanted:
+        with pytest.raises(LoaderError, match="no window"):
+            Windows(folder, seq_len, **options)
+        return
+    windows = Windows(folder, seq_len, **options)
+    batch = windows.read(np.arange(len(windows)))
+    np.testing.assert_array_equal(batch["input_ids"], wanted)
+    np.testing.assert_array_equal(batch["positions"], numbers)
+    np.testing.assert_array_equal([window["input_ids"] for window in windows], wanted)
+    by_token = Windows(folder, seq_len, **(options | {"positions": "eos", "end_of_text": END}))
+    np.testing.assert_array_equal(by_token.read(np.arange(len(windows)))["positions"], numbers)
+    if tail == "pad" and max_tokens is None:
+        assert int(batch["loss_mask"].sum()) == sum(file.tokens for file in windows.files)
+
+
+def test_padding_is_a_document_of_its_own_that_does_not_count(tmp_path):
+    lc.formats.datatrove.write([table([[1, 2, 3], [4, 5, END]])], tmp_path / "a.ds")
+    window = Windows(tmp_path / "a.ds", 3, "index", tail="pad", pad_token=0)[1]
+    assert window["input_ids"].tolist() == [5, END, 0, 0]
+    assert window["positions"].tolist() == [0, 1, 0, 1]
+    assert window["loss_mask"].tolist() == [True, True, False, False]
+
+
+def drain(folder, seq_len, shuffle, plan, leftover, seed):
+    """Read as trainers that stop and go on under other topologies; give all windows in the order of their steps."""
+    state, seen = None, []
+    for world_size, batch_size, steps, workers in plan:
+        ranks = [
+            Windows(folder, seq_len, shuffle=shuffle, seed=seed).batches(batch_size, rank, world_size, leftover)
+            for rank in range(world_size)
+        ]
+        if state is not None:
+            for rank in ranks:
+                rank.load_state_dict(json.loads(json.dumps(state)))
+        loops = [iter(rank if not workers else rank.dataloader(0)) for rank in ranks]
+        for _ in range(steps):
+            for at, loop in enumerate(loops):
+                batch = next(loop, None)
+                if batch is None:
+                    loops[at] = iter(ranks[at])
+                    batch = next(loops[at])
+                seen += np.asarray(batch["input_ids"]).tolist()
+        states = [rank.state_dict() for rank in ranks]
+        assert all(each == states[0] for each in states)
+        state = states[0]
+    return seen, state
+
+
+topologies = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.booleans()), min_size=1, max_size=5
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    files=st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=5), min_size=1, max_size=4),
+    shuffle=st.sampled_from(["none", "files", "windows"]),
+    plan=topologies,
+    seed=st.integers(0, 5),
+)
+def test_every_window_comes_once_in_each_pass_through_stops_and_topologies(
+    tmp_path_factory, files, shuffle, plan, seed
+):
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("shards")
+    for number, lengths in enumerate(files):
+        write(folder / f"{number}.ds", [4, *lengths], seed=number)
+    windows = Windows(folder, 3, shuffle=shuffle, seed=seed)
+    seen, state = drain(folder, 3, shuffle, plan, "carry", seed)
+    passes = -(-len(seen) // len(windows))
+    orders = [windows.read(np.arange(len(windows)), number)["input_ids"].tolist() for number in range(passes)]
+    assert seen == [window for order in orders for window in order][: len(seen)]
+    assert state["next_window"] == len(seen)
+    stored = sorted(Windows(folder, 3).read(np.arange(len(windows)))["input_ids"].tolist())
+    assert all(sorted(order) == stored for order in orders)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    count=st.integers(1, 40),
+    world_size=st.integers(1, 5),
+    batch_size=st.integers(1, 5),
+    stop=st.integers(0, 10),
+    other=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+)
+def test_a_short_end_gives_each_window_once_in_one_loop(tmp_path_factory, count, world_size, batch_size, stop, other):
+    path = tmp_path_factory.mktemp("shards") / "a.ds"
+    write(path, [count * 3 + 1])
+    state, seen = None, []
+    for (ranks, size), steps in (((world_size, batch_size), stop), (other, None)):
+        feeds = [Windows(path, 2).batches(size, rank, ranks, "short") for rank in range(ranks)]
+        for feed in feeds if state else []:
+            feed.load_state_dict(state)
+        if state and state["next_window"] == count:
+            break
+        for parts in zip(*(itertools.islice(feed, steps) for feed in feeds), strict=True):
+            seen += [start for part in parts for start in part["input_ids"][:, 0].tolist()]
+        states = [feed.state_dict() for feed in feeds]
+        assert all(each == states[0] for each in states)
+        state = states[0]
+        assert state["next_window"] == len(seen)
+    assert seen == Windows(path, 2).read(np.arange(count))["input_ids"][:, 0].tolist()
+
+
+def test_a_pass_that_drops_its_end_has_full_steps_only(tmp_path):
+    tokens = write(tmp_path / "a.ds", [35])
+    feeds = [Windows(tmp_path / "a.ds", 2).batches(2, rank, 2, "drop") for rank in range(2)]
+    for _ in range(2):
+        read = [list(feed) for feed in feeds]
+        assert [len(each) for each in read] == [2, 2] == [len(feed) for feed in feeds]
+        both = np.concatenate(
+            [np.concatenate([one["input_ids"], two["input_ids"]]) for one, two in zip(*read, strict=True)]
+        )
+        np.testing.assert_array_equal(both.ravel(), tokens[:24])
+    assert feeds[0].state_dict()["next_window"] == 22
+    np.testing.assert_array_equal(feeds[1][-1]["input_ids"], read[1][1]["input_ids"])
+
+
+def test_worker_processes_and_torch_loaders_give_the_same_order(tmp_path):
+    torch = pytest.importorskip("torch")
+    for number in range(3):
+        write(tmp_path / f"{number}.ds", [40, 13, 9], seed=number)
+    plain = Windows(tmp_path, 4, "index", shuffle="windows", seed=3)
+    feed = plain.batches(3, 1, 2)
+    wanted = [plain.batches(3, 1, 2)[step] for step in range(len(feed))]
+    loader = iter(feed.dataloader(2))
+    taken = [next(loader), next(loader)]
+    assert feed.state_dict()["next_window"] == 12
+    taken += list(loader)
+    for batch, expected in zip(taken, wanted, strict=True):
+        assert isinstance(batch["input_ids"], torch.Tensor)
+        np.testing.assert_array_equal(batch["input_ids"].numpy(), expected["input_ids"])
+        np.testing.assert_array_equal(batch["positions"].numpy(), expected["positions"])
+    by_torch = torch.utils.data.DataLoader(plain, batch_size=5, num_workers=1, multiprocessing_context="spawn")
+    read = torch.cat([batch["input_ids"] for batch in by_torch]).numpy()
+    np.testing.assert_array_equal(read, plain.read(np.arange(len(plain)))["input_ids"])
+
+
+@settings(deadline=None, max_examples=200)
+@given(count=st.integers(1, 2000), seed=st.integers(0, 2**40), number=st.integers(0, 3))
+def test_a_keyed_order_has_each_place_once(count, seed, number):
+    order = KeyedOrder(count, seed, number)(np.arange(count))
+    assert sorted(order.tolist()) == list(range(count))
+    assert KeyedOrder(count, seed, number)(np.array([count - 1]))[0] == order[-1]
+
+
+def test_keyed_orders_look_like_chance_and_differ_by_seed_and_pass():
+    count = 10_007
+    orders = [KeyedOrder(count, seed, number)(np.arange(count)) for seed, number in ((0, 0), (0, 1), (1, 0))]
+    for at, order in enumerate(orders):
+        assert abs(np.corrcoef(order, np.arange(count))[0, 1]) < 0.05
+        assert (np.diff(order) == 1).mean() < 0.002
+        # The mean of |difference| of neighbours in a random order is a third of the count.
+        assert abs(np.abs(np.diff(order)).mean() / count - 1 / 3) < 0.02
+        for other in orders[at + 1 :]:
+            assert (order == other).mean() < 0.002
+    # Every order of four things turns up, about as often as the others.
+    small = [tuple(KeyedOrder(4, seed, 0)(np.arange(4)).tolist()) for seed in range(4_800)]
+    counts = [small.count(each) for each in set(small)]
+    assert len(counts) == 24
+    assert max(counts) < 2 * min(counts)
+
+
+def test_large_orders_are_reached_at_any_place():
+    order = KeyedOrder(10**13 + 37, 5, 0)
+    places = np.array([0, 1, 10**12, 10**13 + 36])
+    found = order(places)
+    assert ((found >= 0) & (found < 10**13 + 37)).all()
+    assert [int(order(places[at : at + 1])[0]) for at in range(4)] == found.tolist()
+
+
+def test_shuffled_files_keep_their_windows_together(tmp_path):
+    for number in range(6):
+        write(tmp_path / f"{number}.ds", [30], seed=number)
+    plain = Windows(tmp_path, 4).read(np.arange(36))["input_ids"].reshape(6, 6, 5).tolist()
+    passes = [
+        Windows(tmp_path, 4, shuffle="files", seed=1).read(np.arange(36), number)["input_ids"].reshape(6, 6, 5).tolist()
+        for number in range(3)
+    ]
+    assert all(sorted(each) == sorted(plain) for each in passes)
+    assert len({json.dumps(each) for each in [plain, *passes]}) == 4
+
+
+def shard_of(name: str, folder: Path, documents) -> Path:
+    path = folder / f"a{'.parquet' if name == 'token-parquet' else '.bin'}"
+    getattr(lc.formats, name.replace("-", "_")).write([table(documents)], path, end_of_text=END)
+    return path
+
+
+@pytest.mark.parametrize("name", ["gpt-simple", "megatron", "nanogpt", "token-parquet"])
+def test_windows_of_every_format_are_those_of_datatroves(tmp_path, name):
+    documents = [[1, 2, 3, END], [4, END], [5, 6, 8, 9, END]]
+    lc.formats.datatrove.write([table(documents)], tmp_path / "a.ds")
+    path = shard_of(name, tmp_path, documents)
+    options = {"token_size": 2, "format": name} if name == "nanogpt" else {}
+    ours = Windows(path, 4, "index", END, **options)
+    wanted = Windows(tmp_path / "a.ds", 4, "index").read(np.arange(2))
+    for column, values in ours.read(np.arange(len(ours))).items():
+        np.testing.assert_array_equal(values, wanted[column])
+
+
+def test_a_loss_mask_of_the_file_reaches_the_window(tmp_path):
+    flags = pa.array([[True, False, True], [True, True, False]], pa.list_(pa.bool_()))
+    lc.formats.datatrove.write([table([[1, 2, 3], [4, 5, 6]], loss_mask=flags)], tmp_path / "a.ds")
+    assert Windows(tmp_path / "a.ds", 2).read(np.arange(2))["loss_mask"].tolist() == flags.to_pylist()
+    assert "loss_mask" not in Windows(tmp_path / "a.ds", 2, loss_mask="off")[0]
+    lc.formats.datatrove.write([table([[1, 2, 3]])], tmp_path / "0.ds")
+    with pytest.raises(LoaderError, match="loss_mask='on'"):
+        list(Windows(tmp_path, 2))
+    assert [window["loss_mask"].sum() for window in Windows(tmp_path, 2, loss_mask="on")] == [3, 2, 2]
+
+
+def test_overlaps_have_no_loss(tmp_path):
+    overlap = pa.array([0, 2, 1], pa.uint32())
+    documents = [[1, 2, 3, 4], [3, 4, 5], [5, 6, 8, END, 9]]
+    lc.formats.gpt_simple.write([table(documents, overlap=overlap)], tmp_path / "a.bin")
+    windows = Windows(tmp_path / "a.bin", 5)
+    flat = windows.read(np.arange(2))["loss_mask"].ravel().tolist()
+    assert flat == [True, True, True, True, False, False, True, False, True, True, True, True]
+
+
+def test_stored_and_narrow_types(tmp_path):
+    write(tmp_path / "a.ds", [20])
+    assert Windows(tmp_path / "a.ds", 4, dtype="store")[0]["input_ids"].dtype == np.uint16
+    narrow = Windows(tmp_path / "a.ds", 4, "index", dtype="int32")[0]
+    assert [values.dtype for values in narrow.values()] == [np.int32, np.int32]
+    write(tmp_path / "b.ds", [20], np.uint32)
+    with pytest.raises(LoaderError, match=re.escape("b.ds has uint32, other files uint16")):
+        list(Windows(tmp_path, 4, dtype="store"))
+    assert len(list(Windows(tmp_path, 4))) == 8
+
+
+def copy_to(url: str, folder: Path) -> None:
+    files, root = fsspec.core.url_to_fs(url)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            files.pipe_file(f"{root}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+
+
+@pytest.mark.parametrize("shuffle", ["none", "windows"])
+def test_remote_files_are_read_by_range(tmp_path, shuffle):
+    for number in range(3):
+        write(tmp_path / "deep" / f"{number}.ds", [40, 0, 13, 9], np.uint32 if number else np.uint16, seed=number)
+    copy_to(f"memory://windows-{shuffle}", tmp_path)
+    local, far = (Windows(where, 6, "index", shuffle=shuffle) for where in (tmp_path, f"memory://windows-{shuffle}"))
+    assert [file.tokens for file in far.files] == [62, 62, 62]
+    for name, values in local.read(np.arange(len(local))).items():
+        np.testing.assert_array_equal(far.read(np.arange(len(far)))[name], values)
+    padded = Windows(f"memory://windows-{shuffle}/deep/*.ds", 6, "eos", END, tail="pad", pad_token=0)
+    wanted = Windows(tmp_path / "deep", 6, "eos", END, tail="pad", pad_token=0)
+    for one, other in zip(padded, wanted, strict=True):
+        assert {name: values.tolist() for name, values in one.items()} == {n: v.tolist() for n, v in other.items()}
+    state = local.batches().state_dict()
+    far.batches().load_state_dict(state)
+    assert pickle.loads(pickle.dumps(far))[3]["input_ids"].tolist() == local[3]["input_ids"].tolist()
+
+
+def test_windows_come_from_a_web_server(tmp_path, web_server):
+    tokens = write(tmp_path / "a.ds", [40, 13, 9])
+    url = f"{web_server(tmp_path)}/a.ds"
+    windows = Windows(url, 6, "index")
+    np.testing.assert_array_equal(windows.read(np.arange(8))["input_ids"].ravel(), tokens[:56])
+    np.testing.assert_array_equal(windows[6]["positions"], Windows(tmp_path / "a.ds", 6, "index")[6]["positions"])
+
+
+def test_remote_files_that_do_not_belong_together_are_refused(tmp_path):
+    write(tmp_path / "a.ds", [40])
+    copy_to("memory://broken", tmp_path)
+    files, root = fsspec.core.url_to_fs("memory://broken/a.ds")
+    files.pipe_file(root, (tmp_path / "a.ds").read_bytes()[:-2])
+    with pytest.raises(CorruptionError, match="index ends at token 40"):
+        Windows("memory://broken", 4)
+    files.rm(f"{root}.index")
+    with pytest.raises(FormatError, match="token_size"):
+        Windows("memory://broken", 4)
+    with pytest.raises(CorruptionError, match="no whole tokens"):
+        Windows("memory://broken", 4, token_size=4)
+    assert len(Windows("memory://broken", 4, token_size=2)) == 7
+    with pytest.raises(FormatError, match="no .index"):
+        Windows("memory://broken", 4, "index", token_size=2)[0]
+    with pytest.raises(FormatError, match="only .ds"):
+        Windows("memory://broken/a.ds", 4, format="megatron")
+    with pytest.raises(FormatError, match="there is no file memory://broken/b.ds"):
+        Windows(["memory://broken/b.ds"], 4)
+
+
+def test_reading_on_fetches_ahead_and_jumping_does_not(tmp_path, monkeypatch):
+    write(tmp_path / "a.ds", [4_000])
+    copy_to("memory://ahead", tmp_path)
+    shard, fetched = _RemoteShard("memory://ahead/a.ds", 2), []
+    assert shard.count == 4_000
+    read = shard._files.cat_file
+    monkeypatch.setattr(shard._files, "cat_file", lambda *a: fetched.append(a[2] - a[1]) or read(*a), raising=False)
+    out = np.empty((1, 10), np.int64)
+    for start in (0, 10, 20, 3_000, 100):
+        shard.copy(np.array([start]), 0, out)
+    assert fetched == [8_000]
+    shard = _RemoteShard("memory://ahead/a.ds", 2)
+    fetched.clear()
+    for start in (3_000, 100, 110):
+        shard.copy(np.array([start]), 0, out)
+    assert fetched == [20, 20, 7_780]
+
+
+def test_a_paths_file_is_made_once_and_kept(tmp_path):
+    for number in range(3):
+        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
+    paths_file = tmp_path / "paths" / "list.json"
+    first = Windows(tmp_path / "data", 4, paths_file=paths_file)
+    entries = json.loads(paths_file.read_text())
+    assert entries == [{"path": f"{number}.ds", "size": 60, "tokens": 30} for number in range(3)]
+    write(tmp_path / "data" / "3.ds", [30])
+    made = paths_file.stat().st_mtime_ns
+    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file)) == len(first) == 18
+    assert paths_file.stat().st_mtime_ns == made
+
+
+def test_a_stale_paths_file_is_refreshed_or_refused(tmp_path):
+    for number in range(2):
+        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
+    paths_file = tmp_path / "list.json"
+    known = Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")
+    write(tmp_path / "data" / "1.ds", [60])
+    with pytest.raises(LoaderError, match=r"list.json is stale, .*1\.ds had 60 bytes and has 120"):
+        Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")
+    trusting = Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="trust")
+    assert len(trusting) == len(known)
+    with pytest.raises(CorruptionError, match=r"1\.ds has 60 tokens, and had 30"):
+        list(trusting)
+    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file)) == 18
+    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")) == 18
+    (tmp_path / "data" / "0.ds").unlink()
+    with pytest.raises(LoaderError, match="not there any more"):
+        Windows(tmp_path / "data", 4, paths_file=paths_file, on_stale_paths="error")
+    assert len(Windows(tmp_path / "data", 4, paths_file=paths_file)) == 12
+
+
+@pytest.mark.parametrize("content", ["{", '{"a": 1}', '[{"path": 3, "size": 4}]', '[{"size": 4}]', "[3]"])
+def test_a_paths_file_that_is_none_is_an_error(tmp_path, content):
+    write(tmp_path / "a.ds", [30])
+    (tmp_path / "list.json").write_text(content)
+    with pytest.raises(LoaderError, match="remove it, so that it is made anew"):
+        Windows(tmp_path, 4, paths_file=tmp_path / "list.json")
+
+
+def test_datatroves_own_paths_file_is_taken_with_its_choice_of_files(tmp_path):
+    for number in range(3):
+        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
+    (tmp_path / "list.json").write_text(json.dumps([{"path": "2.ds", "size": 60}, {"path": "0.ds", "size": 60}]))
+    windows = Windows(tmp_path / "data", 4, paths_file=tmp_path / "list.json")
+    assert [Path(file.path).name for file in windows.files] == ["2.ds", "0.ds"]
+    assert [entry["tokens"] for entry in json.loads((tmp_path / "list.json").read_text())] == [30, 30]
+
+
+def open_together(folder, paths_file, barrier, answers) -> None:
+    barrier.wait()
+    windows = Windows(folder, 4, paths_file=paths_file)
+    answers.put((len(windows), [file.path for file in windows.files], int(windows[5]["input_ids"].sum())))
+
+
+def test_many_workers_that_start_at_once_get_one_list(tmp_path):
+    for number in range(20):
+        write(tmp_path / "data" / f"{number:02d}.ds", [30], seed=number)
+    paths_file = tmp_path / "list.json"
+    spawn = multiprocessing.get_context("fork")
+    barrier, answers = spawn.Barrier(6), spawn.Queue()
+    workers = [
+        spawn.Process(target=open_together, args=(tmp_path / "data", paths_file, barrier, answers)) for _ in range(6)
+    ]
+    for worker in workers:
+        worker.start()
+    found = [answers.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert found == [found[0]] * 6
+    assert len(json.loads(paths_file.read_text())) == 20
+    assert not list(tmp_path.glob("*.partial-*"))
+
+
+def test_a_state_is_refused_with_the_name_of_what_changed(tmp_path):
+    for number in range(3):
+        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
+    state = Windows(tmp_path / "data", 4).batches(2).state_dict()
+    assert len(json.dumps(state)) < 400
+
+    def refused(pattern, **options):
+        with pytest.raises(LoaderError, match=pattern):
+            Windows(tmp_path / "data", options.pop("seq_len", 4), **options).batches(3).load_state_dict(state)
+
+    refused("seq_len was 4 and is 5", seq_len=5)
+    refused("shuffle was 'none' and is 'windows'", shuffle="windows")
+    write(tmp_path / "data" / "1.ds", [30], seed=9)
+    refused(r"first or last bytes changed of .*1\.ds")
+    write(tmp_path / "data" / "1.ds", [31], seed=1)
+    refused("bytes was 180 and is 182")
+    write(tmp_path / "data" / "1.ds", [30], seed=1)
+    (tmp_path / "data" / "2.ds").rename(tmp_path / "data" / "4.ds")
+    (tmp_path / "data" / "2.ds.index").rename(tmp_path / "data" / "4.ds.index")
+    refused(r"name, size, first or last bytes changed of .*4\.ds")
+    write(tmp_path / "data" / "2.ds", [30], seed=2)
+    refused("files was 3 and is 4")
+    with pytest.raises(LoaderError, match="lacks seq_len"):
+        Windows(tmp_path / "data", 4).batches().load_state_dict({"next_window": 3})
+    with pytest.raises(LoaderError, match="next_window -1"):
+        Windows(tmp_path / "data", 4).batches().load_state_dict(
+            Windows(tmp_path / "data", 4).batches().state_dict() | {"next_window": -1}
+        )
+
+
+def test_a_state_is_good_for_a_copy_elsewhere(tmp_path):
+    for number in range(2):
+        write(tmp_path / "here" / "in" / f"{number}.ds", [30], seed=number)
+        write(tmp_path / "there" / f"{number}.ds", [30], seed=number)
+    feed = Windows(tmp_path / "here", 4, shuffle="windows").batches(2)
+    next(iter(feed))
+    moved = Windows(str(tmp_path / "there" / "*.ds"), 4, shuffle="windows").batches(5)
+    moved.load_state_dict(feed.state_dict())
+    assert moved.state_dict()["next_window"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seq_len": 0}, "seq_len 0"),
+        ({"positions": "eos"}, "needs end_of_text"),
+        ({"positions": "ends"}, "one of 'none', 'index', 'eos'"),
+        ({"tail": "pad"}, "needs pad_token"),
+        ({"tail": "pad", "pad_token": 70_000, "dtype": "store"}, "does not fit uint16"),
+        ({"max_tokens": -1}, "max_tokens -1"),
+        ({"seq_len": 30}, "no window of 31 tokens: the longest file has 30"),
+        ({"paths_file": "memory://list.json"}, "cannot be locked"),
+        ({"paths": "no-such-folder"}, "has no file of tokens"),
+        ({"paths": []}, "paths is empty"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
+    write(tmp_path / "a.ds", [30])
+    with pytest.raises(LoaderError, match=re.escape(message)):
+        Windows(**({"paths": tmp_path, "seq_len": 4} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"rank": 2, "world_size": 2}, "rank 2 must be from 0"),
+        ({"batch_size": 4, "world_size": 2, "leftover": "drop"}, "6 windows do not fill a step of 8"),
+        ({"leftover": "wrap"}, "one of 'carry'"),
+    ],
+)
+def test_batches_that_cannot_be_are_refused(tmp_path, options, message):
+    write(tmp_path / "a.ds", [30])
+    with pytest.raises(LoaderError, match=re.escape(message)):
+        Windows(tmp_path, 4).batches(**options)
+
+
+def test_indexes_outside_are_index_errors_and_negative_ones_count_from_the_end(tmp_path):
+    write(tmp_path / "a.ds", [30])
+    windows = Windows(tmp_path, 4)
+    assert windows[-1]["input_ids"].tolist() == windows[5]["input_ids"].tolist()
+    feed = windows.batches(4)
+    assert len(feed) == 2
+    for wrong in (6, -7):
+        with pytest.raises(IndexError):
+            windows[wrong]
+        with pytest.raises(IndexError):
+            windows.read(np.array([0, wrong]))
+    with pytest.raises(IndexError):
+        feed[2]
+
+
+def test_files_without_ends_and_of_the_wrong_width_are_errors(tmp_path):
+    write(tmp_path / "a.ds", [30])
+    with pytest.raises(CorruptionError):
+        Windows(tmp_path / "a.ds", 4, token_size=4)
+    (tmp_path / "a.ds.index").unlink()
+    with pytest.raises(FormatError, match="token_size"):
+        Windows(tmp_path / "a.ds", 4)
+    windows = Windows(tmp_path / "a.ds", 4, "index", token_size=2)
+    with pytest.raises(FormatError, match="does not say where its documents end"):
+        windows[0]
+
+
+def test_datatroves_names_give_datatroves_items(tmp_path):
+    torch = pytest.importorskip("torch")
+    for number in range(4):
+        write(tmp_path / f"{number}.ds", [31, 12], seed=number)
+    folder = DatatroveFolderDataset(tmp_path, 4, return_positions=True)
+    assert len(folder) == 32
+    assert folder.lens == [0, 8, 16, 24, 32]
+    assert folder[9]["input_ids"].dtype == folder[9]["positions"].dtype == torch.int64
+    assert folder.current_file == 1
+    assert folder.current_file_path == str(tmp_path / "1.ds")
+    one = DatatroveFileDataset(tmp_path / "1.ds", 4, 2, return_positions=True, fsize=86)
+    assert one.read_path == str(tmp_path / "1.ds")
+    assert [item["input_ids"].tolist() for item in one] == [folder[8 + at]["input_ids"].tolist() for at in range(8)]
+    by_token = DatatroveFolderDataset(tmp_path, 4, return_positions=True, positions_from_eos_token_id=END)
+    assert all(torch.equal(by_token[at]["positions"], folder[at]["positions"]) for at in range(32))
+    shuffled = DatatroveFolderDataset(tmp_path, 4, shuffle=True, seed=1)
+    order = np.random.default_rng(1).permutation(4)
+    assert [Path(file.path).name for file in shuffled.windows.files] == [f"{number}.ds" for number in order]
+    assert "positions" not in shuffled[0]
+    assert len(DatatroveFileDataset(tmp_path / "1.ds", 4, max_tokens=10)) == 2
+    with pytest.raises(LoaderError, match="fsize 80"):
+        DatatroveFileDataset(tmp_path / "1.ds", 4, fsize=80)
+    with pytest.raises(CorruptionError):
+        DatatroveFolderDataset(tmp_path, 4, token_size=4)
+
+
+def test_datatroves_patterns_and_sub_folders(tmp_path):
+    for name in ("a_shuffled.ds", "b.ds", "deep/c_shuffled.ds"):
+        write(tmp_path / name, [30])
+
+    def names(**options):
+        files = DatatroveFolderDataset(tmp_path, 4, **options).windows.files
+        return [str(Path(file.path).relative_to(tmp_path)) for file in files]
+
+    assert names() == ["a_shuffled.ds", "b.ds", "deep/c_shuffled.ds"]
+    assert names(recursive=False) == ["a_shuffled.ds", "b.ds"]
+    assert names(filename_pattern="_shuffled.ds") == ["a_shuffled.ds", "deep/c_shuffled.ds"]
+    assert names(filename_pattern="deep/*.ds") == ["deep/c_shuffled.ds"]
+    paths_file = tmp_path / "list.json"
+    assert names(paths_file=paths_file) == names(paths_file=paths_file) == names()
+    assert [entry["path"] for entry in json.loads(paths_file.read_text())] == names()
