@@ -87,12 +87,12 @@ def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
 
 
 @compiled
-def positions_from_end_of_text(windows: Ints, end_of_text: int, lengths: Ints, out: Ints) -> None:
-    """Likewise, from 0 after every token ``end_of_text``; behind ``lengths`` tokens there is padding, from 0, too."""
+def positions_from_end_of_text(windows: Ints, end_of_text: int, starts: Ints, tokens: int, out: Ints) -> None:
+    """Likewise, from 0 after every token ``end_of_text``; behind the last of ``tokens`` is padding, from 0, too."""
     for row in range(len(windows)):
-        first = 0
-        for start in range(0, lengths[row], BLOCK):
-            block = windows[row, start : min(start + BLOCK, lengths[row])]
+        first, length = 0, min(tokens - starts[row], windows.shape[1])
+        for start in range(0, length, BLOCK):
+            block = windows[row, start : min(start + BLOCK, length)]
             # Counting has no branch, so that most of a window is seen many tokens at a time.
             found = 0
             for place in range(len(block)):
@@ -102,8 +102,8 @@ def positions_from_end_of_text(windows: Ints, end_of_text: int, lengths: Ints, o
                     stop = start + place + 1
                     count_up(out[row, first:stop])
                     first = stop
-        count_up(out[row, first : lengths[row]])
-        count_up(out[row, lengths[row] :])
+        count_up(out[row, first:length])
+        count_up(out[row, length:])
 
 
 @compiled

@@ -274,8 +274,8 @@ class Windows:
         if self.positions == "index":
             kernels().positions_from_ends(shard.ends(), starts, rows["positions"])
         elif self.positions == "eos":
-            lengths = np.minimum(shard.count - starts, tokens.shape[1])
-            kernels().positions_from_end_of_text(tokens, self.end_of_text, lengths, rows["positions"])
+            numbers = rows["positions"]
+            kernels().positions_from_end_of_text(tokens, self.end_of_text, starts, shard.count, numbers)
         if self.masked:
             for row, start in zip(rows["loss_mask"], starts.tolist(), strict=True):
                 stop = min(start + len(row), shard.count)
@@ -298,7 +298,7 @@ class Windows:
                 f"{known.path} has {shard.count:,} tokens, and had {known.tokens:,} when files were listed: fetch it "
                 "again, or remove the paths file so that files are listed anew"
             )
-        if self._open and self.dtype == "store" and shard.dtype != self.window_dtype:
+        if file and self.dtype == "store" and shard.dtype != self.window_dtype:
             raise LoaderError(f"{known.path} has {shard.dtype}, other files {self.window_dtype}: set dtype='int64'")
         if shard.masked and file and self.loss_mask == "auto" and not self.masked:
             raise LoaderError(f"{known.path} has a loss mask, the first file has none: set loss_mask='on', or 'off'")

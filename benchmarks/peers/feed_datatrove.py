@@ -1,0 +1,52 @@
+"""What feeds.py runs in an environment with datatrove: time its dataset, and say what its windows are."""
+
+import json
+import random
+import sys
+import time
+from hashlib import sha256
+
+import torch
+from datatrove.utils.dataset import DatatroveFolderDataset
+from loguru import logger
+
+
+def rate(dataset: DatatroveFolderDataset, order: list[int], seconds: float) -> float:
+    """Give tokens per second, cut after ``seconds``."""
+    tokens, start = 0, time.perf_counter()
+    for at in order:
+        tokens += len(dataset[at]["input_ids"])
+        if time.perf_counter() - start > seconds:
+            break
+    return tokens / (time.perf_counter() - start)
+
+
+def digest(dataset: DatatroveFolderDataset) -> str:
+    """Say what the first thousand windows are."""
+    found = sha256()
+    for item in (dataset[at] for at in range(min(len(dataset), 1000))):
+        for name in sorted(item):
+            found.update(item[name].numpy().tobytes())
+    return found.hexdigest()
+
+
+def main() -> None:
+    folder, seq_len, end_of_text, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    logger.remove()
+    torch.set_num_threads(1)
+    rates, digests = {}, {}
+    for positions, by_token in (("none", None), ("index", None), ("eos", end_of_text)):
+        opened = {"return_positions": positions != "none", "positions_from_eos_token_id": by_token}
+        dataset = DatatroveFolderDataset(folder, seq_len, **opened)
+        order = list(range(len(dataset)))
+        rates[f"{positions}, in order"] = rate(dataset, order, seconds)
+        digests[positions] = digest(dataset)
+        random.Random(0).shuffle(order)
+        rates[f"{positions}, any order"] = rate(dataset, order, seconds)
+    files = DatatroveFolderDataset(folder, seq_len, shuffle=True, seed=1, paths_file=f"{folder}/paths.json")
+    digests["files shuffled, by our paths file"] = digest(files)
+    print(json.dumps({"rates": rates, "digests": digests}))
+
+
+if __name__ == "__main__":
+    main()
