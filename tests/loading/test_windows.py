@@ -520,6 +520,16 @@ def test_a_state_is_refused_with_the_name_of_what_changed(tmp_path):
         )
 
 
+def test_of_many_files_a_state_stays_small_and_says_among_which_the_change_is(tmp_path):
+    for number in range(300):
+        write(tmp_path / f"{number:03d}.ds", [5], seed=number)
+    state = Windows(tmp_path, 4).batches(2).state_dict()
+    assert len(state["data"]) == 150
+    write(tmp_path / "007.ds", [5], seed=999)
+    with pytest.raises(LoaderError, match=r"a file from .*006\.ds to .*007\.ds"):
+        Windows(tmp_path, 4).batches(2).load_state_dict(state)
+
+
 def test_a_state_is_good_for_a_copy_elsewhere(tmp_path):
     for number in range(2):
         write(tmp_path / "here" / "in" / f"{number}.ds", [30], seed=number)
