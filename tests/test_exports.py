@@ -37,9 +37,9 @@ def test_the_public_surface():
         "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
     assert lc.tokens.__all__ == [
-        "BestFit", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "FirstFit", "FixedLength",
-        "MinTokens", "MultiBucket", "Plan", "Roll", "Shuffle", "Tokenize", "Truncate", "compare_strategies",
-        "default_strategies", "measure",
+        "BestFit", "BinnedGreedy", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "DocumentWindows",
+        "FirstFit", "FixedLength", "MinTokens", "MultiBucket", "Packing", "Plan", "Roll", "Shuffle", "TokenEntries",
+        "Tokenize", "Truncate", "Windows", "compare_strategies", "default_strategies", "document_windows", "measure",
     ]  # fmt: skip
     assert lc.formats.__all__ == [
         "Conversion", "Documents", "ParquetOutput", "ParquetResult", "RectangleOutput", "TokenShard", "datatrove",

@@ -163,8 +163,8 @@ class ParquetWriter(Writer):
         return [(split, cut(documents, *bound, self.settings.file_bytes)) for split, bound in bounds.items()]
 
 
-def folder_name(language: str | None) -> str:
-    """Name the folder and configuration of a language; no two languages share one.
+def folder_name(language: str | None, what: str = "language", setting: str = "parquet.by to none") -> str:
+    """Name the folder and configuration of a language, or of another column's value; no two of them share one.
 
     >>> [folder_name(each) for each in ("en", "zh-Hant", "eng_Latn", None, "unknown", "en/US", "..", "_x")]
     ['en', 'zh-Hant', 'eng_Latn', 'unknown', '~75nknown', 'en~2FUS', '~2E~2E', '~5Fx']
@@ -182,8 +182,8 @@ def folder_name(language: str | None) -> str:
         escaped = "~"
     if len(escaped) > LONGEST:
         raise FormatError(
-            f"the language {language[:40]!r}… is too long for the name of a folder: set parquet.by to none, "
-            "or correct the column 'language'"
+            f"the {what} {language[:40]!r}… is too long for the name of a folder: set {setting}, "
+            f"or correct the column {what!r}"
         )
     return escaped
 

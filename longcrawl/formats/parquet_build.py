@@ -7,7 +7,7 @@ which is cut into files of about equal size. Pass two gathers the documents of o
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,24 @@ class Documents:
     """Bytes of each, in their order."""
 
 
-def spill_documents(tables: Iterable[pa.Table], spill: Path, part: int, *, shuffled: bool) -> None:
+def spill_documents(
+    tables: Iterable[pa.Table],
+    spill: Path,
+    part: int,
+    *,
+    shuffled: bool,
+    group: str = LANGUAGE,
+    sizes: Callable[[pa.RecordBatch], Longs] | None = None,
+) -> None:
     """Write the documents of one part: ``NNNNN.arrow``, then ``NNNNN.index`` (:data:`INDEX`), then ``NNNNN.json``.
+
+    Args:
+        tables: the documents.
+        spill: the folder to write to.
+        part: its number.
+        shuffled: whether there is a column ``sort_key`` to order documents by.
+        group: the column of text that groups documents, if they have it.
+        sizes: gives the bytes of each document by which files are cut; None for those of all its values.
 
     Raises:
         StageError: two columns have one name, or a column is of a type that no size is known of.
@@ -77,7 +93,8 @@ def spill_documents(tables: Iterable[pa.Table], spill: Path, part: int, *, shuff
             first = 0
             for batch in documents.combine_chunks().to_batches():
                 writer.write_batch(batch)
-                found = _index(batch, table.slice(first, batch.num_rows), languages, shuffled=shuffled)
+                found = _index(batch, table.slice(first, batch.num_rows), languages, shuffled=shuffled, group=group)
+                found["bytes"] = (sizes or _row_sizes)(batch)
                 found["batch"] = number
                 index.append(found)
                 first, number = first + batch.num_rows, number + 1
@@ -86,7 +103,7 @@ def spill_documents(tables: Iterable[pa.Table], spill: Path, part: int, *, shuff
     joined = np.concatenate(index)
     with whole_file(spill / f"{part:05d}.index") as beside:
         joined.tofile(beside)
-    told = {"rows": len(joined), "languages": list(languages), "has_language": _has_language(schema)}
+    told = {"rows": len(joined), "languages": list(languages), "has_language": _has_text(schema, group)}
     write_text(spill / f"{part:05d}.json", json.dumps(told))
 
 
@@ -147,11 +164,11 @@ def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tu
     return [(documents.start + start + first, documents.start + start + last) for first, last in bounds]
 
 
-def row_groups(spill: Path, start: int, stop: int) -> Iterator[npt.NDArray[Any]]:
+def row_groups(spill: Path, start: int, stop: int, group_bytes: int = ROW_GROUP) -> Iterator[npt.NDArray[Any]]:
     """Give the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order, row group by row group."""
     places = np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
     sizes = places["bytes"].astype(np.int64)
-    for first, last in _changes((np.cumsum(sizes) - sizes) // ROW_GROUP):
+    for first, last in _changes((np.cumsum(sizes) - sizes) // group_bytes):
         yield places[first:last]
 
 
@@ -217,17 +234,24 @@ def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
     )
 
 
-def _index(batch: pa.RecordBatch, table: pa.Table, languages: dict[str, int], *, shuffled: bool) -> npt.NDArray[Any]:
+def _row_sizes(batch: pa.RecordBatch) -> Longs:
+    total = np.zeros(batch.num_rows, np.int64)
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        total += row_bytes(values, name)
+    return total
+
+
+def _index(
+    batch: pa.RecordBatch, table: pa.Table, languages: dict[str, int], *, shuffled: bool, group: str
+) -> npt.NDArray[Any]:
     index = np.zeros(batch.num_rows, INDEX)
     index["row"] = np.arange(batch.num_rows)
-    for name, values in zip(batch.schema.names, batch.columns, strict=True):
-        index["bytes"] += row_bytes(values, name).astype(np.uint64)
     if shuffled:
         index["sort_key"] = table[SORT_KEY].to_numpy()
         index["id_hash"] = keyed_hash(document_ids(table, "a shuffled output").to_pylist(), "parquet", 0)
     index["language"] = NO_LANGUAGE
-    if _has_language(batch.schema):
-        encoded = batch.column(LANGUAGE).dictionary_encode()
+    if _has_text(batch.schema, group):
+        encoded = batch.column(group).dictionary_encode()
         numbers = [languages.setdefault(name, len(languages)) for name in encoded.dictionary.to_pylist()]
         known = encoded.indices.is_valid().to_numpy(zero_copy_only=False)
         chosen = pc.fill_null(encoded.indices, 0).to_numpy()[known]
@@ -251,10 +275,10 @@ def _refuse_twin_columns(table: pa.Table) -> None:
         raise StageError(f"the documents have two columns called {twins[0]!r}: rename or drop one of them")
 
 
-def _has_language(schema: pa.Schema | None) -> bool:
-    if schema is None or LANGUAGE not in schema.names:
+def _has_text(schema: pa.Schema | None, column: str) -> bool:
+    if schema is None or column not in schema.names:
         return False
-    kind = schema.field(LANGUAGE).type
+    kind = schema.field(column).type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -4,25 +4,33 @@ from longcrawl.tokens.baselines import BestFit, DatasetDecomposition, FirstFit, 
 from longcrawl.tokens.buckets import Buckets
 from longcrawl.tokens.composition import Comparison, Composition, compare_strategies, default_strategies, measure
 from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
+from longcrawl.tokens.packing import BinnedGreedy, Packing, TokenEntries
 from longcrawl.tokens.plan import Plan
 from longcrawl.tokens.tokenize import Tokenize
+from longcrawl.tokens.windows import DocumentWindows, Windows, document_windows
 
 __all__ = [
     "BestFit",
+    "BinnedGreedy",
     "Buckets",
     "Comparison",
     "Composition",
     "DatasetDecomposition",
+    "DocumentWindows",
     "FirstFit",
     "FixedLength",
     "MinTokens",
     "MultiBucket",
+    "Packing",
     "Plan",
     "Roll",
     "Shuffle",
+    "TokenEntries",
     "Tokenize",
     "Truncate",
+    "Windows",
     "compare_strategies",
     "default_strategies",
+    "document_windows",
     "measure",
 ]

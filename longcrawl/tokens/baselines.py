@@ -12,10 +12,10 @@ from longcrawl.keyed_hash import keyed_hash
 from longcrawl.tokens.plan import Plan, checked_lengths, join_plans, plan_of_pieces
 from longcrawl.tokens.strategies import Longs, Strategy, cut_pools
 
-__all__ = ["BestFit", "DatasetDecomposition", "FirstFit", "FixedLength", "MultiBucket"]
+__all__ = ["BestFit", "DatasetDecomposition", "FirstFit", "FixedLength", "MultiBucket", "OneCapacity", "cut_long"]
 
 
-class _OneCapacity(Strategy):
+class OneCapacity(Strategy):
     """A strategy whose samples are all of one length."""
 
     context_length: int
@@ -27,7 +27,7 @@ class _OneCapacity(Strategy):
 
 
 @dataclass(frozen=True)
-class FixedLength(_OneCapacity):
+class FixedLength(OneCapacity):
     """Concatenate all documents and cut every ``context_length`` tokens; only the last sample is padded.
 
     ``order`` is that of the documents: ``"shuffled"`` by ``seed``, as the paper's "randomly concatenated", or
@@ -95,7 +95,7 @@ class MultiBucket(Strategy):
 
 
 @dataclass(frozen=True)
-class BestFit(_OneCapacity):
+class BestFit(OneCapacity):
     """Best-fit packing of H. Ding et al., "Fewer Truncations Improve Language Modeling" (2024).
 
     Documents longer than ``context_length`` are cut into pieces of it; then each piece, the longest first, goes to the
@@ -115,7 +115,7 @@ class BestFit(_OneCapacity):
         from longcrawl.tokens._packing_kernels import best_fit
 
         checked = checked_lengths(lengths)
-        documents, starts, sizes = _longest_first(*_cut_long(checked, self.context_length))
+        documents, starts, sizes = _longest_first(*cut_long(checked, self.context_length))
         numbers = np.empty(len(sizes), np.int64)
         count = best_fit(sizes, self.context_length, make_lengths(self.context_length), numbers)
         return plan_of_pieces(checked, numbers, np.full(count, self.context_length), (documents, starts, sizes))
@@ -126,7 +126,7 @@ class BestFit(_OneCapacity):
 
 
 @dataclass(frozen=True)
-class FirstFit(_OneCapacity):
+class FirstFit(OneCapacity):
     """Each document into the first sample that has room for it; longer ones are cut as in :class:`BestFit`.
 
     ``order="longest-first"`` is first-fit decreasing, ``"given"`` packs documents as they come. ``pool_size`` is the
@@ -157,7 +157,7 @@ class FirstFit(_OneCapacity):
         from longcrawl.tokens._packing_kernels import first_fit
 
         checked = checked_lengths(lengths)
-        pieces = _cut_long(checked, self.context_length)
+        pieces = cut_long(checked, self.context_length)
         documents, starts, sizes = pieces if self.order == "given" else _longest_first(*pieces)
         numbers = np.empty(len(sizes), np.int64)
         count = first_fit(sizes, self.context_length, numbers)
@@ -231,7 +231,7 @@ def _chopped(lengths: Longs, order: Longs, capacity: int) -> Plan:
     return Plan(lengths, np.full(samples, capacity), bounds, documents, starts, stops - begins)
 
 
-def _cut_long(lengths: Longs, most: int) -> tuple[Longs, Longs, Longs]:
+def cut_long(lengths: Longs, most: int) -> tuple[Longs, Longs, Longs]:
     """Cut documents into pieces of ``most`` tokens and a rest; give document, start and size of each."""
     counts = -(-lengths // most)
     documents = np.repeat(np.arange(len(lengths)), counts)
