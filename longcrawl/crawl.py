@@ -257,6 +257,22 @@ class Crawl:
         """Write parquet files; ``settings`` are the fields of ``lc.formats.ParquetOutput``: ``by="language"``."""
         return self.write("parquet", path, **settings)
 
+    def to_gpt_simple(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write GPT-Simple's shards; ``settings`` are fields of ``lc.formats.GptSimpleOutput``: ``heldout=0.01``."""
+        return self.write("gpt-simple", path, **settings)
+
+    def to_datatrove(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write datatrove's shards; ``settings`` are fields of ``lc.formats.DatatroveOutput``: ``heldout=0.01``."""
+        return self.write("datatrove", path, **settings)
+
+    def to_megatron(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write Megatron-LM's shards; ``settings`` are fields of ``lc.formats.MegatronOutput``: ``heldout=0.01``."""
+        return self.write("megatron", path, **settings)
+
+    def to_nanogpt(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write flat files; ``settings`` are fields of ``lc.formats.NanoGptOutput``: ``header="llm.c"``."""
+        return self.write("nanogpt", path, **settings)
+
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write the documents with the output of this name and give what describes it.
 

@@ -42,8 +42,10 @@ def test_the_public_surface():
         "Tokenize", "Truncate", "Windows", "compare_strategies", "default_strategies", "document_windows", "measure",
     ]  # fmt: skip
     assert lc.formats.__all__ == [
-        "Conversion", "Documents", "ParquetOutput", "ParquetResult", "RectangleOutput", "TokenShard", "datatrove",
-        "gpt_simple", "megatron", "nanogpt", "open_shard", "token_parquet", "verify_shard",
+        "Conversion", "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult",
+        "MegatronOutput", "MegatronResult", "NanoGptOutput", "NanoGptResult", "ParquetOutput", "ParquetResult",
+        "RectangleOutput", "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_shard",
+        "token_parquet", "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "DatatroveFileDataset", "DatatroveFolderDataset", "Rectangle", "WindowBatches", "Windows",

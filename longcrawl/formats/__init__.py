@@ -6,11 +6,21 @@ from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.parquet_result import ParquetResult
 from longcrawl.formats.rectangle import RectangleOutput
 from longcrawl.formats.shard_formats import open_shard, verify_shard
+from longcrawl.formats.shard_output import DatatroveOutput, GptSimpleOutput, MegatronOutput, NanoGptOutput
+from longcrawl.formats.shard_result import DatatroveResult, GptSimpleResult, MegatronResult, NanoGptResult
 from longcrawl.formats.token_shard import Documents, TokenShard
 
 __all__ = [
     "Conversion",
+    "DatatroveOutput",
+    "DatatroveResult",
     "Documents",
+    "GptSimpleOutput",
+    "GptSimpleResult",
+    "MegatronOutput",
+    "MegatronResult",
+    "NanoGptOutput",
+    "NanoGptResult",
     "ParquetOutput",
     "ParquetResult",
     "RectangleOutput",

@@ -184,5 +184,5 @@ def test_a_plan_of_other_entries_is_refused():
     for lengths in ([2, 1, 1], [1, 2]):
         with pytest.raises(StageError, match="the plan is one of . entries, here are 2, or some are of another length"):
             packing.fill(shard, packing.plan(lengths))
-    with pytest.raises(StageError, match="sequences of other lengths than 8: plan it anew"):
+    with pytest.raises(StageError, match="sequences of other lengths than 8: plan with this"):
         packing.fill(shard, Packing(4).plan([2, 1]))

@@ -1,0 +1,264 @@
+"""What is told of token shards that a run or a crawl has written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.manifest import is_sealed, verify_files
+from longcrawl.formats.rectangle_verify import unescape
+from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shard_output import read_description
+from longcrawl.formats.token_shard import TokenShard
+from longcrawl.results import Inspection, Result, Verification, result
+from longcrawl.tokens.encoders import load_encoder
+
+__all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
+
+CHARACTERS = 600
+TOKENIZER = "tokenizer.json"
+WORDS = {
+    "documents": ("document", "documents"),
+    "entries": ("entry", "entries"),
+    "tokens": ("token", "tokens"),
+    "shards": ("shard", "shards"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardInspection(Inspection):
+    """What one split of token shards holds, and one of its documents."""
+
+    counts: Mapping[str, int]
+    """Documents, entries, tokens and shards of the split."""
+    dtype: str
+    stored_bytes: int
+    shard: str
+    entry: int
+    entries: int
+    n_tokens: int
+
+    def __str__(self) -> str:
+        held = ", ".join(_count(count, *WORDS[name]) for name, count in self.counts.items())
+        windows = f", {self.entries:,} windows" if self.entries > 1 else ""
+        lines = [
+            f"{self.path}  split {self.split}: {held}, {self.dtype}",
+            f"{self.stored_bytes:,} bytes stored",
+            f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),
+            f"  {self.shard} entry {self.entry:,}{windows}; {self.n_tokens:,} tokens",
+        ]
+        return "\n".join([*lines, self.text if self.text is not None else "  (no tokenizer to decode it)"])
+
+
+class ShardResult(Result):
+    """Token shards for a trainer, and tables that say where their documents came from for everybody."""
+
+    tags: ClassVar[tuple[str, ...]] = ("pretokenized",)
+
+    def documents(self, described: Mapping[str, Any]) -> int:
+        """Count the documents; windows of one count once."""
+        return sum(split["documents"] for split in described["splits"].values())
+
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Give tokens, documents and shards of every split."""
+        said = [
+            f"{name} {told['tokens']:,} tokens of {_count(told['documents'], 'document')} in "
+            f"{_count(told['shards'], 'shard')}"
+            for name, told in described["splits"].items()
+        ]
+        buckets = described.get("buckets")
+        return ", ".join([*said, *([_count(len(buckets), "bucket")] if buckets else [])])
+
+    def read_back(self, folder: Path) -> str:
+        """Open the first shard as a trainer would, and say what came."""
+        described = read_description(folder, self.name)
+        name = self._shards(described, "train")[0]
+        shard = self._open(folder, described, name)
+        first = ", ".join(map(str, shard.tokens[:4].tolist()))
+        return f"{name}: {_count(len(shard), 'entry', 'entries')} of {shard.tokens.dtype} tokens, beginning {first}"
+
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give the tables of where documents came from: plain `datasets` reads no token shards."""
+        depth = "*/" if "buckets" in described else ""
+        files = [
+            {"split": split, "path": f"{self.name}/documents/{split}/{depth}*.parquet"} for split in described["splits"]
+        ]
+        return [{"config_name": "documents", "data_files": files, "default": True}]
+
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Give a table of what there is, by bucket where there are several."""
+        groups = [(each["folder"], each["splits"]) for each in described.get("buckets", [])]
+        lines = [
+            "| split | bucket | documents | entries | tokens | shards |",
+            "| --- | --- | ---: | ---: | ---: | ---: |",
+        ]
+        for bucket, splits in [("all", described["splits"]), *groups]:
+            for split, told in splits.items():
+                counts = " | ".join(f"{told[name]:,}" for name in ("documents", "entries", "tokens", "shards"))
+                lines.append(f"| {split} | `{bucket}` | {counts} |")
+        said = "An entry is a document with its end-of-text token."
+        if described["max_length"] is not None:
+            said = (
+                "An entry is a document with its end-of-text token, or a window of at most "
+                f"{described['max_length']:,} tokens of one; each but the first begins with the last "
+                f"{described['overlap_size']:,} of the one before."
+            )
+        order = "The order is random" if described["shuffled"] else "The order is that of the source"
+        return "\n".join([*lines, "", f"{said} {order}."])
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give the first shard, all of them as a pattern, and the end of text."""
+        depth = "*/" if "buckets" in described else ""
+        files = f"{self.name}/train/{depth}*{FORMATS[self.name].suffix}"
+        shard = f"{self.name}/{self._shards(described, 'train')[0]}"
+        tables = f"{self.name}/documents/train/{depth}*.parquet"
+        return {"files": files, "shard": shard, "tables": tables, "end_of_text": str(described["end_of_text"])}
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:
+        """Say what tokens are, and what no loss is due on."""
+        said = [f"Tokens are {described['dtype']}; token {described['end_of_text']} ends each document."]
+        if described["json_escaped"]:
+            said.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
+        if described["overlap_size"]:
+            said.append("The overlap of a window is context: compute no loss on it, or its tokens count twice.")
+        return said
+
+    def verify(self, folder: Path) -> Verification:
+        """Compare every file with its checksum; a shard that is not described would be read with the others."""
+        described = read_description(folder, self.name)
+        if not is_sealed(folder / self.description, described):
+            problems = [f"{self.description} has been changed: the SHA-256 that it gives of itself differs"]
+        else:
+            there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+            extra = sorted(there - described["files"].keys() - {self.description})
+            problems = [
+                *verify_files(folder, described["files"]),
+                *(f"{name} is not part of this output" for name in extra),
+            ]
+        checked = f"{len(described['files'])} files compared with their SHA-256"
+        return Verification(str(folder), checked, tuple(problems))
+
+    def inspect(self, folder: Path, split: str, row: int) -> ShardInspection:
+        """Give how much a split holds, and one document; buckets come one after the other."""
+        described = read_description(folder, self.name)
+        if split not in described["splits"]:
+            raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
+        told = described["splits"][split]
+        if not 0 <= row < told["documents"]:
+            raise FormatError(f"{folder} split {split!r} has documents 0 to {told['documents'] - 1:,}, not {row}")
+        found = _document([folder / name for name in _tables(described, split)], row)
+        shard = self._open(folder, described, found["shard"])
+        tokens = shard.tokens[shard.start(found["entry"]) : int(shard.ends[found["entry"]])]
+        return ShardInspection(
+            path=str(folder),
+            split=split,
+            row=row,
+            row_id=found.get("id"),
+            url=found.get("url"),
+            text=_decoded(folder, tokens.tolist(), described),
+            counts=told,
+            dtype=described["dtype"],
+            stored_bytes=sum(
+                each["bytes"] for name, each in described["files"].items() if name.startswith(f"{split}/")
+            ),
+            shard=found["shard"],
+            entry=found["entry"],
+            entries=found["entries"],
+            n_tokens=found["n_tokens"],
+        )
+
+    def tables(self, folder: Path) -> list[Path]:
+        """Give the tables of where documents came from."""
+        return sorted((folder / "documents").rglob("*.parquet"))
+
+    def _shards(self, described: Mapping[str, Any], split: str) -> list[str]:
+        suffix = FORMATS[self.name].suffix
+        return [name for name in described["files"] if name.startswith(f"{split}/") and name.endswith(suffix)]
+
+    def _open(self, folder: Path, described: Mapping[str, Any], name: str) -> TokenShard:
+        settings: dict[str, Any] = {"end_of_text": described["end_of_text"], "check": "ends"}
+        return FORMATS[self.name].open(folder / name, **settings, **self._open_settings(described))
+
+    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # for formats that say less
+        """Give what the files do not say of themselves."""
+        return {}
+
+
+@result
+class GptSimpleResult(ShardResult):
+    """GPT-Simple's shards."""
+
+    name: ClassVar[str] = "gpt-simple"
+    description: ClassVar[str] = "gpt-simple.json"
+
+
+@result
+class DatatroveResult(ShardResult):
+    """datatrove's tokenised files."""
+
+    name: ClassVar[str] = "datatrove"
+    description: ClassVar[str] = "datatrove.json"
+
+
+@result
+class MegatronResult(ShardResult):
+    """Megatron-LM's indexed datasets."""
+
+    name: ClassVar[str] = "megatron"
+    description: ClassVar[str] = "megatron.json"
+
+
+@result
+class NanoGptResult(ShardResult):
+    """Flat files of tokens."""
+
+    name: ClassVar[str] = "nanogpt"
+    description: ClassVar[str] = "nanogpt.json"
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give also the type of a token, which flat files do not say."""
+        offset = "1024" if described["header"] == "llm.c" else "0"
+        width = str(_width(described))
+        return super().card_words(described) | {"dtype": described["dtype"], "token_size": width, "offset": offset}
+
+    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the width of a token and whether there is a header."""
+        return {"token_size": _width(described), "header": described["header"]}
+
+
+def _width(described: Mapping[str, Any]) -> int:
+    return 2 if described["dtype"] == "uint16" else 4
+
+
+def _tables(described: Mapping[str, Any], split: str) -> list[str]:
+    return [name for name in described["files"] if name.startswith(f"documents/{split}/")]
+
+
+def _document(tables: list[Path], row: int) -> dict[str, Any]:
+    """Read one row, of tables end to end."""
+    for table in tables:
+        try:
+            rows = pq.read_metadata(table).num_rows
+            if row < rows:
+                return dict(pq.read_table(table).slice(row, 1).to_pylist()[0])
+        except (OSError, pa.ArrowException) as broken:
+            raise CorruptionError(f"{table} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
+        row -= rows
+    raise CorruptionError("the tables hold fewer documents than was described; longcrawl verify says what is wrong")
+
+
+def _decoded(folder: Path, tokens: list[int], described: Mapping[str, Any]) -> str | None:
+    if not (folder / TOKENIZER).exists():
+        return None
+    inside = tokens[:-1] if tokens[-1:] == [described["end_of_text"]] else tokens
+    inside = inside[1:] if inside[:1] == [described["end_of_text"]] else inside
+    text = load_encoder(str(folder / TOKENIZER)).decode(inside[:CHARACTERS])
+    return (unescape(text) if described["json_escaped"] else text)[:CHARACTERS]
+
+
+def _count(number: int, one: str, several: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
