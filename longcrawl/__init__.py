@@ -22,6 +22,7 @@ from longcrawl.formats.convert import convert  # noqa: E402  # as above
 from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
 from longcrawl.run import RunSummary, run  # noqa: E402  # as above
+from longcrawl.tokenize_files import tokenize  # noqa: E402  # as above
 
 register()
 
@@ -51,6 +52,7 @@ __all__ = [
     "report",
     "run",
     "text",
+    "tokenize",
     "tokens",
     "verify",
     "why",

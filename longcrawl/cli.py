@@ -1,6 +1,8 @@
 """The command line: each verb is one function of the package."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,8 @@ from longcrawl.formats.convert import shard_settings
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
+from longcrawl.tokenize_files import FORMATS as OUTPUT_SHARDS
+from longcrawl.tokenize_files import tokenize as tokenize_files
 
 __all__ = ["app", "main"]
 
@@ -47,11 +51,56 @@ def run(
     ] = None,
 ) -> None:
     """Carry out a recipe: read, filter, tokenise, write, with a card and a ledger."""
-    try:
+    with _stoppable():
         typer.echo(carry_out(recipe, out, num_proc, overrides or ()))
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
+
+
+@app.command()
+def tokenize(
+    source: Annotated[
+        str | None,
+        typer.Argument(help="A folder, file, URL or glob of documents.", metavar="INPUT", show_default=False),
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", "--output_dir", help="Where the run is written.", show_default=False)
+    ] = None,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", "--tokenizer_path", help="A file, a Hub id, or trained.")
+    ] = "gpt2",
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max-length", "--max_length", help="Tokens of a window; whole documents if left out."),
+    ] = None,
+    overlap_size: Annotated[
+        int, typer.Option("--overlap-size", "--overlap_size", help="Tokens that windows share, at most half of it.")
+    ] = 0,
+    num_proc: Annotated[
+        int, typer.Option("--num-proc", "--num_workers", min=1, help="Processes; the bytes do not depend on it.")
+    ] = 1,
+    to: Annotated[str, typer.Option("--format", help=f"{', '.join(OUTPUT_SHARDS)}.")] = "gpt-simple",
+    builder: Annotated[str, typer.Option("--source", help="What reads INPUT, such as text or warc.")] = "text",
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="PATH=VALUE, such as outputs.gpt-simple.heldout=0.01; repeat.")
+    ] = None,
+    input_dir: Annotated[str | None, typer.Option("--input-dir", "--input_dir", help="The same as INPUT.")] = None,
+) -> None:
+    """Turn text into token shards; the same command goes on with one that was stopped."""
+    if (source is None) == (input_dir is None) or output_dir is None:
+        raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
+    with _stoppable():
+        typer.echo(
+            tokenize_files(
+                source or input_dir or "",
+                output_dir,
+                tokenizer,
+                max_length=max_length,
+                overlap_size=overlap_size,
+                num_proc=num_proc,
+                format=to,
+                builder=builder,
+                overrides=overrides or (),
+            )
+        )
 
 
 @app.command()
@@ -178,6 +227,16 @@ def convert(
     settings: dict[str, Any] = {"on_loss": on_loss, "terminate": terminate, "dtype": dtype, "end_of_text": end_of_text}
     settings |= {"source_format": source_format, "vocabulary_size": vocabulary_size, **shard_settings(overrides or ())}
     typer.echo(convert_shards(source, target, to, **settings))
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Say that what was stopped by hand goes on from there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ A recipe says everything that decides the bytes of a run: an unknown key is an e
 digest covers every field with its default and the code version of every stage.
 """
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -102,13 +103,18 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         raise RecipeError(f"recipe {str(name)!r} is not YAML: {' '.join(str(broken).split())}") from broken
     if not isinstance(spec, dict):
         raise RecipeError(f"recipe {str(name)!r} must be a mapping with the keys {', '.join(KEYS)}")
+    return parse_recipe(spec, overrides)
+
+
+def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Recipe:
+    """Turn the content of a recipe file into a :class:`Recipe`, strictly, with ``--set``-style overrides."""
+    changed = copy.deepcopy(dict(spec))
     for override in overrides:
-        _override(spec, override)
-    return parse_recipe(spec)
+        _override(changed, override)
+    return _parsed(changed)
 
 
-def parse_recipe(spec: Mapping[str, Any]) -> Recipe:
-    """Turn the content of a recipe file into a :class:`Recipe`, strictly."""
+def _parsed(spec: Mapping[str, Any]) -> Recipe:
     name = spec.get("name", "without a name")
     where = f"recipe {name!r}"
     for key in spec:

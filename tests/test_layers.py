@@ -35,7 +35,7 @@ LAYERS = [
     ["run_folder", "run_index", "run_inputs", "run_segments", "run_surveys", "run_versions", "source_texts"],
     ["lengths"],
     ["run"],
-    ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose"],
+    ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose", "tokenize_files"],
     ["cli", "cli_lists"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

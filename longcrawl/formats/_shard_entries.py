@@ -53,7 +53,8 @@ def token_bytes(batch: pa.RecordBatch) -> Longs:
         sizes = pc.subtract(pc.struct_field(windows.flatten(), "stop"), pc.struct_field(windows.flatten(), "start"))
         ends = np.concatenate([[0], np.cumsum(pc.list_value_length(windows).to_numpy(zero_copy_only=False))])
         lengths = np.diff(np.concatenate([[0], np.cumsum(sizes.to_numpy(zero_copy_only=False))])[ends])
-    return lengths * max(tokens.type.value_type.bit_width // 8, 1)
+    sizes_in_bytes: Longs = lengths * max(tokens.type.value_type.bit_width // 8, 1)
+    return sizes_in_bytes
 
 
 def entries_of(table: pa.Table, end_of_text: int | None, name: str, overlaps: str) -> tuple[Documents, Longs]:

@@ -77,7 +77,7 @@ class ShardOutput(Output):
     Windows are those that the stage ``windows`` says.
     """
 
-    second_pass = ("shard_bytes", "heldout", "end_of_text", "on_loss")
+    second_pass: ClassVar[tuple[str, ...]] = ("shard_bytes", "heldout", "end_of_text", "on_loss")
     overlaps: ClassVar[Literal["overlap", "loss_mask", "none"]] = "none"
     """How the format says that no loss is due on the beginning of a window."""
     windows: ClassVar[bool] = True

@@ -76,7 +76,7 @@ class ShardResult(Result):
     def read_back(self, folder: Path) -> str:
         """Open the first shard as a trainer would, and say what came."""
         described = read_description(folder, self.name)
-        name = self._shards(described, "train")[0]
+        name = self._first(described)
         shard = self._open(folder, described, name)
         first = ", ".join(map(str, shard.tokens[:4].tolist()))
         return f"{name}: {_count(len(shard), 'entry', 'entries')} of {shard.tokens.dtype} tokens, beginning {first}"
@@ -113,8 +113,8 @@ class ShardResult(Result):
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give the first shard, all of them as a pattern, and the end of text."""
         depth = "*/" if "buckets" in described else ""
-        files = f"{self.name}/train/{depth}*{FORMATS[self.name].suffix}"
-        shard = f"{self.name}/{self._shards(described, 'train')[0]}"
+        suffix = FORMATS[self.name].suffix
+        files, shard = f"{self.name}/train/{depth}*{suffix}", f"{self.name}/{self._first(described)}"
         tables = f"{self.name}/documents/train/{depth}*.parquet"
         return {"files": files, "shard": shard, "tables": tables, "end_of_text": str(described["end_of_text"])}
 
@@ -175,9 +175,11 @@ class ShardResult(Result):
         """Give the tables of where documents came from."""
         return sorted((folder / "documents").rglob("*.parquet"))
 
-    def _shards(self, described: Mapping[str, Any], split: str) -> list[str]:
-        suffix = FORMATS[self.name].suffix
-        return [name for name in described["files"] if name.startswith(f"{split}/") and name.endswith(suffix)]
+    def _first(self, described: Mapping[str, Any]) -> str:
+        """Name the first shard to train on."""
+        buckets = described.get("buckets")
+        folder = f"train/{buckets[0]['folder']}" if buckets else "train"
+        return f"{folder}/00000{FORMATS[self.name].suffix}"
 
     def _open(self, folder: Path, described: Mapping[str, Any], name: str) -> TokenShard:
         settings: dict[str, Any] = {"end_of_text": described["end_of_text"], "check": "ends"}

@@ -152,7 +152,7 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
 
 def _wrong_documents(windows: DocumentWindows, counts: Longs, lengths: Longs) -> npt.NDArray[np.bool_]:
     """Say of which documents the windows have gaps, are empty or all overlap, or end elsewhere than the document."""
-    wrong = (counts == 0) != (lengths == 0)
+    wrong: npt.NDArray[np.bool_] = (counts == 0) != (lengths == 0)
     firsts = (np.cumsum(counts) - counts)[counts > 0]
     before = np.concatenate([[0], windows.stops[:-1]])[: len(windows)]
     before[firsts] = 0
