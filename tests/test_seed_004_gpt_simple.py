@@ -3,15 +3,18 @@
 Each test bears the sentence that it tests.
 """
 
+import gzip
+import json
 import struct
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 
 import longcrawl as lc
-from longcrawl.errors import FormatError
+from longcrawl.errors import FormatError, StageError
 
 END = 50_256
 
@@ -20,7 +23,7 @@ def documents(*lists, dtype=pa.uint16(), **columns):
     return pa.table({"tokens": pa.array(lists, pa.list_(dtype)), **columns})
 
 
-# Binary format. Windowing, packing and curricula follow where they are made.
+# Binary format.
 
 
 def test_a_shard_is_a_bin_and_an_idx(tmp_path):
@@ -84,3 +87,136 @@ def test_bin_is_memory_mapped(tmp_path):
     assert isinstance(opened.document(0), np.memmap)
     data = load_dataset("longcrawl", "gpt-simple", data_files=str(tmp_path / "a.bin"), split="train", streaming=True)
     assert next(iter(data))["tokens"] == list(range(1000))
+
+
+# Pretokenizing, document windowing and sequence packing.
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    texts = [" ".join(["word"] * (3 + 7 * number)) for number in range(40)]
+    lines = [json.dumps({"text": text}) + "\n" for text in texts]
+    (folder / "a.jsonl").write_text("".join(lines[:20]))
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress("".join(lines[20:]).encode()))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenized(tmp_path_factory, raw):
+    out = tmp_path_factory.mktemp("data") / "tokenized"
+    lc.tokenize(raw, out, "trained", max_length=64, overlap_size=16, num_proc=2)
+    return lc.formats.open_shard(out / "gpt-simple/train/00000.bin", end_of_text=0)
+
+
+def test_raw_text_becomes_shards_once_up_front(raw, tokenized):
+    """Inputs are .jsonl or .jsonl.gz files with a text field. Each output shard is a .bin + .idx pair."""
+    assert np.count_nonzero(tokenized.tokens == 0) == 40
+    assert {file.suffix for file in Path(tokenized.path).parent.iterdir()} == {".bin", ".idx"}
+
+
+def test_the_tokenizer_path_may_be_gpt2(raw, tmp_path, real_data):
+    """--tokenizer_path gpt2."""
+    lc.tokenize(raw / "a.jsonl", tmp_path / "out", str(real_data / "gpt2.tiktoken"), max_length=2048, overlap_size=256)
+    shard = lc.formats.open_shard(tmp_path / "out/gpt-simple/train/00000.bin")
+    assert shard.document(0).tolist() == [4775, 1573, 1573, 50256]
+
+
+def test_documents_longer_than_max_length_are_split(tokenized):
+    """Documents longer than max_length are split into windows."""
+    lengths = np.diff(tokenized.ends, prepend=0)
+    assert lengths.max() == 64
+    assert len(tokenized) > 40
+
+
+def test_consecutive_windows_share_an_overlap(tokenized):
+    """Consecutive windows can share an overlap_size-token overlap so the model still sees local context …"""
+    later = np.flatnonzero(tokenized.overlaps)
+    assert len(later)
+    for number in later:
+        assert tokenized.overlaps[number] == 16
+        assert tokenized.document(number - 1)[-16:].tolist() == tokenized.document(number)[:16].tolist()
+
+
+def test_the_overlapping_prefix_is_masked(tokenized):
+    """The overlapping prefix of each later window is masked out of the loss (label -100) …"""
+    packing = lc.tokens.Packing(64, "first-fit", mask_first="none", end_of_text=0)
+    made = packing.fill(tokenized, packing.plan(np.diff(tokenized.ends, prepend=0)))
+    assert np.count_nonzero(made["labels"] != -100) == len(tokenized.tokens) - int(tokenized.overlaps.sum())
+
+
+def test_no_token_is_trained_on_twice(tokenized):
+    """… to avoid training on the same tokens twice: what is not overlap is each document once."""
+    flags = np.ones(len(tokenized.tokens), bool)
+    for number in np.flatnonzero(tokenized.overlaps):
+        flags[tokenized.start(number) : tokenized.start(number) + 16] = False
+    documents = np.split(tokenized.tokens[flags], np.flatnonzero(tokenized.tokens[flags] == 0) + 1)[:-1]
+    assert len(documents) == 40
+    assert all(document[-1] == 0 and np.count_nonzero(document == 0) == 1 for document in documents)
+
+
+@pytest.mark.parametrize("overlap", [33, 64])
+def test_overlap_must_be_at_most_half(overlap):
+    """overlap_size must be at most half of max_length."""
+    with pytest.raises(StageError, match="overlap_size is from 0 to half of max_length, 32 here"):
+        lc.tokens.Windows(64, overlap)
+
+
+@pytest.mark.parametrize("length", [64, 112, 65, 160])
+def test_each_document_is_terminated_once(length):
+    """Each terminated with an end-of-document (EOD) token: GPT-Simple gives some documents two, or cuts it off."""
+    windows = lc.tokens.document_windows([length], 64, 16)
+    assert np.count_nonzero(windows.stops == length) == 1
+    assert ((windows.stops - windows.starts > windows.overlaps) & (windows.stops - windows.starts <= 64)).all()
+
+
+def shard_of(*entries, **more):
+    tokens = np.array([token for each in entries for token in each], np.uint16)
+    return lc.formats.TokenShard("made", "-", tokens, np.cumsum([len(each) for each in entries]), **more)
+
+
+def packed(shard, max_length, **settings):
+    packing = lc.tokens.Packing(max_length, end_of_text=END, padding=0, **settings)
+    return packing.fill(shard, packing.plan(np.diff(shard.ends, prepend=0)))
+
+
+def test_shorter_documents_are_packed_into_one_sequence():
+    """Multiple shorter documents are packed into a single max_length sequence to minimize padding …"""
+    made = packed(shard_of([1, 2, END], [3, 4, 5, END], [6, END]), 8)
+    assert made["input_ids"].shape == (2, 8)
+    assert sorted(np.count_nonzero(made["input_ids"], axis=1).tolist()) == [2, 7]
+
+
+def test_packing_is_length_binned_greedy():
+    """… (length-binned greedy packing)."""
+    lengths = np.random.default_rng(1).integers(1, 500, 400)
+    assert lc.tokens.Packing(512).strategy == "length-binned"
+    plan = lc.tokens.Packing(512).plan(lengths)
+    assert lengths.sum() / (512 * len(plan)) > 0.95
+
+
+def test_positions_are_continuous():
+    """Positions are continuous (RoPE is not reset at document boundaries)."""
+    made = packed(shard_of([1, END], [2, END]), 6)
+    assert made["position_ids"].tolist() == [[0, 1, 2, 3, 0, 0]]
+    assert packed(shard_of([1, END], [2, END]), 6, positions="reset")["position_ids"].tolist() == [[0, 1, 0, 1, 0, 1]]
+
+
+def test_the_token_after_each_eod_is_masked():
+    """The token after each EOD is masked in the loss."""
+    made = packed(shard_of([1, END], [2, END]), 6, mask_first="after-end-of-text")
+    assert made["labels"].tolist() == [[1, END, -100, END, -100, -100]]
+
+
+def test_doc_ids_tell_documents_apart():
+    """Per-token doc_ids prevent attention across document boundaries; padding has an id of its own."""
+    made = packed(shard_of([1, END], [2, END]), 6)
+    assert made["doc_ids"].tolist() == [[0, 0, 1, 1, 2, 2]]
+
+
+def test_buckets_are_subdirectories_of_train_and_val(tmp_path):
+    """Buckets are subdirectories of data.path: train/web/*.bin *.idx, …, val/."""
+    data = Dataset.from_dict({"id": list("abcd"), "tokens": [[1], [2], [3], [4]], "kind": ["web", "code"] * 2})
+    lc.Crawl(data).to_gpt_simple(tmp_path / "out", end_of_text=END, buckets="kind", heldout=1)
+    files = sorted(file.relative_to(tmp_path / "out").as_posix() for file in (tmp_path / "out").rglob("*.idx"))
+    assert files == ["train/code/00000.idx", "train/web/00000.idx", "val/code/00000.idx", "val/web/00000.idx"]

@@ -1,0 +1,118 @@
+"""Text to shards in one call, in Python and as it is typed."""
+
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import longcrawl as lc
+from longcrawl.errors import RecipeError
+from longcrawl.tokenize_files import tokenize_recipe
+
+WORDS = ["the", "tide", "was", "out", "and", "the", "boats", "lay", "on", "the", "sand"]
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    lines = [json.dumps({"text": " ".join(WORDS[: 1 + n % 11] * (1 + n % 17))}) + "\n" for n in range(60)]
+    (folder / "a.jsonl").write_text("".join(lines[:30]))
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress("".join(lines[30:]).encode()))
+    return folder
+
+
+def longcrawl(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory, raw) -> dict[str, tuple[Path, subprocess.CompletedProcess[str]]]:
+    folder = tmp_path_factory.mktemp("typed")
+    ours = ("--tokenizer", "trained", "--max-length", 32, "--overlap-size", 8)
+    theirs = ("--tokenizer_path", "trained", "--max_length", 32, "--overlap_size", 8, "--num_workers", 2)
+    other = ("--tokenizer", "trained", "--format", "datatrove", "--set", "outputs.datatrove.heldout=5")
+    commands: dict[str, tuple[object, ...]] = {
+        "ours": (raw, *ours, "--output-dir", folder / "ours"),
+        "theirs": ("--input_dir", raw, *theirs, "--output_dir", folder / "theirs"),
+        "datatrove": (raw / "b.jsonl.gz", *other, "--output-dir", folder / "datatrove"),
+        "no input": ("--output-dir", folder / "none"),
+        "two inputs": (raw, "--input_dir", raw, "--output-dir", folder / "none"),
+        "overlap alone": (raw, "--overlap-size", 8, "--output-dir", folder / "none"),
+    }
+    with ThreadPoolExecutor(2) as two:
+        said = two.map(lambda words: longcrawl("tokenize", *words), commands.values())
+    return {name: (folder / name, each) for name, each in zip(commands, said, strict=True)}
+
+
+def test_flags_of_seed_004_give_the_same_bytes_with_two_workers(typed):
+    for name in ("ours", "theirs"):
+        assert typed[name][1].returncode == 0, typed[name][1].stderr
+    assert digests(typed["ours"][0]) == digests(typed["theirs"][0])
+
+
+def test_what_was_written_is_what_the_options_say(typed, raw):
+    folder, said = typed["ours"]
+    shards = [lc.formats.open_shard(file) for file in sorted((folder / "gpt-simple/train").glob("*.bin"))]
+    assert max(np.diff(shard.ends, prepend=0).max() for shard in shards) == 32
+    assert {int(each) for shard in shards for each in shard.overlaps} == {0, 8}
+    assert "of 60 documents in 1 shard" in said.stdout
+    assert "read back: train/00000.bin" in said.stdout
+
+
+def test_other_formats_and_overrides(typed):
+    folder, said = typed["datatrove"]
+    assert said.returncode == 0, said.stderr
+    assert sorted(path.name for path in (folder / "datatrove").iterdir() if path.is_dir()) == [
+        "documents",
+        "train",
+        "val",
+    ]
+    assert len(lc.formats.open_shard(folder / "datatrove/val/00000.ds")) == 5
+
+
+@pytest.mark.parametrize("name", ["no input", "two inputs"])
+def test_input_and_output_are_needed_once(name, typed):
+    said = typed[name][1]
+    assert said.returncode == 1
+    assert said.stderr == (
+        "LongCrawlError: tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards\n"
+    )
+
+
+def test_an_overlap_without_windows_is_refused(typed):
+    said = typed["overlap alone"][1]
+    assert (said.returncode, said.stderr) == (
+        1,
+        "RecipeError: overlap_size is that of windows: set max_length too, or leave both out\n",
+    )
+
+
+def test_the_same_command_gives_what_is_there(typed, raw):
+    before = digests(typed["ours"][0])
+    summary = lc.tokenize(raw, typed["ours"][0], "trained", max_length=32, overlap_size=8)
+    assert summary.written["splits"]["train"]["documents"] == 60
+    assert digests(typed["ours"][0]) == before
+
+
+def test_a_source_of_another_kind():
+    recipe = tokenize_recipe("crawl/*.warc.gz", builder="warc", format="megatron")
+    assert (recipe.source.name, recipe.output.name) == ("warc", "megatron")
+
+
+def test_what_is_no_format_is_refused():
+    with pytest.raises(
+        RecipeError, match="no token shards of format 'zarr'; known: gpt-simple, datatrove, megatron, nanogpt"
+    ):
+        tokenize_recipe("raw", format="zarr")
