@@ -1,8 +1,23 @@
 """Batches for a trainer, with exact resume."""
 
+from longcrawl.loading import collators
+from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
 from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
+from longcrawl.loading.packed import Packed, validate
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.loading.window_batches import WindowBatches
 from longcrawl.loading.windows import Windows
 
-__all__ = ["DatatroveFileDataset", "DatatroveFolderDataset", "Rectangle", "WindowBatches", "Windows"]
+__all__ = [
+    "CurriculumPlan",
+    "DatatroveFileDataset",
+    "DatatroveFolderDataset",
+    "Packed",
+    "Phase",
+    "Rectangle",
+    "WindowBatches",
+    "Windows",
+    "collators",
+    "plan_curriculum",
+    "validate",
+]

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import numpy.typing as npt
-
 from longcrawl.errors import LoaderError
 
 __all__ = ["Feed", "WorkerBatches"]
@@ -21,7 +19,7 @@ class Feed(Protocol):
     def remaining_steps(self) -> range:
         """Give the numbers of this rank's batches up to the end of the pass."""
 
-    def global_batch(self, batch: int, /) -> dict[str, npt.NDArray[Any]]:
+    def global_batch(self, batch: int, /) -> dict[str, Any]:
         """Assemble one batch."""
 
     def hand_out(self, batch: int, /) -> None:
@@ -67,5 +65,5 @@ class _GlobalBatches:
     def __init__(self, batches: Feed) -> None:
         self._batches = batches
 
-    def __getitem__(self, batch: int) -> dict[str, npt.NDArray[Any]]:
+    def __getitem__(self, batch: int) -> dict[str, Any]:
         return self._batches.global_batch(batch)

@@ -1,0 +1,132 @@
+"""How a curriculum becomes one bucket for every global sample, and where a bucket runs dry."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.loading._sample_order import uniform_numbers
+from longcrawl.loading.packing_plan import Longs
+
+if TYPE_CHECKING:
+    from longcrawl.loading.curriculum import Phase
+
+__all__ = ["Drained", "PhaseTotals", "Planning"]
+
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Drained:
+    """A draw that a bucket could not answer.
+
+    Attributes:
+        sample: its global index.
+        phase: counted from 0.
+        bucket: the name; None where no bucket of the phase has a sample left.
+
+    """
+
+    sample: int
+    phase: int
+    bucket: str | None
+
+
+@dataclass(frozen=True)
+class PhaseTotals:
+    """What a phase has come to: its samples, and the tokens of each bucket."""
+
+    first_sample: int
+    stop_sample: int
+    tokens: Mapping[str, int]
+
+
+@dataclass
+class Planning:
+    """Draws buckets, sample by sample, until the budgets are spent or a bucket that is drawn has nothing left.
+
+    Attributes:
+        inventory: for each bucket, in the order of their ids, the tokens of its samples in the order of delivery.
+        shares: chances of the buckets in each phase.
+        seed: of the draws.
+        renormalize: whether to go on without a bucket that has run dry.
+
+    """
+
+    inventory: Mapping[str, Longs]
+    shares: Sequence[npt.NDArray[np.float64]]
+    seed: int
+    renormalize: bool
+    picks: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    drained: list[Drained] = field(default_factory=list)
+    totals: list[PhaseTotals] = field(default_factory=list)
+    samples: int = 0
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.names = list(self.inventory)
+        self.used = np.zeros(len(self.names), np.int64)
+        self.dry = np.zeros(len(self.names), np.bool_)
+
+    def run(self, phases: "Sequence[Phase]") -> bool:
+        """Plan all phases; each ends with the sample that reaches the sum of the budgets up to it.
+
+        False where a bucket has stopped the plan before its end.
+        """
+        budget = 0
+        for number, phase in enumerate(phases):
+            budget += phase.duration_tokens
+            first, used = self.samples, self.used.copy()
+            whole = self._run_phase(number, budget)
+            tokens = {
+                name: int(self.inventory[name][used[each] : self.used[each]].sum())
+                for each, name in enumerate(self.names)
+            }
+            self.totals.append(PhaseTotals(first, self.samples, tokens))
+            if not whole:
+                return False
+        return True
+
+    def _run_phase(self, number: int, budget: int) -> bool:
+        while self.tokens < budget:
+            shares = np.where(self.dry, 0.0, self.shares[number])
+            if not shares.sum() > 0:
+                self.drained.append(Drained(self.samples, number, None))
+                return False
+            chunk, bucket = self._draw(np.cumsum(shares) / shares.sum(), budget)
+            self._take(chunk)
+            if bucket is not None:
+                self.drained.append(Drained(self.samples, number, self.names[bucket]))
+                self.dry[bucket] = True
+                if not self.renormalize:
+                    return False
+        return True
+
+    def _draw(self, limits: npt.NDArray[np.float64], budget: int) -> tuple[npt.NDArray[np.uint8], int | None]:
+        """Draw up to a chunk of buckets: as far as the budget reaches, or to the draw that a bucket cannot answer."""
+        numbers = uniform_numbers(self.seed, "curriculum", self.samples, CHUNK)
+        # No later than the last bucket of the mix: rounding may leave the last limit a little below 1.
+        last = int(np.flatnonzero(np.diff(limits, prepend=0.0) > 0)[-1])
+        chunk = np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.uint8)
+        costs, stop, bucket = np.zeros(CHUNK, np.int64), CHUNK, None
+        for each, name in enumerate(self.names):
+            places = np.flatnonzero(chunk == each)
+            left = self.inventory[name][self.used[each] : self.used[each] + len(places)]
+            costs[places[: len(left)]] = left
+            if len(places) > len(left) and places[len(left)] < stop:
+                stop, bucket = int(places[len(left)]), each
+        spent = self.tokens + np.cumsum(costs[:stop])
+        reached = int(np.searchsorted(spent, budget)) + 1
+        if reached <= stop:
+            return chunk[:reached], None
+        return chunk[:stop], bucket
+
+    def _take(self, chunk: npt.NDArray[np.uint8]) -> None:
+        taken = np.bincount(chunk, minlength=len(self.names))
+        for each, name in enumerate(self.names):
+            self.tokens += int(self.inventory[name][self.used[each] : self.used[each] + taken[each]].sum())
+        self.used += taken
+        self.samples += len(chunk)
+        self.picks.append(chunk)

@@ -1,0 +1,126 @@
+"""What a curriculum asks of its buckets, what they have, and what comes of it, to read before training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
+
+__all__ = ["CurriculumReport", "Stock", "budget_problem", "exhaustion_problem"]
+
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What a bucket has, all its epochs, and how often that is."""
+
+    samples: int
+    tokens: int
+    epochs: int = 1
+
+
+@dataclass(frozen=True)
+class CurriculumReport:
+    """The answer of :func:`longcrawl.loading.validate`; ``print`` shows it.
+
+    Attributes:
+        plan: what would be delivered.
+        phases: what was asked for.
+        stock: of each bucket.
+        max_length: tokens of a sample with its padding.
+        problems: sentences that keep a feed from being made.
+        warnings: sentences that do not, and that making one warns of.
+        notes: what is left unused.
+
+    """
+
+    plan: CurriculumPlan
+    phases: tuple[Phase, ...]
+    stock: Mapping[str, Stock]
+    max_length: int
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether a feed can be made."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        lines = [self._bucket(name) for name in self.stock]
+        lines += [self._phase(number) for number in range(len(self.plan.phases))]
+        tokens = sum(sum(each.tokens.values()) for each in self.plan.phases)
+        padding = 1 - tokens / max(len(self.plan) * self.max_length, 1)
+        lines.append(f"total    {len(self.plan):,} samples, {tokens:,} tokens, {padding:.2%} padding")
+        lines += [f"note     {each}" for each in self.notes]
+        lines += [f"WARNING  {each}" for each in self.warnings]
+        lines += [f"ERROR    {each}" for each in self.problems]
+        return "\n".join(lines)
+
+    def _bucket(self, name: str) -> str:
+        stock, demand = self.stock[name], _demand(self.phases).get(name, 0.0)
+        used = sum(each.tokens.get(name, 0) for each in self.plan.phases)
+        epochs = f" in {stock.epochs} epochs" if stock.epochs > 1 else ""
+        return (
+            f"bucket   {name or '(all)'}: {stock.samples:,} samples, {stock.tokens:,} tokens{epochs}; "
+            f"asked for {demand:,.0f}, delivers {used:,}"
+        )
+
+    def _phase(self, number: int) -> str:
+        totals, weights = self.plan.phases[number], self.phases[number].mix
+        tokens, weight = sum(totals.tokens.values()), sum(weights.values())
+        parts = ", ".join(
+            f"{name or '(all)'} {totals.tokens.get(name, 0) / max(tokens, 1):.2%} (asked {wanted / weight:.2%})"
+            for name, wanted in weights.items()
+        )
+        stop = max(totals.stop_sample - 1, totals.first_sample)
+        return f"phase {number + 1}  samples {totals.first_sample:,} to {stop:,}, {tokens:,} tokens: {parts}"
+
+
+def _demand(phases: Sequence[Phase]) -> dict[str, float]:
+    demand: dict[str, float] = {}
+    for phase in phases:
+        total = sum(phase.mix.values())
+        for name, weight in phase.mix.items():
+            demand[name] = demand.get(name, 0.0) + phase.duration_tokens * weight / total
+    return demand
+
+
+def exhaustion_problem(
+    plan: CurriculumPlan, phases: Sequence[Phase], stock: Mapping[str, Stock], on_exhausted: OnExhausted
+) -> str:
+    """Say where buckets run dry; "" where none does."""
+    if not plan.drained:
+        return ""
+    first, last = plan.drained[0], plan.drained[-1]
+    name = first.bucket or ""
+    where = f"at sample {first.sample:,}, in phase {first.phase + 1} of {len(phases)}"
+    said = (
+        f"bucket {name!r} runs dry {where}: it has {stock[name].tokens:,} tokens, and the curriculum asks for "
+        f"{_demand(phases)[name]:,.0f}"
+    )
+    if on_exhausted == "renormalize":
+        others = [f"{each.bucket!r} at sample {each.sample:,}" for each in plan.drained[1:] if each.bucket is not None]
+        then = "; from there on the other weights are renormalised"
+        then += f", and likewise without {', '.join(others)}" if others else ""
+        then += f"; at sample {last.sample:,} nothing is left, and the feed halts" if plan.halted else ""
+        return said + then
+    if on_exhausted == "halt":
+        return f"{said}; the feed halts there"
+    more = stock[name].epochs + 1
+    return (
+        f"{said}; lower its weight or the budgets, repeat it with epochs={{{name!r}: {more}}}, or say "
+        "on_exhausted='renormalize' to go on without it, or 'halt' to stop there"
+    )
+
+
+def budget_problem(phases: Sequence[Phase], training_tokens: int | None) -> str:
+    """Say where the budgets are not what the training takes; "" where they are, by 5 %."""
+    budget = sum(phase.duration_tokens for phase in phases)
+    if training_tokens is None or abs(budget / max(training_tokens, 1) - 1) <= TOLERANCE:
+        return ""
+    return (
+        f"the phases have budgets of {budget:,} tokens and the training takes {training_tokens:,}: change one of them, "
+        "or say on_budget_mismatch='warn'"
+    )

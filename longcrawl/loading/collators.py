@@ -1,0 +1,157 @@
+"""What trainers consume, made of batches of :class:`longcrawl.loading.Packed`.
+
+Each function takes a batch, or a list of batches such as ``torch.utils.data.DataLoader`` hands to its ``collate_fn``,
+and gives torch tensors, or NumPy arrays with ``tensors="numpy"``. Where documents begin is taken from ``seq_lengths``,
+never from the end-of-text token or from positions.
+
+In models of `transformers` one document does not see another if, and only if, ``position_ids`` start again at 0, there
+is no ``attention_mask``, and there is no cache of keys and values. A mask of ones or ``use_cache=True``, which is a
+model's default, lets documents see each other without a word. So these batches have no mask, and
+``"use_cache": False``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import LoaderError
+from longcrawl.loading._packed_rows import IGNORED, Batch
+
+__all__ = [
+    "document_mask",
+    "for_flash_attention",
+    "for_flex_attention",
+    "for_torchtitan",
+    "for_transformers",
+    "for_trl",
+]
+
+Batches = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Tensors = Literal["torch", "numpy"]
+Padding = Literal["drop", "keep"]
+
+ARRAYS = ("input_ids", "labels", "doc_ids", "n_tokens")
+
+
+def for_transformers(batches: Batches, tensors: Tensors = "torch") -> dict[str, Any]:
+    """Give ``input_ids``, ``labels`` and ``position_ids`` [rows, length] for eager, sdpa or flex attention.
+
+    ``model(**batch)`` trains each document as if it were alone. Labels are not shifted, as models do that.
+    """
+    batch = _joined(batches)
+    made = {name: batch[name] for name in ("input_ids", "labels")} | {"position_ids": _reset_positions(batch)}
+    return _as_tensors(made, tensors) | {"use_cache": False}
+
+
+def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Tensors = "torch") -> dict[str, Any]:
+    """Give all rows as one, [1, tokens], with the borders of documents that FlashAttention takes.
+
+    ``cu_seq_lens_q`` and ``cu_seq_lens_k`` are int32 [pieces + 1], ``max_length_q`` and ``max_length_k`` int. With
+    padding="drop" the number of tokens differs from batch to batch; "keep" has each row's padding as a piece.
+    """
+    batch = _joined(batches)
+    kept = np.ones(batch["input_ids"].shape, np.bool_) if padding == "keep" else ~_padded(batch)
+    lengths = np.concatenate([_pieces(batch, row, padding) for row in range(len(kept))])
+    borders = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    made = {name: batch[name][kept][None] for name in ("input_ids", "labels")}
+    made |= {"position_ids": _reset_positions(batch)[kept][None], "cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
+    longest = int(lengths.max(initial=0))
+    return _as_tensors(made, tensors) | {"max_length_q": longest, "max_length_k": longest, "use_cache": False}
+
+
+def for_flex_attention(batches: Batches, tensors: Tensors = "torch") -> dict[str, Any]:
+    """Give ``input_ids``, ``labels``, ``position_ids`` and ``document_ids`` [rows, length] for FlexAttention.
+
+    ``document_ids`` count the pieces of a row; its padding has a number of its own. See :func:`document_mask`.
+    """
+    batch = _joined(batches)
+    made = {name: batch[name] for name in ("input_ids", "labels")}
+    made |= {"position_ids": _reset_positions(batch), "document_ids": batch["doc_ids"]}
+    return _as_tensors(made, tensors)
+
+
+def document_mask(document_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
+    """Give the ``mask_mod`` of causal attention within documents, for ``create_block_mask``.
+
+    Args:
+        document_ids: tensor [rows, length].
+
+    """
+
+    def within(row: Any, head: Any, query: Any, key: Any) -> Any:  # noqa: ARG001  # FlexAttention passes four
+        return (query >= key) & (document_ids[row, query] == document_ids[row, key])
+
+    return within
+
+
+def for_trl(batches: Batches) -> list[dict[str, list[int]]]:
+    """Give examples as TRL's collator for packed data takes them: ``input_ids``, ``labels`` and ``seq_lengths``.
+
+    ``DataCollatorForLanguageModeling(pad_token_id, padding_free=True)`` makes positions of ``seq_lengths``, which
+    sum to the tokens of the example: padding is left out.
+    """
+    batch = _joined(batches)
+    made = []
+    for row, padded in enumerate(_padded(batch)):
+        lengths = _pieces(batch, row, "drop")
+        if len(lengths):
+            columns = {name: batch[name][row][~padded].tolist() for name in ("input_ids", "labels")}
+            made.append(columns | {"seq_lengths": lengths.tolist()})
+    return made
+
+
+def for_torchtitan(batches: Batches, tensors: Tensors = "torch") -> tuple[dict[str, Any], Any]:
+    """Give torchtitan's pair: ``{"input", "positions"}`` and labels, each [rows, length].
+
+    Labels are shifted: each is the token after its place, -100 where that is of another document or padding.
+    """
+    batch = _joined(batches)
+    labels = np.full_like(batch["labels"], IGNORED)
+    labels[:, :-1] = batch["labels"][:, 1:]
+    made = {"input": batch["input_ids"], "positions": _reset_positions(batch), "labels": labels}
+    inputs = _as_tensors(made, tensors)
+    return inputs, inputs.pop("labels")
+
+
+def _joined(batches: Batches) -> Batch:
+    """Put batches together, as NumPy arrays."""
+    parts = [batches] if isinstance(batches, Mapping) else list(batches)
+    lacking = [name for name in (*ARRAYS, "seq_lengths") if any(name not in part for part in parts)]
+    if lacking or not parts:
+        raise LoaderError(
+            f"this is no batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass what iterating a feed gives"
+        )
+    batch: Batch = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ARRAYS}
+    batch["seq_lengths"] = [np.asarray(lengths) for part in parts for lengths in part["seq_lengths"]]
+    return batch
+
+
+def _reset_positions(batch: Batch) -> npt.NDArray[np.int64]:
+    sizes = np.concatenate(batch["seq_lengths"])
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.asarray(np.arange(len(starts)) - starts, np.int64).reshape(batch["input_ids"].shape)
+
+
+def _padded(batch: Batch) -> npt.NDArray[np.bool_]:
+    """Tell padding: bool [rows, length]."""
+    length = batch["input_ids"].shape[1]
+    return np.asarray(np.arange(length) >= batch["n_tokens"][:, None])
+
+
+def _pieces(batch: Batch, row: int, padding: Padding) -> npt.NDArray[np.int64]:
+    """Give the lengths of a row's pieces, with or without its padding."""
+    lengths = batch["seq_lengths"][row]
+    kept = len(lengths) if padding == "keep" else np.searchsorted(np.cumsum(lengths), batch["n_tokens"][row], "right")
+    return np.asarray(lengths[:kept], np.int64)
+
+
+def _as_tensors(arrays: Mapping[str, npt.NDArray[Any]], tensors: Tensors) -> dict[str, Any]:
+    if tensors == "numpy":
+        return dict(arrays)
+    try:
+        import torch
+    except ImportError as missing:
+        raise LoaderError('torch is not installed: pip install "longcrawl[torch]", or tensors="numpy"') from missing
+    return {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items()}

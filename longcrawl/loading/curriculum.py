@@ -1,0 +1,202 @@
+"""A curriculum: phases with token budgets and mixes over buckets, planned up front as one bucket per global sample.
+
+Sample g of a plan comes from the bucket that number g of a counter-based generator (Philox) picks, so neither rank nor
+worker nor what was drawn before takes part in the choice. From a bucket samples are taken in its own order, once each,
+through all phases: a phase goes on where the one before it stopped. What a bucket holds is known, so where it runs dry
+is known, too, before a step is trained.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import LoaderError
+from longcrawl.fields import build, check_fields
+from longcrawl.keyed_hash import keyed_hash
+from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, Planning
+from longcrawl.loading.packing_plan import Longs
+
+__all__ = ["CurriculumPlan", "MixBy", "OnExhausted", "Phase", "phases_of", "plan_curriculum"]
+
+MixBy = Literal["tokens", "samples"]
+"""What the numbers of a mix are shares of."""
+
+OnExhausted = Literal["error", "halt", "renormalize"]
+"""What becomes of a plan in which a bucket runs dry: refused, cut there, or gone on with without the bucket."""
+
+BLOCK = 1 << 12
+MOST_BUCKETS = 255
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training on one mix.
+
+    >>> Phase(5_000_000_000, {"web": 0.6, "code": 0.2, "math": 0.1, "wiki": 0.1})
+    Phase(duration_tokens=5000000000, mix={'web': 0.6, 'code': 0.2, 'math': 0.1, 'wiki': 0.1})
+
+    Attributes:
+        duration_tokens: its budget. Tokens of samples are counted, padding is not.
+        mix: weights of buckets, which need not sum to 1.
+
+    Raises:
+        LoaderError: the budget is none, or the weights are not numbers from 0 on of which one is positive.
+
+    """
+
+    duration_tokens: int
+    mix: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        check_fields(self, LoaderError)
+        if self.duration_tokens < 1:
+            raise LoaderError(f"duration_tokens is {self.duration_tokens:,}: give a phase 1 token or more")
+        for bucket, weight in self.mix.items():
+            if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+                raise LoaderError(f"the weight of bucket {bucket!r} is {weight!r}: give a number from 0 on")
+        if not sum(self.mix.values()) > 0:
+            raise LoaderError(
+                "a phase has no bucket with a weight: give one a positive weight, as mix={'web': 1.0} has"
+            )
+
+
+def phases_of(phases: Sequence[Phase | Mapping[str, Any]]) -> tuple[Phase, ...]:
+    """Take phases as they are, or as mappings of their fields, as YAML has them.
+
+    Raises:
+        LoaderError: a mapping has another field, or a wrong value.
+
+    """
+    return tuple(
+        each if isinstance(each, Phase) else build(Phase, each, f"phase {number}", LoaderError)
+        for number, each in enumerate(phases, 1)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CurriculumPlan:
+    """One bucket per global sample, and what that comes to.
+
+    Attributes:
+        names: of the buckets.
+        picks: uint8 [samples], for each sample the place of its bucket in ``names``.
+        phases: samples and tokens of each phase that was begun.
+        drained: where buckets ran dry, in the order of samples.
+        halted: whether the plan ends there, before its budgets are spent.
+
+    """
+
+    names: tuple[str, ...]
+    picks: npt.NDArray[np.uint8]
+    phases: tuple[PhaseTotals, ...]
+    drained: tuple[Drained, ...] = ()
+    halted: bool = False
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self.picks)
+
+    def phase_of(self, sample: int) -> int:
+        """Give the phase, counted from 0, that a sample is in; the last one for what comes after the plan."""
+        stops = [each.stop_sample for each in self.phases]
+        return min(int(np.searchsorted(stops, sample, "right")), len(stops) - 1)
+
+    def places(self, first: int, stop: int) -> tuple[npt.NDArray[np.uint8], Longs]:
+        """Give, for samples ``first`` to before ``stop``, the bucket and how many samples of it come before."""
+        block = first // BLOCK
+        between = np.bincount(self.picks[block * BLOCK : first], minlength=len(self.names))
+        before = self._before[block] + between
+        picks = self.picks[first:stop]
+        places = np.empty(len(picks), np.int64)
+        for bucket in np.unique(picks):
+            where = np.flatnonzero(picks == bucket)
+            places[where] = before[bucket] + np.arange(len(where))
+        return picks, places
+
+    @cached_property
+    def _before(self) -> Longs:
+        """Samples of each bucket before each block: int64 [blocks, buckets]."""
+        blocks = [self.picks[first : first + BLOCK] for first in range(0, len(self) + 1, BLOCK)]
+        counts = [np.bincount(block, minlength=len(self.names)) for block in blocks]
+        return np.asarray(np.cumsum([np.zeros(len(self.names), np.int64), *counts[:-1]], axis=0))
+
+    def fingerprint(self, samples: int) -> str:
+        """Digest the buckets of the first ``samples`` samples; what comes after them may be planned anew."""
+        block = min(samples, len(self)) // BLOCK
+        rest = self._digest(self._digests[block], self.picks[block * BLOCK : samples])
+        return blake2b(rest, digest_size=8).hexdigest()
+
+    @cached_property
+    def _digests(self) -> list[bytes]:
+        chain = [b""]
+        for first in range(0, len(self) - BLOCK + 1, BLOCK):
+            chain.append(self._digest(chain[-1], self.picks[first : first + BLOCK]))
+        return chain
+
+    def _digest(self, before: bytes, picks: npt.NDArray[np.uint8]) -> bytes:
+        # Buckets by their names, not numbers: a phase with a new bucket renumbers the others.
+        names = keyed_hash(self.names, "bucket", 0).astype("<u8")
+        return blake2b(before + names[picks].tobytes(), digest_size=16).digest()
+
+
+def plan_curriculum(
+    phases: Sequence[Phase | Mapping[str, Any]],
+    inventory: Mapping[str, npt.ArrayLike],
+    *,
+    seed: int = 0,
+    mix_by: MixBy = "tokens",
+    on_exhausted: OnExhausted = "error",
+) -> CurriculumPlan:
+    """Plan a curriculum: a pure function of its arguments.
+
+    >>> plan = plan_curriculum([Phase(40, {"web": 3, "code": 1})], {"web": [8] * 9, "code": [8] * 9})
+    >>> len(plan), dict(plan.phases[0].tokens)
+    (5, {'code': 16, 'web': 24})
+
+    Args:
+        phases: in their order; each ends with the sample that reaches the sum of the budgets up to it.
+        inventory: for each bucket the tokens of its samples, in the order in which they would be delivered.
+        seed: of the draws.
+        mix_by: "tokens" draws a bucket by its weight over the mean tokens of its samples; "samples" by its weight.
+        on_exhausted: "renormalize" goes on with the other buckets from the sample at which one runs dry; otherwise
+            the plan ends there. Nothing is raised for it: see ``drained``.
+
+    Raises:
+        LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.
+
+    """
+    wanted = phases_of(phases)
+    if not wanted:
+        raise LoaderError("a curriculum has no phase: give it one or more")
+    stock = {name: np.asarray(inventory[name], np.int64) for name in sorted(inventory)}
+    if len(stock) > MOST_BUCKETS:
+        raise LoaderError(f"{len(stock)} buckets are more than {MOST_BUCKETS}: put some of them together")
+    _check_buckets(wanted, stock)
+    shares = [_shares(phase, stock, mix_by) for phase in wanted]
+    planning = Planning(stock, shares, seed, on_exhausted == "renormalize")
+    whole = planning.run(wanted)
+    return CurriculumPlan(
+        tuple(stock), np.concatenate(planning.picks), tuple(planning.totals), tuple(planning.drained), not whole
+    )
+
+
+def _check_buckets(phases: Sequence[Phase], stock: Mapping[str, Longs]) -> None:
+    for number, phase in enumerate(phases, 1):
+        for bucket, weight in phase.mix.items():
+            if bucket not in stock:
+                known = ", ".join(repr(name) for name in stock)
+                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which is not there; known: {known}")
+            if weight > 0 and not stock[bucket].any():
+                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which has no token: take it out")
+
+
+def _shares(phase: Phase, stock: Mapping[str, Longs], mix_by: MixBy) -> npt.NDArray[np.float64]:
+    weights = np.array([phase.mix.get(name, 0.0) for name in stock], np.float64)
+    if mix_by == "tokens":
+        weights /= [max(float(each.mean()), 1.0) if len(each) else 1.0 for each in stock.values()]
+    return np.asarray(weights / weights.sum())

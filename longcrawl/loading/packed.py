@@ -1,0 +1,417 @@
+"""Packed samples from token shards, one after the other or by a curriculum, with exact resume.
+
+Everything is a pure function of a global sample: which bucket it is from, which of its samples, which tokens. So a
+position is one number, and ranks, workers and interruptions make no difference to what the global batches are.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from longcrawl.errors import LoaderError
+from longcrawl.fields import check_fields
+from longcrawl.loading._curriculum_planning import PhaseTotals
+from longcrawl.loading._curriculum_report import CurriculumReport, Stock, budget_problem, exhaustion_problem
+from longcrawl.loading._packed_rows import Batch, Positions, assemble
+from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
+from longcrawl.loading.curriculum import (
+    CurriculumPlan,
+    MixBy,
+    OnExhausted,
+    Phase,
+    phases_of,
+    plan_curriculum,
+)
+from longcrawl.loading.packing_plan import Packing
+
+if TYPE_CHECKING:
+    from longcrawl.loading._rectangle_workers import WorkerBatches
+
+__all__ = ["Packed", "Status", "validate"]
+
+STATE_VERSION = 1
+SPLITS = ("train", "val")
+
+
+@dataclass(frozen=True)
+class Status:
+    """Whether a feed has more to give: "running", "finished" or "halted", and why it is halted."""
+
+    state: Literal["running", "finished", "halted"]
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.reason}" if self.reason else self.state
+
+
+@dataclass
+class _Progress:
+    next_sample: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Batches of packed samples for one rank of a trainer, from the token shards in ``path``, of any format.
+
+    >>> mix = [Phase(5_000_000_000, {"web": 0.6, "code": 0.4}), Phase(5_000_000_000, {"web": 0.3, "code": 0.7})]
+    >>> batches = Packed("data/tokenized", mix, max_length=2048, batch_size=8)  # doctest: +SKIP
+    >>> for batch in batches:  # doctest: +SKIP
+    ...     step(batch["input_ids"], batch["labels"])  # each (8, 2048) int64
+    ...     checkpoint["data"] = batches.state_dict()
+
+    With a curriculum, the buckets are the folders of ``path/split``, and phases draw from them. Without, all shards
+    below ``path/split`` are one bucket, or those below ``path`` where it has no splits.
+
+    A batch is a dictionary: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [batch_size,
+    max_length], ``n_tokens``, int64 [batch_size], how many come before the padding, and ``seq_lengths``, for each row
+    an int64 array with the lengths of its pieces, the padding's as the last where there is some. Labels are not
+    shifted; they are -100 on padding, on the first token of each piece, on an overlap with the window before and where
+    a loss mask says so. ``doc_ids`` count the pieces of a row from 0, its padding, too.
+
+    Step s of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r has every
+    ``world_size``-th of them from the r-th on. Iterating goes on after the last batch handed out, and ends with the
+    plan, for good: ``status`` then says whether it is finished or halted. ``batches[i]`` is a pure function of ``i``.
+
+    Attributes:
+        path: folder of the shards.
+        curriculum: phases, or mappings of their fields; none for all samples, ``epochs`` times.
+        split: "train", "val" or the name of another folder in ``path``.
+        max_length: tokens of a sample, padding included.
+        batch_size: samples per batch, on each rank.
+        rank: which of the trainer's ``world_size`` processes this is.
+        world_size: processes that share the global samples.
+        seed: of the order of samples and of the draws of a curriculum.
+        shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the shards.
+        packing: see :func:`longcrawl.loading.packing_plan.plan_packing`.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, "continuous" through the row.
+        mix_by: whether weights are shares of tokens or of samples.
+        on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
+            "renormalize" goes on without it, at one global sample on all ranks, and warns.
+        epochs: how often samples may be delivered, one number or one for each bucket.
+        last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead,
+            which a mean over targets may divide by.
+        training_tokens: what the training takes; compared with the sum of the budgets.
+        on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
+        pad_token: id of padding; None for the end of text of the shards, or 0 where they do not say it.
+        format: of the shards; None to tell by the files.
+        end_of_text: to open shards with.
+        vocabulary_size: likewise.
+        check: what is looked at in shards, "ends", "sizes" or "everything".
+
+    Raises:
+        LoaderError: a field, a bucket or the curriculum does not fit the data; the message says what would.
+        CorruptionError: files of a shard contradict each other.
+
+    """
+
+    path: str | os.PathLike[str]
+    curriculum: Sequence[Phase | Mapping[str, Any]] = ()
+    split: str = "train"
+    max_length: int = 2048
+    batch_size: int = 8
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    shuffle: Literal["keyed", "none"] = "keyed"
+    packing: Packing = "in-order"
+    positions: Positions = "reset"
+    mix_by: MixBy = "tokens"
+    on_exhausted: OnExhausted = "error"
+    epochs: int | Mapping[str, int] = 1
+    last_batch: Literal["drop", "fill"] = "drop"
+    training_tokens: int | None = None
+    on_budget_mismatch: Literal["error", "warn"] = "error"
+    pad_token: int | None = None
+    format: str | None = None
+    end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    check: Literal["everything", "ends", "sizes"] = "ends"
+    _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "curriculum", phases_of(self.curriculum))
+        check_fields(self, LoaderError)
+        self._check_numbers()
+        self._check_epochs()
+        self._check_plan()
+
+    def _check_numbers(self) -> None:
+        for name, least in (("max_length", 2), ("batch_size", 1), ("world_size", 1)):
+            if getattr(self, name) < least:
+                raise LoaderError(f"{name} is {getattr(self, name)}: give {least} or more")
+        if not 0 <= self.rank < self.world_size:
+            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+
+    def _check_epochs(self) -> None:
+        given = self.epochs if isinstance(self.epochs, Mapping) else {"": self.epochs}
+        for name, epochs in given.items():
+            if not isinstance(epochs, int) or epochs < 1:
+                raise LoaderError(f"epochs of {name or 'the data'!r} is {epochs!r}: give a whole number from 1 on")
+            if isinstance(self.epochs, Mapping) and name not in self._folders:
+                known = ", ".join(repr(each) for each in self._folders)
+                raise LoaderError(f"epochs names bucket {name!r}, which is not there; known: {known or 'none'}")
+
+    def _check_plan(self) -> None:
+        for problem in self.report.problems:
+            raise LoaderError(problem)
+        for warning in self.report.warnings:
+            warnings.warn(warning, stacklevel=4)
+        if not len(self):
+            raise LoaderError(
+                f"the plan has {len(self.plan):,} samples, not one for each row of {self.world_size} batches of "
+                f"{self.batch_size}; lower batch_size or max_length, or say last_batch='fill'"
+            )
+
+    @cached_property
+    def _folders(self) -> dict[str, Path]:
+        """The folder of each bucket that there is."""
+        folder = Path(self.path) / self.split
+        if self.curriculum:
+            return bucket_folders(folder)
+        if folder.is_dir():
+            return {"": folder}
+        splits = [name for name in bucket_folders(Path(self.path)) if name in SPLITS]
+        if splits or self.split != "train":
+            known = ", ".join(repr(name) for name in splits)
+            raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {known or 'none'}")
+        return {"": Path(self.path)}
+
+    @cached_property
+    def buckets(self) -> dict[str, ShardBucket]:
+        """The buckets that the curriculum draws from, opened; of a feed without one, "" has all."""
+        names = {name for phase in self._phases for name in phase.mix} if self.curriculum else {""}
+        for name in sorted(names - set(self._folders)):
+            known = ", ".join(repr(each) for each in self._folders)
+            raise LoaderError(
+                f"the curriculum draws from bucket {name!r}, which is no folder of {Path(self.path) / self.split}; "
+                f"known: {known or 'none'}"
+            )
+        seed = self.seed if self.shuffle == "keyed" else None
+        wanted = {"end_of_text": self.end_of_text, "vocabulary_size": self.vocabulary_size, "check": self.check}
+        return {
+            name: open_bucket(
+                name, self._folders[name], self.format, wanted, self.max_length, self.packing, self._epochs(name), seed
+            )
+            for name in sorted(names)
+        }
+
+    def _epochs(self, name: str) -> int:
+        return self.epochs.get(name, 1) if isinstance(self.epochs, Mapping) else self.epochs
+
+    @property
+    def _phases(self) -> tuple[Phase, ...]:
+        return phases_of(self.curriculum)
+
+    @cached_property
+    def plan(self) -> CurriculumPlan:
+        """The bucket of every global sample."""
+        if self.curriculum:
+            inventory = {name: bucket.tokens_by_place() for name, bucket in self.buckets.items()}
+            return plan_curriculum(
+                self._phases, inventory, seed=self.seed, mix_by=self.mix_by, on_exhausted=self.on_exhausted
+            )
+        bucket = self.buckets[""]
+        samples, tokens = bucket.epochs * len(bucket), bucket.epochs * int(bucket.sample_tokens.sum())
+        return CurriculumPlan(("",), np.zeros(samples, np.uint8), (PhaseTotals(0, samples, {"": tokens}),))
+
+    @cached_property
+    def report(self) -> CurriculumReport:
+        """What is asked for, what is there, and what comes of it."""
+        stock = {
+            name: Stock(each.epochs * len(each), each.epochs * int(each.sample_tokens.sum()), each.epochs)
+            for name, each in self.buckets.items()
+        }
+        phases = self._phases or (Phase(max(stock[""].tokens, 1), {"": 1.0}),)
+        dry = exhaustion_problem(self.plan, phases, stock, self.on_exhausted)
+        budget = budget_problem(phases, self.training_tokens)
+        blocking = [dry] * (self.on_exhausted == "error") + [budget] * (self.on_budget_mismatch == "error")
+        problems = tuple(each for each in blocking if each)
+        other = tuple(each for each in (dry, budget) if each and each not in problems)
+        return CurriculumReport(self.plan, phases, stock, self.max_length, problems, other, self._unused())
+
+    def _unused(self) -> tuple[str, ...]:
+        return tuple(f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets)
+
+    @property
+    def status(self) -> Status:
+        """Whether there is another step, the same on all ranks."""
+        if self._stop(self._progress.next_sample) > self._progress.next_sample:
+            return Status("running")
+        if not self.plan.halted:
+            return Status("finished")
+        last = self.plan.drained[-1]
+        what = "every bucket of the mix" if last.bucket is None else f"bucket {last.bucket!r}"
+        return Status("halted", f"{what} is exhausted at sample {last.sample:,}, in phase {last.phase + 1}")
+
+    @property
+    def phase(self) -> int:
+        """The phase of the next sample, counted from 0."""
+        return self.plan.phase_of(self._progress.next_sample)
+
+    @property
+    def _step(self) -> int:
+        """Global samples of a step."""
+        return self.world_size * self.batch_size
+
+    def _stop(self, first: int) -> int:
+        """Give the sample at which steps from ``first`` on stop, a multiple of a step after it."""
+        left = max(len(self.plan) - first, 0)
+        steps = -(-left // self._step) if self.last_batch == "fill" else left // self._step
+        return first + steps * self._step
+
+    def __len__(self) -> int:
+        """Give the batches of the whole plan on this rank, if all of it is taken in steps of this size."""
+        return self._stop(0) // self._step
+
+    def __getitem__(self, index: int) -> Batch:
+        """Give batch ``index`` of this rank's whole plan; negative from the end. It does not move the iteration."""
+        step = index + len(self) if index < 0 else index
+        if not 0 <= step < len(self):
+            raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
+        return self.global_batch(step * self._step)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the rest of the plan."""
+        for first in self.remaining_steps():
+            batch = self.global_batch(first)
+            self.hand_out(first)
+            yield batch
+
+    def remaining_steps(self) -> range:
+        """Give the first global sample of each step that is left."""
+        first = self._progress.next_sample
+        return range(first, self._stop(first), self._step)
+
+    def global_batch(self, first: int) -> Batch:
+        """Assemble this rank's part of the step that begins with global sample ``first``."""
+        picks, places = self.plan.places(first, first + self._step)
+        rows = []
+        for pick, place in zip(picks[self.rank :: self.world_size], places[self.rank :: self.world_size], strict=True):
+            bucket = self.buckets[self.plan.names[pick]]
+            rows.append((bucket, int(bucket.samples_at(np.array([place]))[0])))
+        return assemble(rows, self.batch_size, self.max_length, self._padding, self.positions)
+
+    @cached_property
+    def _padding(self) -> int:
+        if self.pad_token is not None:
+            return self.pad_token
+        said = [shard.end_of_text for bucket in self.buckets.values() for shard in bucket.shards]
+        return next((each for each in said if each is not None), 0)
+
+    def hand_out(self, first: int) -> None:
+        """Note that the trainer is given the step that begins with ``first``; all ranks do at the same time."""
+        self._progress.next_sample = min(first + self._step, len(self.plan))
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Give what a resume needs, the same on every rank: the next global sample, and what it is counted in."""
+        return {"next_sample": self._progress.next_sample, **self._identity(self._progress.next_sample)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state taken under any world size, batch size or workers.
+
+        The curriculum may have changed in what comes after the state, so that a halted feed goes on with another one.
+
+        Raises:
+            LoaderError: the state is of other data, another order or another curriculum; the message names which.
+
+        """
+        next_sample = state.get("next_sample")
+        if not isinstance(next_sample, int) or isinstance(next_sample, bool) or "version" not in state:
+            raise LoaderError("this is no state of a Packed feed: pass what state_dict() gave")
+        if not 0 <= next_sample <= len(self.plan):
+            raise LoaderError(
+                f"the state is at sample {next_sample:,} and the plan here has {len(self.plan):,}: open the data and "
+                "the curriculum as they were then"
+            )
+        now = self._identity(next_sample)
+        changed = [
+            f"{name} was {was!r} and is {now.get(name, 'not there')!r}"
+            for name, was in state.items()
+            if name != "next_sample" and now.get(name) != was
+        ]
+        if changed:
+            raise LoaderError(
+                f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as it was then"
+            )
+        self._progress.next_sample = next_sample
+
+    def _identity(self, next_sample: int) -> dict[str, int | str]:
+        return {**self._order, "curriculum up to here": self.plan.fingerprint(next_sample)}
+
+    @cached_property
+    def _order(self) -> dict[str, int | str]:
+        order: dict[str, int | str] = {
+            "version": STATE_VERSION,
+            "split": self.split,
+            "max_length": self.max_length,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "positions": self.positions,
+        }
+        for name, bucket in self.buckets.items():
+            order[f"data of {name or 'all shards'}"] = bucket.data_fingerprint
+            order[f"packing of {name or 'all shards'}"] = bucket.packing_fingerprint
+        return order
+
+    def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
+        """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.
+
+        It takes part in this feed's state: ``batches.state_dict()`` counts what the trainer was given, not what workers
+        have read. ``options`` go to ``torch.utils.data.DataLoader``, except those that would change the order.
+
+        Raises:
+            LoaderError: torch is not installed, or an option would change the order.
+
+        """
+        from longcrawl.loading._rectangle_workers import WorkerBatches
+
+        return WorkerBatches(self, num_workers, options)
+
+    def iterable(self) -> Any:
+        """Give a ``torch.utils.data.IterableDataset`` of the batches that are left, for a loader with a state.
+
+        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
+        the global order. Such a state is of one rank and as many workers; :meth:`state_dict` is of any.
+
+        Raises:
+            LoaderError: torch is not installed.
+
+        """
+        from longcrawl.loading._iterable_batches import iterable_batches
+
+        return iterable_batches(self)
+
+
+class _Draft(Packed):
+    """A feed that may have problems."""
+
+    def _check_plan(self) -> None:
+        """Leave them to whoever reads the report."""
+
+
+def validate(
+    path: str | os.PathLike[str], curriculum: Sequence[Phase | Mapping[str, Any]] = (), **settings: Any
+) -> CurriculumReport:
+    """Plan a curriculum without a feed, and say what would come of it.
+
+    >>> print(validate("data/tokenized", [{"duration_tokens": 1000, "mix": {"web": 1}}]))  # doctest: +SKIP
+    bucket   web: 100 samples, 187,012 tokens; asked for 1,000, delivers 1,894
+    phase 1  samples 0 to 0, 1,894 tokens: web 100.00% (asked 100.00%)
+    total    1 samples, 1,894 tokens, 7.52% padding
+
+    Args:
+        path: folder of the shards.
+        curriculum: phases, or mappings of their fields.
+        settings: other fields of :class:`Packed`.
+
+    Raises:
+        LoaderError: a setting is none, or a bucket is missing or empty.
+
+    """
+    return _Draft(path, curriculum, **settings).report

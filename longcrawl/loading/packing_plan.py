@@ -1,0 +1,112 @@
+"""Which pieces of which documents are one sample: planned once, from lengths alone.
+
+A packing is a function from lengths and ``max_length`` to a :class:`PackingPlan`, four arrays. What
+:class:`longcrawl.loading.Packed` offers by name is here; any other function, or the ``plan`` of any other packer with
+these four arrays, is used the same way.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import LoaderError
+
+__all__ = ["Longs", "Packing", "PackingPlan", "plan_packing"]
+
+Longs = npt.NDArray[np.int64]
+
+
+class PackingPlan(Protocol):
+    """Samples as pieces of documents; all arrays are int64, and a piece has a token at least."""
+
+    @property
+    def bounds(self) -> Longs:
+        """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s, in this order."""
+
+    @property
+    def documents(self) -> Longs:
+        """[pieces], the number of each piece's document among the lengths."""
+
+    @property
+    def starts(self) -> Longs:
+        """[pieces], the first token of each within its document."""
+
+    @property
+    def sizes(self) -> Longs:
+        """[pieces], tokens of each."""
+
+
+Packing = Literal["in-order", "separate"] | Callable[[Longs, int], PackingPlan]
+"""A packing by name, or a function from lengths (int64 [documents]) and max_length to a plan."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pieces:
+    bounds: Longs
+    documents: Longs
+    starts: Longs
+    sizes: Longs
+
+
+def plan_packing(lengths: Longs, max_length: int, packing: Packing) -> PackingPlan:
+    """Plan the samples of documents with these lengths.
+
+    Documents longer than ``max_length`` are cut into pieces of ``max_length`` and a rest. "separate" makes a sample of
+    each piece; "in-order" puts each into the sample before it if it fits there, and else into a new one.
+
+    >>> plan = plan_packing(np.array([3, 2, 4, 9]), 6, "in-order")
+    >>> plan.bounds.tolist(), plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()
+    ([0, 2, 3, 4, 5], [0, 1, 2, 3, 3], [0, 0, 0, 0, 6], [3, 2, 4, 6, 3])
+
+    Args:
+        lengths: int64 [documents], tokens of each; 0 for a document that is in no sample.
+        max_length: most tokens of a sample.
+        packing: what decides.
+
+    Raises:
+        LoaderError: a packing has made samples that are too long or empty, or pieces that no document has.
+
+    """
+    if not isinstance(packing, str):
+        plan = packing(lengths, max_length)
+        _check(plan, lengths, max_length)
+        return plan
+    pieces = -(-lengths // max_length)
+    documents = np.repeat(np.arange(len(lengths)), pieces)
+    starts = (np.arange(len(documents)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * max_length
+    sizes = np.minimum(lengths[documents] - starts, max_length)
+    bounds = np.arange(len(sizes) + 1) if packing == "separate" else _bounds_in_order(sizes, max_length)
+    return _Pieces(bounds, documents, starts, sizes)
+
+
+def _bounds_in_order(sizes: Longs, max_length: int) -> Longs:
+    ends = np.cumsum(sizes)
+    following = np.searchsorted(ends, ends - sizes + max_length, "right").tolist()
+    bounds, piece = [0], 0
+    while piece < len(following):
+        piece = following[piece]
+        bounds.append(piece)
+    return np.array(bounds, np.int64)
+
+
+def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
+    """Refuse a plan that cannot be delivered."""
+    pieces = len(plan.sizes)
+    wrong = ""
+    if not len(plan.bounds) or plan.bounds[0] != 0 or plan.bounds[-1] != pieces or (np.diff(plan.bounds) < 1).any():
+        wrong = f"bounds that do not rise from 0 to its {pieces:,} pieces"
+    elif len(plan.documents) != pieces or len(plan.starts) != pieces:
+        wrong = f"{len(plan.documents):,} documents and {len(plan.starts):,} starts for {pieces:,} pieces"
+    elif pieces and not 0 <= plan.documents.min() <= plan.documents.max() < len(lengths):
+        wrong = f"a piece of a document that is none of {len(lengths):,}"
+    elif (plan.sizes < 1).any() or (plan.starts < 0).any():
+        wrong = "a piece without tokens, or before its document"
+    elif (plan.starts + plan.sizes > lengths[plan.documents]).any():
+        wrong = "a piece that goes on after its document"
+    elif pieces and np.add.reduceat(plan.sizes, plan.bounds[:-1]).max() > max_length:
+        wrong = f"a sample of more than {max_length:,} tokens"
+    if wrong:
+        raise LoaderError(f"the packing has made {wrong}: correct it, or take packing='in-order'")

@@ -1,0 +1,215 @@
+"""Curriculum plans against a naive oracle that draws one sample at a time, and what is said before training."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longcrawl.errors import LoaderError
+from longcrawl.loading import CurriculumPlan, Phase, _curriculum_planning, plan_curriculum, validate
+from longcrawl.loading._sample_order import shuffled_places, uniform_numbers
+
+WEB_CODE = {"web": 0.6, "code": 0.4}
+FIRST_DRAWS = [0.2561151055628742, 0.8837079797680657, 0.010198823591648143]
+FIRST_PLACES = [0, 2, 5, 7, 4, 1, 6, 3]
+
+
+def naive_plan(phases, inventory, seed, mix_by, renormalize):
+    """Give (names of buckets by sample, where buckets ran dry, whether it was cut)."""
+    stock = {name: list(inventory[name]) for name in sorted(inventory)}
+    shares = {name: np.mean(tokens) if mix_by == "tokens" else 1.0 for name, tokens in stock.items()}
+    picks, drained, dry, spent, budget = [], [], set(), 0, 0
+    for number, phase in enumerate(phases):
+        budget += phase.duration_tokens
+        while spent < budget:
+            weights = {name: 0.0 if name in dry else phase.mix.get(name, 0.0) / shares[name] for name in stock}
+            if not sum(weights.values()):
+                return picks, [*drained, (len(picks), number, None)], True
+            limits = np.cumsum(list(weights.values())) / sum(weights.values())
+            draw = float(uniform_numbers(seed, "curriculum", len(picks), 1)[0])
+            bucket = next(name for name, limit in zip(stock, limits, strict=True) if draw < limit)
+            if not stock[bucket]:
+                drained.append((len(picks), number, bucket))
+                dry.add(bucket)
+                if not renormalize:
+                    return picks, drained, True
+                continue
+            spent += stock[bucket].pop(0)
+            picks.append(bucket)
+    return picks, drained, False
+
+
+def names_of(plan: CurriculumPlan) -> list[str]:
+    return [plan.names[pick] for pick in plan.picks]
+
+
+stocks = st.fixed_dictionaries({name: st.lists(st.integers(1, 9), min_size=1, max_size=40) for name in "abc"})
+mixes = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abc"}).filter(lambda mix: sum(mix.values()) > 0)
+some_phases = st.lists(st.builds(Phase, st.integers(1, 120), mixes), min_size=1, max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(some_phases, stocks, st.integers(0, 5), st.sampled_from(["tokens", "samples"]), st.booleans())
+def test_a_plan_is_what_drawing_one_sample_at_a_time_gives(phases, inventory, seed, mix_by, renormalize):
+    on_exhausted = "renormalize" if renormalize else "halt"
+    plan = plan_curriculum(phases, inventory, seed=seed, mix_by=mix_by, on_exhausted=on_exhausted)
+    picks, drained, cut = naive_plan(phases, inventory, seed, mix_by, renormalize)
+    assert names_of(plan) == picks
+    assert [(each.sample, each.phase, each.bucket) for each in plan.drained] == drained
+    assert plan.halted == cut
+    totals = {name: sum(inventory[name][: picks.count(name)]) for name in inventory}
+    assert {name: sum(phase.tokens[name] for phase in plan.phases) for name in inventory} == totals
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_a_plan_does_not_depend_on_how_it_is_cut(chunk, monkeypatch):
+    inventory = {"web": [5] * 600, "code": [7] * 500, "math": [3] * 20}
+    phases = [Phase(1500, WEB_CODE), Phase(2000, {"web": 1, "math": 1})]
+    whole = plan_curriculum(phases, inventory, on_exhausted="renormalize")
+    monkeypatch.setattr(_curriculum_planning, "CHUNK", chunk)
+    again = plan_curriculum(phases, inventory, on_exhausted="renormalize")
+    assert whole.picks.tolist() == again.picks.tolist()
+    assert whole.drained == again.drained
+    assert whole.phases == again.phases
+
+
+def test_a_draw_is_a_function_of_seed_and_global_sample():
+    whole = uniform_numbers(3, "curriculum", 0, 100)
+    for first in range(50):
+        assert uniform_numbers(3, "curriculum", first, 9).tolist() == whole[first : first + 9].tolist()
+    assert not set(uniform_numbers(4, "curriculum", 0, 100)) & set(whole)
+    assert 0 <= whole.min() <= whole.max() < 1
+
+
+def test_draws_are_the_same_on_every_machine_and_release():
+    assert uniform_numbers(0, "curriculum", 0, 3).tolist() == FIRST_DRAWS
+    assert shuffled_places(np.arange(8), 8, 0, "web/0").tolist() == FIRST_PLACES
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 3000), st.integers(0, 2**63))
+def test_shuffled_places_are_a_permutation(size, seed):
+    places = shuffled_places(np.arange(size), size, seed, "web/0")
+    assert sorted(places.tolist()) == list(range(size))
+    some = np.arange(size)[:: max(size // 5, 1)]
+    assert shuffled_places(some, size, seed, "web/0").tolist() == places[some].tolist()
+
+
+def test_shuffled_places_are_anywhere():
+    found = np.array([shuffled_places(np.arange(50), 50, seed, "web/0") for seed in range(400)])
+    counts = np.apply_along_axis(np.bincount, 0, found, minlength=50)
+    # Each of 2,500 counts is binomial with mean 8 and deviation 2.8.
+    assert counts.max() < 8 + 6 * 2.8
+    assert abs(counts.var() / (400 * 0.02 * 0.98) - 1) < 0.15
+
+
+@pytest.mark.parametrize("mix_by", ["tokens", "samples"])
+def test_a_mix_is_met_by_tokens_or_by_samples(mix_by):
+    inventory = {"web": [100] * 60_000, "code": [300] * 20_000}
+    plan = plan_curriculum([Phase(4_000_000, WEB_CODE)], inventory, mix_by=mix_by)
+    tokens = plan.phases[0].tokens["web"] / sum(plan.phases[0].tokens.values())
+    samples = float((plan.picks == plan.names.index("web")).mean())
+    assert abs((tokens if mix_by == "tokens" else samples) - 0.6) < 0.01
+
+
+def test_places_count_the_samples_of_a_bucket_before():
+    inventory = {"web": [1] * 9000, "code": [1] * 6000}
+    plan = plan_curriculum([Phase(12_000, WEB_CODE)], inventory)
+    picks = plan.picks
+    naive = np.array([np.count_nonzero(picks[:sample] == picks[sample]) for sample in range(0, 12_000, 37)])
+    _, places = plan.places(0, 12_000)
+    assert places[::37].tolist() == naive.tolist()
+    for first in (0, 1, 4095, 4096, 8191, 11_990):
+        ids, some = plan.places(first, first + 20)
+        assert ids.tolist() == picks[first : first + 20].tolist()
+        assert some.tolist() == places[first : first + 20].tolist()
+
+
+def test_a_fingerprint_is_of_the_samples_up_to_it():
+    inventory = {"web": [1] * 9000, "code": [1] * 9000}
+    short = plan_curriculum([Phase(6000, WEB_CODE)], inventory)
+    long = plan_curriculum([Phase(6000, WEB_CODE), Phase(5000, {"math": 1})], inventory | {"math": [1] * 9000})
+    other = plan_curriculum([Phase(6000, {"web": 0.5, "code": 0.5})], inventory)
+    for samples in (0, 5, 4096, 5000, 6000):
+        assert short.fingerprint(samples) == long.fingerprint(samples)
+    assert short.fingerprint(5000) != other.fingerprint(5000)
+    assert len({short.fingerprint(samples) for samples in range(4000, 4200)}) == 200
+
+
+def test_the_phase_of_a_sample():
+    plan = plan_curriculum([Phase(10, {"web": 1}), Phase(10, {"web": 1})], {"web": [3] * 9})
+    assert [(each.first_sample, each.stop_sample) for each in plan.phases] == [(0, 4), (4, 7)]
+    assert [plan.phase_of(sample) for sample in range(9)] == [0, 0, 0, 0, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("phases", "inventory", "said"),
+    [
+        ([], {"web": [1]}, "a curriculum has no phase: give it one or more"),
+        (
+            [Phase(5, {"web": 1}), Phase(5, {"wiki": 1})],
+            {"web": [9], "code": [9]},
+            "phase 2 draws from bucket 'wiki', which is not there; known: 'code', 'web'",
+        ),
+        ([Phase(5, {"web": 1})], {"web": []}, "phase 1 draws from bucket 'web', which has no token: take it out"),
+        ([{"duration": 5}], {"web": [1]}, "phase 1 has no field 'duration'; known: duration_tokens, mix"),
+        ([{"duration_tokens": "5", "mix": {"web": 1}}], {"web": [1]}, "takes a whole number, got '5'"),
+        ([{"duration_tokens": 0, "mix": {"web": 1}}], {"web": [1]}, "duration_tokens is 0: give a phase 1 token"),
+        ([{"duration_tokens": 5, "mix": {"web": -1}}], {"web": [1]}, "the weight of bucket 'web' is -1: give a number"),
+        ([{"duration_tokens": 5, "mix": {"web": 0}}], {"web": [1]}, "a phase has no bucket with a weight: give one"),
+        ([{"duration_tokens": 5, "mix": {"web": "x"}}], {"web": [1]}, "the weight of bucket 'web' is 'x'"),
+        ([Phase(5, {"0": 1})], {str(name): [1] for name in range(300)}, "300 buckets are more than 255"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_one_sentence(phases, inventory, said):
+    with pytest.raises(LoaderError, match=re.escape(said)):
+        plan_curriculum(phases, inventory)
+
+
+def test_a_bucket_of_no_weight_is_not_drawn_from():
+    plan = plan_curriculum([Phase(50, {"a": 0, "b": 1, "c": 0})], {"a": [], "b": [1] * 60, "c": [1]})
+    assert names_of(plan) == ["b"] * 50
+
+
+def test_a_report_can_be_read(buckets):
+    report = validate(buckets, [{"duration_tokens": 600, "mix": {"web": 3, "code": 1}}], max_length=64)
+    assert report.ok
+    assert report.problems == ()
+    assert report.warnings == ()
+    assert report.notes == ("no phase draws from 'math'",)
+    text = str(report)
+    assert re.search(r"bucket   web: \d+ samples, [\d,]+ tokens; asked for 450, delivers \d+", text)
+    assert re.search(r"phase 1  samples 0 to \d+, 6\d\d tokens: web \d\d.\d\d% \(asked 75.00%\), code", text)
+    assert re.search(r"total    \d+ samples, 6\d\d tokens, [\d.]+% padding", text)
+
+
+def test_what_a_bucket_lacks_is_a_problem_or_a_warning(buckets):
+    phases = [Phase(1000, WEB_CODE), Phase(3000, {"math": 1, "web": 1})]
+    report = validate(buckets, phases, max_length=64)
+    assert not report.ok
+    assert re.fullmatch(
+        r"bucket 'math' runs dry at sample \d+, in phase 2 of 2: it has \d+ tokens, and the curriculum asks for 1,500; "
+        r"lower its weight or the budgets, repeat it with epochs=\{'math': 2\}, or say on_exhausted='renormalize' to "
+        r"go on without it, or 'halt' to stop there",
+        report.problems[0],
+    )
+    assert "ERROR    bucket 'math'" in str(report)
+    assert report.plan.halted
+    allowed = validate(buckets, phases, max_length=64, on_exhausted="renormalize")
+    assert allowed.ok
+    assert "from there on the other weights are renormalised" in allowed.warnings[0]
+    assert not allowed.plan.halted
+    assert validate(buckets, phases, max_length=64, epochs={"math": 3}).ok
+
+
+def test_budgets_are_compared_with_the_training(buckets):
+    phases = [Phase(1000, WEB_CODE)]
+    assert validate(buckets, phases, max_length=64, training_tokens=1040).ok
+    wrong = validate(buckets, phases, max_length=64, training_tokens=1100)
+    said = "the phases have budgets of 1,000 tokens and the training takes 1,100: change one of them, or say "
+    assert wrong.problems == (said + "on_budget_mismatch='warn'",)
+    warned = validate(buckets, phases, max_length=64, training_tokens=1100, on_budget_mismatch="warn")
+    assert warned.ok
+    assert "training takes 1,100" in warned.warnings[0]

@@ -1,0 +1,433 @@
+"""Packed feeds against a naive reading of their shards, under any topology, interruption and change of data."""
+
+import pickle
+import re
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import LoaderError
+from longcrawl.loading import Packed, Phase
+from longcrawl.loading.packing_plan import plan_packing
+
+MIX = [Phase(1000, {"web": 0.6, "code": 0.4}), Phase(1500, {"web": 0.5, "code": 0.3, "math": 0.2})]
+IGNORED = -100
+
+
+def tokens_in(samples) -> list[int]:
+    return [token for row, _ in samples for token in row if token]
+
+
+def whole_pass(path, global_samples, **fields):
+    """Give all global samples as one rank has them."""
+    feed = Packed(path, batch_size=1, **fields)
+    return [sample for batch in feed for sample in global_samples([batch])]
+
+
+def in_segments(path, global_samples, segments, **fields):
+    """Give all global samples of runs that follow each other: (steps, world size, batch size) of each."""
+    state, samples = None, []
+    for steps, world_size, batch_size in [*segments, (10**6, 1, 1)]:
+        feeds = [Packed(path, rank=rank, world_size=world_size, batch_size=batch_size, **fields)
+                 for rank in range(world_size)]  # fmt: skip
+        for feed in feeds if state else []:
+            feed.load_state_dict(state)
+        for _, batches in zip(range(steps), zip(*feeds, strict=True), strict=False):
+            samples += global_samples(list(batches))
+            states = [feed.state_dict() for feed in feeds]
+            assert all(each == states[0] for each in states)
+            state = states[0]
+    return samples
+
+
+topologies = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4), st.integers(1, 4)), max_size=4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(topologies, st.sampled_from([16, 33, 64]), st.sampled_from(["drop", "fill"]))
+def test_every_token_is_delivered_once_however_it_is_interrupted(
+    buckets, global_samples, segments, max_length, last_batch
+):
+    fields = {"max_length": max_length, "last_batch": last_batch}
+    samples = in_segments(buckets, global_samples, segments, **fields)
+    written = [shard.tokens for bucket in Packed(buckets, **fields).buckets.values() for shard in bucket.shards]
+    assert sorted(tokens_in(samples)) == sorted(np.concatenate(written).tolist())
+    assert samples == whole_pass(buckets, global_samples, **fields)
+
+
+@settings(max_examples=25, deadline=None)
+@given(topologies)
+def test_a_curriculum_is_the_same_sequence_under_any_topology(buckets, global_samples, segments):
+    fields = {"curriculum": MIX, "max_length": 32}
+    assert in_segments(buckets, global_samples, segments, **fields) == whole_pass(buckets, global_samples, **fields)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(2, 30), st.sampled_from(["in-order", "separate"]))
+def test_a_packing_has_every_token_once_and_in_order(lengths, max_length, packing):
+    plan = plan_packing(np.array(lengths, np.int64), max_length, packing)
+    found = [
+        (document, token)
+        for document, start, size in zip(plan.documents, plan.starts, plan.sizes, strict=True)
+        for token in range(start, start + size)
+    ]
+    assert found == [(document, token) for document, length in enumerate(lengths) for token in range(length)]
+    samples = [plan.sizes[first:stop] for first, stop in zip(plan.bounds[:-1], plan.bounds[1:], strict=True)]
+    assert all(1 <= sizes.sum() <= max_length for sizes in samples)
+    if packing == "separate":
+        assert all(len(sizes) == 1 for sizes in samples)
+    else:
+        nexts = [sizes[0] for sizes in samples[1:]]
+        assert all(sizes.sum() + first > max_length for sizes, first in zip(samples, nexts, strict=False))
+
+
+def naive_row(pieces, max_length, positions):
+    """Give tokens, labels, positions, document ids and lengths of a row: (document, start, size, overlap) each."""
+    row = {name: [] for name in ("input_ids", "labels", "position_ids", "doc_ids")}
+    lengths = []
+    for number, (document, start, size, overlap) in enumerate(pieces):
+        for place in range(size):
+            token = document[start + place]
+            row["input_ids"].append(token)
+            row["labels"].append(IGNORED if place == 0 or start + place < overlap else token)
+            row["position_ids"].append(place)
+            row["doc_ids"].append(number)
+        lengths.append(size)
+    padding = max_length - sum(lengths)
+    row["input_ids"] += [0] * padding
+    row["labels"] += [IGNORED] * padding
+    row["position_ids"] += list(range(padding))
+    row["doc_ids"] += [len(pieces)] * padding
+    if positions == "continuous":
+        row["position_ids"] = list(range(max_length))
+    return row | {"seq_lengths": lengths + [padding] * (padding > 0), "n_tokens": sum(lengths)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=20).filter(
+        lambda documents: any(length for length, _ in documents)
+    ),
+    st.integers(2, 20),
+    st.sampled_from(["in-order", "separate"]),
+    st.sampled_from(["reset", "continuous"]),
+    st.integers(1, 3),
+)
+def test_rows_are_what_a_naive_reading_gives(tmp_path_factory, write_shards, made, max_length, packing, positions, n):
+    assume(n == 1 or (n <= len(made) and all(length for length, _ in made)))
+    folder = tmp_path_factory.mktemp("rows")
+    overlaps = [min(overlap, length) for length, overlap in made]
+    documents = write_shards(folder, [length for length, _ in made], shards=n, overlap=overlaps)
+    feed = Packed(folder, max_length=max_length, batch_size=1, shuffle="none", packing=packing, positions=positions)
+    plan = plan_packing(np.array([length for length, _ in made]), max_length, packing)
+    assert len(feed) == len(plan.bounds) - 1
+    for number, batch in enumerate(feed):
+        pieces = [
+            (documents[plan.documents[piece]], int(plan.starts[piece]), int(plan.sizes[piece]),
+             overlaps[plan.documents[piece]])
+            for piece in range(plan.bounds[number], plan.bounds[number + 1])
+        ]  # fmt: skip
+        wanted = naive_row(pieces, max_length, positions)
+        assert {name: values[0].tolist() for name, values in batch.items()} == wanted
+
+
+def test_what_a_batch_has(buckets):
+    batch = Packed(buckets, max_length=32, batch_size=5)[0]
+    for name in ("input_ids", "labels", "position_ids", "doc_ids"):
+        assert batch[name].shape == (5, 32)
+        assert batch[name].dtype == np.int64
+    assert [int(lengths.sum()) for lengths in batch["seq_lengths"]] == [32] * 5
+
+
+def test_a_loss_mask_has_no_labels(tmp_path):
+    table = pa.table({"tokens": [[1, 2, 3, 4], [5, 6]], "loss_mask": [[True, True, False, True], [True, False]]})
+    lc.formats.datatrove.write([table], tmp_path / "a.ds")
+    batch = next(iter(Packed(tmp_path, max_length=8, batch_size=1)))
+    assert batch["labels"].tolist() == [[IGNORED, 2, IGNORED, 4, IGNORED, IGNORED, IGNORED, IGNORED]]
+
+
+@pytest.mark.parametrize("name", ["datatrove", "gpt_simple", "megatron", "token_parquet"])
+def test_every_format_gives_the_same_batches(tmp_path, write_shards, global_samples, name):
+    lengths = [5, 0, 17, 3, 8, 1, 30]
+    write_shards(tmp_path / "one", lengths)
+    write_shards(tmp_path / "other", lengths, name=name)
+    one, other = (whole_pass(tmp_path / each, global_samples, max_length=16) for each in ("one", "other"))
+    assert one == other
+
+
+def test_a_flat_file_is_read_by_its_end_of_text(tmp_path):
+    np.array([7, 8, 0, 9, 0], np.uint16).tofile(tmp_path / "a.bin")
+    feed = Packed(tmp_path, max_length=5, batch_size=1, format="nanogpt", end_of_text=0)
+    batch = feed[0]
+    assert batch["seq_lengths"][0].tolist() == [3, 2]
+    assert batch["input_ids"].tolist() == [[7, 8, 0, 9, 0]]
+
+
+def test_padding_is_the_end_of_text_where_it_is_known(tmp_path, write_shards):
+    write_shards(tmp_path, [3])
+    assert Packed(tmp_path, max_length=4, batch_size=1)[0]["input_ids"].tolist() == [[1, 2, 3, 0]]
+    assert Packed(tmp_path, max_length=4, batch_size=1, end_of_text=9)[0]["input_ids"].tolist() == [[1, 2, 3, 9]]
+    assert Packed(tmp_path, max_length=4, batch_size=1, pad_token=8)[0]["input_ids"].tolist() == [[1, 2, 3, 8]]
+
+
+def test_each_epoch_has_all_samples_in_an_order_of_its_own(buckets, global_samples):
+    once = whole_pass(buckets, global_samples, max_length=32)
+    twice = whole_pass(buckets, global_samples, max_length=32, epochs=2)
+    first, second = twice[: len(once)], twice[len(once) :]
+    assert first == once
+    assert first != second
+    assert sorted(first) == sorted(second)
+    assert whole_pass(buckets, global_samples, max_length=32, seed=1) != once
+
+
+def test_phases_go_on_in_a_bucket_where_the_one_before_stopped(buckets, global_samples):
+    half = [Phase(700, {"web": 1}), Phase(700, {"web": 1})]
+    samples = whole_pass(buckets, global_samples, curriculum=half, max_length=32)
+    assert samples == whole_pass(buckets, global_samples, curriculum=[Phase(1400, {"web": 1})], max_length=32)
+    assert len(set(tokens_in(samples))) == len(tokens_in(samples))
+
+
+def test_a_bucket_that_runs_dry_is_an_error_before_training(buckets):
+    with pytest.raises(LoaderError, match=r"bucket 'math' runs dry at sample \d+, in phase 1 of 1: it has"):
+        Packed(buckets, [Phase(2000, {"math": 1, "web": 1})], max_length=32)
+
+
+def test_a_feed_halts_where_a_bucket_runs_dry(buckets, global_samples):
+    mix = [Phase(2000, {"math": 1, "web": 1})]
+    with pytest.warns(UserWarning, match="the feed halts there"):
+        feeds = [Packed(buckets, mix, max_length=32, batch_size=2, on_exhausted="halt", rank=rank, world_size=2)
+                 for rank in range(2)]  # fmt: skip
+    assert str(feeds[0].status) == "running"
+    for feed in feeds:
+        list(feed)
+    dry = feeds[0].plan.drained[0].sample
+    assert [str(feed.status) for feed in feeds] == [
+        f"halted: bucket 'math' is exhausted at sample {dry:,}, in phase 1"
+    ] * 2
+    assert feeds[0].state_dict()["next_sample"] == dry // 4 * 4
+    assert list(feeds[0]) == []
+
+
+def test_a_halted_feed_goes_on_with_a_renormalised_mix(buckets, global_samples):
+    fields = {"curriculum": [Phase(2000, {"math": 1, "web": 1})], "max_length": 32}
+    with pytest.warns(UserWarning, match="bucket 'math' runs dry"):
+        whole = whole_pass(buckets, global_samples, **fields, on_exhausted="renormalize")
+    with pytest.warns(UserWarning, match="the feed halts there"):
+        halting = Packed(buckets, **fields, batch_size=3, on_exhausted="halt")
+    samples = [sample for batch in halting for sample in global_samples([batch])]
+    with pytest.warns(UserWarning, match="the other weights are renormalised"):
+        resumed = Packed(buckets, **fields, batch_size=1, on_exhausted="renormalize")
+    resumed.load_state_dict(halting.state_dict())
+    samples += [sample for batch in resumed for sample in global_samples([batch])]
+    assert samples == whole
+    assert resumed.status.state == "finished"
+    assert len(set(tokens_in(samples))) == len(tokens_in(samples))
+
+
+def test_a_feed_that_has_ended_stays_ended(buckets):
+    feed = Packed(buckets, max_length=64, batch_size=4)
+    assert len(list(feed)) == len(feed)
+    assert str(feed.status) == "finished"
+    assert list(feed) == []
+
+
+def test_batches_by_number_do_not_move_the_iteration(buckets):
+    feed = Packed(buckets, MIX, max_length=32, batch_size=4)
+    iterated = list(feed)
+    assert len(iterated) == len(feed)
+    assert feed[3]["input_ids"].tolist() == iterated[3]["input_ids"].tolist()
+    assert feed[-1]["labels"].tolist() == iterated[-1]["labels"].tolist()
+    assert feed.phase == 1
+    with pytest.raises(IndexError, match=r"this rank has batches 0 to"):
+        feed[len(feed)]
+
+
+def test_a_feed_can_be_sent_to_another_process(buckets):
+    feed = Packed(buckets, MIX, max_length=32, batch_size=4)
+    next(iter(feed))
+    sent = pickle.loads(pickle.dumps(feed))
+    assert sent.state_dict() == feed.state_dict()
+    assert next(iter(sent))["input_ids"].tolist() == feed[1]["input_ids"].tolist()
+
+
+def test_the_last_batch_is_filled_with_padding(tmp_path, write_shards):
+    write_shards(tmp_path, [4] * 5)
+    fields = {"max_length": 4, "batch_size": 3, "world_size": 2, "last_batch": "fill"}
+    ranks = [list(Packed(tmp_path, rank=rank, **fields)) for rank in range(2)]
+    assert [[batch["n_tokens"].tolist() for batch in batches] for batches in ranks] == [[[4, 4, 4]], [[4, 4, 0]]]
+    assert ranks[1][0]["labels"][2].tolist() == [IGNORED] * 4
+
+
+def test_a_packing_of_ones_own(tmp_path, write_shards):
+    write_shards(tmp_path, [2, 3, 2])
+
+    class Reversed:
+        bounds, documents = np.array([0, 2, 3]), np.array([2, 0, 1])
+        starts, sizes = np.array([0, 0, 0]), np.array([2, 2, 3])
+
+    feed = Packed(tmp_path, max_length=4, batch_size=2, shuffle="none", packing=lambda *_: Reversed())
+    assert feed[0]["input_ids"].tolist() == [[6, 7, 1, 2], [3, 4, 5, 0]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"bounds": [0, 2]}, "bounds that do not rise from 0 to its 3 pieces"),
+        ({"bounds": [0, 2, 2, 3]}, "bounds that do not rise"),
+        ({"documents": [0, 1, 3]}, "a piece of a document that is none of 3"),
+        ({"documents": [0, 1]}, "2 documents and 3 starts for 3 pieces"),
+        ({"starts": [0, 0, 1]}, "a piece that goes on after its document"),
+        ({"starts": [0, 0, -1]}, "a piece without tokens, or before its document"),
+        ({"sizes": [2, 0, 2]}, "a piece without tokens"),
+        ({"bounds": [0, 3]}, "a sample of more than 5 tokens"),
+    ],
+)
+def test_a_packing_that_is_wrong_is_refused(changed, said):
+    arrays = {"bounds": [0, 2, 3], "documents": [0, 1, 2], "starts": [0, 0, 0], "sizes": [2, 3, 2]} | changed
+    plan = type("Plan", (), {name: np.array(values) for name, values in arrays.items()})
+    with pytest.raises(LoaderError, match=re.escape(f"the packing has made {said}")):
+        plan_packing(np.array([2, 3, 2]), 5, lambda *_: plan)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"max_length": 16}, "max_length was 32 and is 16, packing of code was"),
+        ({"seed": 1}, "seed was 0 and is 1, curriculum up to here was"),
+        ({"shuffle": "none"}, "shuffle was 'keyed' and is 'none'"),
+        ({"positions": "continuous"}, "positions was 'reset' and is 'continuous'"),
+        ({"packing": "separate"}, "packing of code was"),
+        ({"curriculum": [Phase(1600, {"web": 1, "code": 0.1, "math": 0.1})]}, ": curriculum up to here was"),
+        ({"curriculum": [Phase(1600, {"web": 1})]}, "data of code was"),
+    ],
+)
+def test_a_state_of_something_else_is_refused_and_what_changed_is_named(buckets, fields, said):
+    opened = {"curriculum": MIX, "max_length": 32, "batch_size": 4}
+    feed = Packed(buckets, **opened)
+    for _ in range(5):
+        next(iter(feed))
+    other = Packed(buckets, **opened | fields)
+    with pytest.raises(LoaderError, match=re.escape(said)):
+        other.load_state_dict(feed.state_dict())
+    assert other.state_dict()["next_sample"] == 0
+
+
+def test_a_state_of_changed_data_names_the_bucket(tmp_path, write_shards):
+    for name in ("web", "code"):
+        write_shards(tmp_path / "train" / name, [5] * 40)
+    mix = [Phase(200, {"web": 1, "code": 1})]
+    state = Packed(tmp_path, mix, max_length=16, batch_size=1).state_dict()
+    (tmp_path / "train" / "web" / "0.bin").rename(tmp_path / "train" / "web" / "0-renamed.bin")
+    (tmp_path / "train" / "web" / "0.idx").rename(tmp_path / "train" / "web" / "0-renamed.idx")
+    Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
+    write_shards(tmp_path / "train" / "web", [5] * 40, first=900)
+    with pytest.raises(LoaderError, match=r"opened here: data of web was '\w+' and is '\w+'"):
+        Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize("state", [{}, {"next_sample": 0}, {"next_sample": "0", "version": 1}])
+def test_what_is_no_state_is_refused(buckets, state):
+    with pytest.raises(LoaderError, match="this is no state of a Packed feed"):
+        Packed(buckets, max_length=32).load_state_dict(state)
+
+
+def test_a_state_beyond_the_plan_is_refused(buckets):
+    feed = Packed(buckets, max_length=32, batch_size=1)
+    with pytest.raises(LoaderError, match=r"the state is at sample 9,999 and the plan here has \d+"):
+        feed.load_state_dict(feed.state_dict() | {"next_sample": 9999})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"curriculum": [Phase(5, {"wiki": 1})]}, "draws from bucket 'wiki', which is no folder of"),
+        ({"curriculum": [Phase(5, {"web": 1})], "split": "test"}, "there is no folder"),
+        ({"split": "test"}, "splits in"),
+        ({"epochs": 0}, "epochs of 'the data' is 0: give a whole number from 1 on"),
+        ({"curriculum": MIX, "epochs": {"wiki": 2}}, "epochs names bucket 'wiki', which is not there; known: 'code'"),
+        ({"max_length": 1}, "max_length is 1: give 2 or more"),
+        ({"rank": 2, "world_size": 2}, "rank 2 must be from 0 to world_size - 1 = 1"),
+        ({"batch_size": 10_000}, "samples, not one for each row of 1 batches of 10000; lower batch_size"),
+        ({"positions": "none"}, "Packed.positions takes one of 'reset', 'continuous', got 'none'"),
+        ({"packing": "best"}, "Packed.packing takes"),
+        ({"format": "zip"}, "there is no format 'zip'"),
+    ],
+)
+def test_what_does_not_fit_is_said(buckets, fields, said):
+    with pytest.raises(lc.LongCrawlError, match=re.escape(said)):
+        Packed(buckets, **{"max_length": 32} | fields)
+
+
+def test_empty_buckets_are_named(tmp_path, write_shards):
+    write_shards(tmp_path / "train" / "web", [0, 0], shards=1, name="datatrove")
+    (tmp_path / "train" / "code").mkdir()
+    for name, said in {"web": "have no token; put others there", "code": "holds no token shard"}.items():
+        with pytest.raises(LoaderError, match=rf"bucket '{name}' is empty: .*{said}"):
+            Packed(tmp_path, [Phase(5, {name: 1})])
+    with pytest.raises(LoaderError, match="the data is empty"):
+        Packed(tmp_path)
+
+
+def test_validation_data_are_those_of_val(buckets, global_samples):
+    assert sorted(tokens_in(whole_pass(buckets, global_samples, split="val", max_length=64))) == list(
+        range(15_000, 15_044)
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_worker_processes_change_nothing(buckets, global_samples, num_workers):
+    pytest.importorskip("torch", reason="worker processes are torch's")
+    whole = whole_pass(buckets, global_samples, curriculum=MIX, max_length=32)
+    samples, state = [], None
+    for world_size, batch_size, steps in ((2, 3, 4), (1, 5, 3), (1, 1, 1000)):
+        feeds = [Packed(buckets, MIX, max_length=32, batch_size=batch_size, rank=rank, world_size=world_size)
+                 for rank in range(world_size)]  # fmt: skip
+        for feed in feeds if state else []:
+            feed.load_state_dict(state)
+        loaders = [feed.dataloader(num_workers) for feed in feeds]
+        for _, batches in zip(range(steps), zip(*loaders, strict=True), strict=False):
+            samples += global_samples(list(batches))
+            state = feeds[0].state_dict()
+    assert samples == whole
+
+
+def test_torch_reads_it_as_an_iterable_dataset(buckets):
+    data = pytest.importorskip("torch.utils.data", reason="iterable datasets are torch's")
+    feed = Packed(buckets, MIX, max_length=32, batch_size=4)
+    wanted = [feed[step]["input_ids"].tolist() for step in range(len(feed))]
+    for num_workers in (0, 2):
+        loader = data.DataLoader(feed.iterable(), batch_size=None, num_workers=num_workers)
+        assert [batch["input_ids"].tolist() for batch in loader] == wanted
+    spawned = data.DataLoader(feed.iterable(), batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    assert [batch["input_ids"].tolist() for batch in spawned] == wanted
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("stops", [(5,), (1, 1, 4)])
+def test_stateful_data_loaders_go_on(buckets, num_workers, stops):
+    loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
+    feed = Packed(buckets, MIX, max_length=32, batch_size=4)
+    wanted = [feed[step]["input_ids"].tolist() for step in range(len(feed))]
+    found, state = [], None
+    for steps in (*stops, 10**6):
+        loader = loading.StatefulDataLoader(feed.iterable(), batch_size=None, num_workers=num_workers)
+        if state is not None:
+            loader.load_state_dict(state)
+        for _, batch in zip(range(steps), loader, strict=False):
+            found.append(batch["input_ids"].tolist())
+            state = loader.state_dict()
+    assert found == wanted
+
+
+def test_without_torch_it_says_what_to_install(buckets, monkeypatch):
+    for name in ("torch", "torch.utils", "torch.utils.data"):
+        monkeypatch.setitem(sys.modules, name, None)
+    feed = Packed(buckets, max_length=32, batch_size=1)
+    for call in (feed.iterable, feed.dataloader):
+        with pytest.raises(LoaderError, match=re.escape('pip install "longcrawl[torch]"')):
+            call()
