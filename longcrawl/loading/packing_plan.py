@@ -1,20 +1,19 @@
 """Which pieces of which documents are one sample: planned once, from lengths alone.
 
-A packing is a function from lengths and ``max_length`` to a :class:`PackingPlan`, four arrays. What
-:class:`longcrawl.loading.Packed` offers by name is here; any other function, or the ``plan`` of any other packer with
-these four arrays, is used the same way.
+A packing makes a :class:`PackingPlan`, four arrays, of lengths. What :class:`longcrawl.loading.Packed` offers by name
+is here; a packer with a method ``plan``, or a function of lengths and ``max_length``, is used the same way.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
 
-__all__ = ["Longs", "Packing", "PackingPlan", "plan_packing"]
+__all__ = ["Longs", "Packer", "Packing", "PackingPlan", "plan_packing"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -39,8 +38,16 @@ class PackingPlan(Protocol):
         """[pieces], tokens of each."""
 
 
-Packing = Literal["in-order", "separate"] | Callable[[Longs, int], PackingPlan]
-"""A packing by name, or a function from lengths (int64 [documents]) and max_length to a plan."""
+@runtime_checkable
+class Packer(Protocol):
+    """Whatever plans samples of ``max_length`` tokens."""
+
+    def plan(self, lengths: Longs, /) -> PackingPlan:
+        """Plan documents with these lengths."""
+
+
+Packing = Literal["in-order", "separate"] | Packer | Callable[[Longs, int], PackingPlan]
+"""A packing by name, a packer, or a function from lengths (int64 [documents]) and max_length to a plan."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +78,7 @@ def plan_packing(lengths: Longs, max_length: int, packing: Packing) -> PackingPl
 
     """
     if not isinstance(packing, str):
-        plan = packing(lengths, max_length)
+        plan = packing.plan(lengths) if isinstance(packing, Packer) else packing(lengths, max_length)
         _check(plan, lengths, max_length)
         return plan
     pieces = -(-lengths // max_length)

@@ -270,8 +270,13 @@ def test_a_packing_of_ones_own(tmp_path, write_shards):
         bounds, documents = np.array([0, 2, 3]), np.array([2, 0, 1])
         starts, sizes = np.array([0, 0, 0]), np.array([2, 2, 3])
 
-    feed = Packed(tmp_path, max_length=4, batch_size=2, shuffle="none", packing=lambda *_: Reversed())
-    assert feed[0]["input_ids"].tolist() == [[6, 7, 1, 2], [3, 4, 5, 0]]
+        def plan(self, lengths):
+            assert lengths.tolist() == [2, 3, 2]
+            return self
+
+    for packing in (Reversed(), lambda *_: Reversed()):
+        feed = Packed(tmp_path, max_length=4, batch_size=2, shuffle="none", packing=packing)
+        assert feed[0]["input_ids"].tolist() == [[6, 7, 1, 2], [3, 4, 5, 0]]
 
 
 @pytest.mark.parametrize(
