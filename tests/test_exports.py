@@ -24,8 +24,7 @@ def test_the_public_surface():
     assert lc.__all__ == [
         "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "analysis",
         "clusters", "compose", "convert", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading",
-        "open", "recipes", "removal_rates", "report", "run", "text", "tokenize", "tokens", "verify",
-        "why",
+        "open", "recipes", "removal_rates", "report", "run", "text", "tokenize", "tokens", "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
@@ -49,7 +48,8 @@ def test_the_public_surface():
         "token_parquet", "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
-        "DatatroveFileDataset", "DatatroveFolderDataset", "Rectangle", "WindowBatches", "Windows",
+        "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset", "Packed", "Phase", "Rectangle",
+        "WindowBatches", "Windows", "collators", "plan_curriculum", "validate",
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import pytest
 from datasets import Dataset, load_dataset
 
 import longcrawl as lc
-from longcrawl.errors import FormatError, StageError
+from longcrawl.errors import FormatError, LoaderError, StageError
 
 END = 50_256
 
@@ -220,3 +220,167 @@ def test_buckets_are_subdirectories_of_train_and_val(tmp_path):
     lc.Crawl(data).to_gpt_simple(tmp_path / "out", end_of_text=END, buckets="kind", heldout=1)
     files = sorted(file.relative_to(tmp_path / "out").as_posix() for file in (tmp_path / "out").rglob("*.idx"))
     assert files == ["train/code/00000.idx", "train/web/00000.idx", "val/code/00000.idx", "val/web/00000.idx"]
+
+
+# Curriculum, exhaustion and deterministic resume.
+
+
+@pytest.fixture
+def tokenized(tmp_path):
+    """Give a folder of buckets web, code, math and wiki with 40 documents of 10 tokens each; all tokens differ."""
+    tokens = iter(range(1, 10_000))
+    for name in ("train/web", "train/code", "train/math", "train/wiki", "val"):
+        (tmp_path / name).mkdir(parents=True)
+        lists = [[next(tokens) for _ in range(10)] for _ in range(40)]
+        lc.formats.gpt_simple.write([documents(*lists)], tmp_path / name / "00000.bin")
+    return tmp_path
+
+
+def delivered(feeds):
+    """Give the tokens of all batches of feeds that run side by side, step by step."""
+    return [
+        token
+        for batches in zip(*feeds, strict=True)
+        for batch in batches
+        for token in batch["input_ids"].ravel().tolist()
+    ]
+
+
+TWO_PHASES = [
+    {"duration_tokens": 200, "mix": {"web": 0.6, "code": 0.2, "math": 0.1, "wiki": 0.1}},
+    {"duration_tokens": 200, "mix": {"web": 0.3, "code": 0.3, "math": 0.2, "wiki": 0.2}},
+]
+DRAINED = [{"duration_tokens": 600, "mix": {"web": 0.8, "code": 0.2}}]
+
+
+def feed_of(folder, curriculum=TWO_PHASES, **fields):
+    return lc.loading.Packed(folder, curriculum, max_length=10, **{"batch_size": 1} | fields)
+
+
+def test_ordered_phases_mix_buckets_for_a_token_budget(tokenized):
+    """A curriculum trains through ordered phases, each mixing data buckets at chosen ratios for a token budget."""
+    plan = feed_of(tokenized).plan
+    assert [sum(phase.tokens.values()) for phase in plan.phases] == [200, 200]
+    large = lc.loading.plan_curriculum(
+        [{**phase, "duration_tokens": 100_000} for phase in TWO_PHASES],
+        {name: [10] * 20_000 for name in ("web", "code", "math", "wiki")},
+    )
+    for phase, wanted in zip(large.phases, TWO_PHASES, strict=True):
+        for name, share in wanted["mix"].items():
+            assert abs(phase.tokens[name] / 100_000 - share) < 0.02
+
+
+def test_buckets_are_subdirectories(tokenized):
+    """Buckets are subdirectories of data.path."""
+    assert sorted(feed_of(tokenized).buckets) == ["code", "math", "web", "wiki"]
+    with pytest.raises(LoaderError, match="known: 'code', 'math', 'web', 'wiki'"):
+        feed_of(tokenized, [{"duration_tokens": 10, "mix": {"books": 1}}])
+
+
+def test_the_mix_is_drawn_by_a_counter(tokenized):
+    """Bucket selection uses a counter-based PRNG so the exact mix is reproducible and resumable."""
+    one, other = feed_of(tokenized), feed_of(tokenized, rank=1, world_size=2)
+    assert one.plan.picks.tolist() == other.plan.picks.tolist()
+    assert feed_of(tokenized, seed=1).plan.picks.tolist() != one.plan.picks.tolist()
+
+
+def test_a_predicted_shortfall_is_a_blocking_error(tokenized):
+    """Validation, false (default): a predicted shortfall (curriculum demand > inventory) is a blocking error."""
+    report = lc.loading.validate(tokenized, DRAINED, max_length=10)
+    assert not report.ok
+    assert "it has 400 tokens, and the curriculum asks for 480" in report.problems[0]
+    with pytest.raises(LoaderError, match="bucket 'web' runs dry at sample"):
+        feed_of(tokenized, DRAINED)
+
+
+def test_demand_is_counted_over_all_phases(tokenized):
+    """Curriculum demand > inventory: phases that each have enough may not have it together."""
+    assert lc.loading.validate(tokenized, [{"duration_tokens": 300, "mix": {"web": 1}}], max_length=10).ok
+    assert not lc.loading.validate(tokenized, [{"duration_tokens": 300, "mix": {"web": 1}}] * 2, max_length=10).ok
+
+
+def test_an_allowed_shortfall_is_a_warning(tokenized):
+    """Validation, true: the shortfall is a warning; the run proceeds."""
+    with pytest.warns(UserWarning, match="bucket 'web' runs dry"):
+        assert len(feed_of(tokenized, DRAINED, on_exhausted="renormalize")) == 60
+
+
+def test_the_trainer_halts_and_reports_it(tokenized):
+    """Runtime, false: saves a checkpoint and reports status halted, rather than silently changing the mix."""
+    with pytest.warns(UserWarning, match="the feed halts there"):
+        feeds = [feed_of(tokenized, DRAINED, on_exhausted="halt", rank=rank, world_size=2) for rank in range(2)]
+    seen = delivered(feeds)
+    assert [feed.status.state for feed in feeds] == ["halted"] * 2
+    assert "bucket 'web' is exhausted at sample" in feeds[0].status.reason
+    assert len(set(seen)) == len(seen) == feeds[0].state_dict()["next_sample"] * 10
+
+
+def test_an_exhausted_bucket_is_dropped_and_weights_renormalised(tokenized):
+    """Runtime, true: the loader drops the exhausted bucket and renormalizes the remaining weights."""
+    with pytest.warns(UserWarning, match="renormalised"):
+        feed = feed_of(tokenized, DRAINED, on_exhausted="renormalize")
+    at = feed.plan.drained[0].sample
+    names = [feed.plan.names[pick] for pick in feed.plan.picks]
+    assert names[:at].count("web") == 40
+    assert set(names[at:]) == {"code"}
+
+
+def test_a_halted_run_goes_on_with_the_flag_set(tokenized):
+    """To continue past a halt with a renormalized mix, resume with the flag set."""
+    with pytest.warns(UserWarning, match="the feed halts there"):
+        halted = feed_of(tokenized, DRAINED, on_exhausted="halt")
+    with pytest.warns(UserWarning, match="renormalised"):
+        resumed, whole = (feed_of(tokenized, DRAINED, on_exhausted="renormalize") for _ in range(2))
+    before = delivered([halted])
+    resumed.load_state_dict(halted.state_dict())
+    assert before + delivered([resumed]) == delivered([whole])
+
+
+def test_a_halted_feed_stays_halted(tokenized):
+    """The halted status is terminal, so the run doesn't loop on the same exhaustion."""
+    with pytest.warns(UserWarning, match="the feed halts there"):
+        feed = feed_of(tokenized, DRAINED, on_exhausted="halt")
+    list(feed)
+    assert list(feed) == []
+
+
+def test_a_budget_mismatch_is_governed_separately(tokenized):
+    """A budget mismatch (curriculum total != tokens the loop consumes) is governed separately."""
+    with pytest.raises(LoaderError, match="budgets of 400 tokens and the training takes 800"):
+        feed_of(tokenized, training_tokens=800)
+    with pytest.warns(UserWarning, match="budgets of 400 tokens and the training takes 800"):
+        feed_of(tokenized, training_tokens=800, on_budget_mismatch="warn")
+
+
+def test_phases_do_not_start_buckets_anew(tokenized):
+    """The validator adds up demand over phases; GPT-Simple's second phase gives the first one's documents again."""
+    seen = delivered([feed_of(tokenized, [{"duration_tokens": 200, "mix": {"web": 1}}] * 2)])
+    assert len(set(seen)) == len(seen) == 400
+
+
+@pytest.mark.parametrize(("before", "after"), [((1, 1), (3, 2)), ((2, 4), (4, 2)), ((4, 1), (1, 4)), ((3, 2), (2, 1))])
+def test_a_run_resumes_with_a_different_world_size(tokenized, before, after):
+    """A run can resume with a different world_size or num_workers and still consume every document exactly once."""
+    whole = delivered([feed_of(tokenized, ())])
+    assert sorted(whole) == list(range(1, 1601))
+    feeds = [feed_of(tokenized, (), rank=rank, world_size=before[0], batch_size=before[1]) for rank in range(before[0])]
+    seen = delivered([[next(iter(feed))] for feed in feeds]) + delivered([[next(iter(feed))] for feed in feeds])
+    state = feeds[-1].state_dict()
+    feeds = [feed_of(tokenized, (), rank=rank, world_size=after[0], batch_size=after[1], last_batch="fill")
+             for rank in range(after[0])]  # fmt: skip
+    for feed in feeds:
+        feed.load_state_dict(state)
+    seen += delivered(feeds)
+    assert sorted(token for token in seen if token) == sorted(whole)
+
+
+def test_a_checkpoint_soon_after_a_resume_loses_nothing(tokenized):
+    """The pretokenized path resumes the data stream exactly: also when it is stopped again after one batch."""
+    whole = delivered([feed_of(tokenized)])
+    seen, state = [], feed_of(tokenized).state_dict()
+    while len(seen) < len(whole):
+        feed = feed_of(tokenized)
+        feed.load_state_dict(state)
+        seen += next(iter(feed))["input_ids"].ravel().tolist()
+        state = feed.state_dict()
+    assert seen == whole

@@ -29,19 +29,20 @@ def assemble(
     left = batch_size - len(rows)
     lengths += [np.array([max_length], np.int64)] * left
     sizes = np.concatenate(lengths)
-    counts = [len(each) for each in lengths]
+    numbers = np.concatenate([np.arange(len(each)) for each in lengths])
+    filled = np.array([bucket.sample_tokens[sample] for bucket, sample in rows] + [0] * left, np.int64)
+    places = np.arange(batch_size * max_length).reshape(batch_size, max_length)
     if positions == "reset":
-        starts = np.cumsum(sizes) - sizes
-        places = np.arange(batch_size * max_length) - np.repeat(starts, sizes)
+        places -= np.repeat(np.cumsum(sizes) - sizes, sizes).reshape(batch_size, max_length)
     else:
-        places = np.tile(np.arange(max_length), batch_size)
-    numbers = np.concatenate([np.arange(count) for count in counts])
+        places %= max_length
+        places *= places < filled[:, None]
     return {
         "input_ids": tokens,
         "labels": np.where(trained, tokens, IGNORED),
-        "position_ids": places.reshape(batch_size, max_length),
+        "position_ids": places,
         "doc_ids": np.repeat(numbers, sizes).reshape(batch_size, max_length),
-        "n_tokens": np.array([bucket.sample_tokens[sample] for bucket, sample in rows] + [0] * left, np.int64),
+        "n_tokens": filled,
         "seq_lengths": lengths,
     }
 

@@ -89,7 +89,8 @@ class Packed:
         seed: of the order of samples and of the draws of a curriculum.
         shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the shards.
         packing: see :func:`longcrawl.loading.packing_plan.plan_packing`.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, "continuous" through the row.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
+            row, and has 0 in padding.
         mix_by: whether weights are shares of tokens or of samples.
         on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
             "renormalize" goes on without it, at one global sample on all ranks, and warns.

@@ -104,7 +104,7 @@ def naive_row(pieces, max_length, positions):
     row["position_ids"] += list(range(padding))
     row["doc_ids"] += [len(pieces)] * padding
     if positions == "continuous":
-        row["position_ids"] = list(range(max_length))
+        row["position_ids"] = [*range(sum(lengths)), *[0] * padding]
     return row | {"seq_lengths": lengths + [padding] * (padding > 0), "n_tokens": sum(lengths)}
 
 
