@@ -226,7 +226,7 @@ def test_buckets_are_subdirectories_of_train_and_val(tmp_path):
 
 
 @pytest.fixture
-def tokenized(tmp_path):
+def bucketed(tmp_path):
     """Give a folder of buckets web, code, math and wiki with 40 documents of 10 tokens each; all tokens differ."""
     tokens = iter(range(1, 10_000))
     for name in ("train/web", "train/code", "train/math", "train/wiki", "val"):
@@ -257,9 +257,9 @@ def feed_of(folder, curriculum=TWO_PHASES, **fields):
     return lc.loading.Packed(folder, curriculum, max_length=10, **{"batch_size": 1} | fields)
 
 
-def test_ordered_phases_mix_buckets_for_a_token_budget(tokenized):
+def test_ordered_phases_mix_buckets_for_a_token_budget(bucketed):
     """A curriculum trains through ordered phases, each mixing data buckets at chosen ratios for a token budget."""
-    plan = feed_of(tokenized).plan
+    plan = feed_of(bucketed).plan
     assert [sum(phase.tokens.values()) for phase in plan.phases] == [200, 200]
     large = lc.loading.plan_curriculum(
         [{**phase, "duration_tokens": 100_000} for phase in TWO_PHASES],
@@ -270,103 +270,103 @@ def test_ordered_phases_mix_buckets_for_a_token_budget(tokenized):
             assert abs(phase.tokens[name] / 100_000 - share) < 0.02
 
 
-def test_buckets_are_subdirectories(tokenized):
+def test_buckets_are_subdirectories(bucketed):
     """Buckets are subdirectories of data.path."""
-    assert sorted(feed_of(tokenized).buckets) == ["code", "math", "web", "wiki"]
+    assert sorted(feed_of(bucketed).buckets) == ["code", "math", "web", "wiki"]
     with pytest.raises(LoaderError, match="known: 'code', 'math', 'web', 'wiki'"):
-        feed_of(tokenized, [{"duration_tokens": 10, "mix": {"books": 1}}])
+        feed_of(bucketed, [{"duration_tokens": 10, "mix": {"books": 1}}])
 
 
-def test_the_mix_is_drawn_by_a_counter(tokenized):
+def test_the_mix_is_drawn_by_a_counter(bucketed):
     """Bucket selection uses a counter-based PRNG so the exact mix is reproducible and resumable."""
-    one, other = feed_of(tokenized), feed_of(tokenized, rank=1, world_size=2)
+    one, other = feed_of(bucketed), feed_of(bucketed, rank=1, world_size=2)
     assert one.plan.picks.tolist() == other.plan.picks.tolist()
-    assert feed_of(tokenized, seed=1).plan.picks.tolist() != one.plan.picks.tolist()
+    assert feed_of(bucketed, seed=1).plan.picks.tolist() != one.plan.picks.tolist()
 
 
-def test_a_predicted_shortfall_is_a_blocking_error(tokenized):
+def test_a_predicted_shortfall_is_a_blocking_error(bucketed):
     """Validation, false (default): a predicted shortfall (curriculum demand > inventory) is a blocking error."""
-    report = lc.loading.validate(tokenized, DRAINED, max_length=10)
+    report = lc.loading.validate(bucketed, DRAINED, max_length=10)
     assert not report.ok
     assert "it has 400 tokens, and the curriculum asks for 480" in report.problems[0]
     with pytest.raises(LoaderError, match="bucket 'web' runs dry at sample"):
-        feed_of(tokenized, DRAINED)
+        feed_of(bucketed, DRAINED)
 
 
-def test_demand_is_counted_over_all_phases(tokenized):
+def test_demand_is_counted_over_all_phases(bucketed):
     """Curriculum demand > inventory: phases that each have enough may not have it together."""
-    assert lc.loading.validate(tokenized, [{"duration_tokens": 300, "mix": {"web": 1}}], max_length=10).ok
-    assert not lc.loading.validate(tokenized, [{"duration_tokens": 300, "mix": {"web": 1}}] * 2, max_length=10).ok
+    assert lc.loading.validate(bucketed, [{"duration_tokens": 300, "mix": {"web": 1}}], max_length=10).ok
+    assert not lc.loading.validate(bucketed, [{"duration_tokens": 300, "mix": {"web": 1}}] * 2, max_length=10).ok
 
 
-def test_an_allowed_shortfall_is_a_warning(tokenized):
+def test_an_allowed_shortfall_is_a_warning(bucketed):
     """Validation, true: the shortfall is a warning; the run proceeds."""
     with pytest.warns(UserWarning, match="bucket 'web' runs dry"):
-        assert len(feed_of(tokenized, DRAINED, on_exhausted="renormalize")) == 60
+        assert len(feed_of(bucketed, DRAINED, on_exhausted="renormalize")) == 60
 
 
-def test_the_trainer_halts_and_reports_it(tokenized):
+def test_the_trainer_halts_and_reports_it(bucketed):
     """Runtime, false: saves a checkpoint and reports status halted, rather than silently changing the mix."""
     with pytest.warns(UserWarning, match="the feed halts there"):
-        feeds = [feed_of(tokenized, DRAINED, on_exhausted="halt", rank=rank, world_size=2) for rank in range(2)]
+        feeds = [feed_of(bucketed, DRAINED, on_exhausted="halt", rank=rank, world_size=2) for rank in range(2)]
     seen = delivered(feeds)
     assert [feed.status.state for feed in feeds] == ["halted"] * 2
     assert "bucket 'web' is exhausted at sample" in feeds[0].status.reason
     assert len(set(seen)) == len(seen) == feeds[0].state_dict()["next_sample"] * 10
 
 
-def test_an_exhausted_bucket_is_dropped_and_weights_renormalised(tokenized):
+def test_an_exhausted_bucket_is_dropped_and_weights_renormalised(bucketed):
     """Runtime, true: the loader drops the exhausted bucket and renormalizes the remaining weights."""
     with pytest.warns(UserWarning, match="renormalised"):
-        feed = feed_of(tokenized, DRAINED, on_exhausted="renormalize")
+        feed = feed_of(bucketed, DRAINED, on_exhausted="renormalize")
     at = feed.plan.drained[0].sample
     names = [feed.plan.names[pick] for pick in feed.plan.picks]
     assert names[:at].count("web") == 40
     assert set(names[at:]) == {"code"}
 
 
-def test_a_halted_run_goes_on_with_the_flag_set(tokenized):
+def test_a_halted_run_goes_on_with_the_flag_set(bucketed):
     """To continue past a halt with a renormalized mix, resume with the flag set."""
     with pytest.warns(UserWarning, match="the feed halts there"):
-        halted = feed_of(tokenized, DRAINED, on_exhausted="halt")
+        halted = feed_of(bucketed, DRAINED, on_exhausted="halt")
     with pytest.warns(UserWarning, match="renormalised"):
-        resumed, whole = (feed_of(tokenized, DRAINED, on_exhausted="renormalize") for _ in range(2))
+        resumed, whole = (feed_of(bucketed, DRAINED, on_exhausted="renormalize") for _ in range(2))
     before = delivered([halted])
     resumed.load_state_dict(halted.state_dict())
     assert before + delivered([resumed]) == delivered([whole])
 
 
-def test_a_halted_feed_stays_halted(tokenized):
+def test_a_halted_feed_stays_halted(bucketed):
     """The halted status is terminal, so the run doesn't loop on the same exhaustion."""
     with pytest.warns(UserWarning, match="the feed halts there"):
-        feed = feed_of(tokenized, DRAINED, on_exhausted="halt")
+        feed = feed_of(bucketed, DRAINED, on_exhausted="halt")
     list(feed)
     assert list(feed) == []
 
 
-def test_a_budget_mismatch_is_governed_separately(tokenized):
+def test_a_budget_mismatch_is_governed_separately(bucketed):
     """A budget mismatch (curriculum total != tokens the loop consumes) is governed separately."""
     with pytest.raises(LoaderError, match="budgets of 400 tokens and the training takes 800"):
-        feed_of(tokenized, training_tokens=800)
+        feed_of(bucketed, training_tokens=800)
     with pytest.warns(UserWarning, match="budgets of 400 tokens and the training takes 800"):
-        feed_of(tokenized, training_tokens=800, on_budget_mismatch="warn")
+        feed_of(bucketed, training_tokens=800, on_budget_mismatch="warn")
 
 
-def test_phases_do_not_start_buckets_anew(tokenized):
+def test_phases_do_not_start_buckets_anew(bucketed):
     """The validator adds up demand over phases; GPT-Simple's second phase gives the first one's documents again."""
-    seen = delivered([feed_of(tokenized, [{"duration_tokens": 200, "mix": {"web": 1}}] * 2)])
+    seen = delivered([feed_of(bucketed, [{"duration_tokens": 200, "mix": {"web": 1}}] * 2)])
     assert len(set(seen)) == len(seen) == 400
 
 
 @pytest.mark.parametrize(("before", "after"), [((1, 1), (3, 2)), ((2, 4), (4, 2)), ((4, 1), (1, 4)), ((3, 2), (2, 1))])
-def test_a_run_resumes_with_a_different_world_size(tokenized, before, after):
+def test_a_run_resumes_with_a_different_world_size(bucketed, before, after):
     """A run can resume with a different world_size or num_workers and still consume every document exactly once."""
-    whole = delivered([feed_of(tokenized, ())])
+    whole = delivered([feed_of(bucketed, ())])
     assert sorted(whole) == list(range(1, 1601))
-    feeds = [feed_of(tokenized, (), rank=rank, world_size=before[0], batch_size=before[1]) for rank in range(before[0])]
+    feeds = [feed_of(bucketed, (), rank=rank, world_size=before[0], batch_size=before[1]) for rank in range(before[0])]
     seen = delivered([[next(iter(feed))] for feed in feeds]) + delivered([[next(iter(feed))] for feed in feeds])
     state = feeds[-1].state_dict()
-    feeds = [feed_of(tokenized, (), rank=rank, world_size=after[0], batch_size=after[1], last_batch="fill")
+    feeds = [feed_of(bucketed, (), rank=rank, world_size=after[0], batch_size=after[1], last_batch="fill")
              for rank in range(after[0])]  # fmt: skip
     for feed in feeds:
         feed.load_state_dict(state)
@@ -374,12 +374,12 @@ def test_a_run_resumes_with_a_different_world_size(tokenized, before, after):
     assert sorted(token for token in seen if token) == sorted(whole)
 
 
-def test_a_checkpoint_soon_after_a_resume_loses_nothing(tokenized):
+def test_a_checkpoint_soon_after_a_resume_loses_nothing(bucketed):
     """The pretokenized path resumes the data stream exactly: also when it is stopped again after one batch."""
-    whole = delivered([feed_of(tokenized)])
-    seen, state = [], feed_of(tokenized).state_dict()
+    whole = delivered([feed_of(bucketed)])
+    seen, state = [], feed_of(bucketed).state_dict()
     while len(seen) < len(whole):
-        feed = feed_of(tokenized)
+        feed = feed_of(bucketed)
         feed.load_state_dict(state)
         seen += next(iter(feed))["input_ids"].ravel().tolist()
         state = feed.state_dict()
