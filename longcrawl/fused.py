@@ -54,7 +54,7 @@ class Tally:
                 "out": came - self.rules[label].total(),
                 "rules": dict(sorted(self.rules[label].items())),
                 "characters": self.characters[label],
-                "values": self.values[label],
+                **({"values": self.values[label]} if self.values[label] else {}),
             }
             for label, came in self.documents_in.items()
         ]
