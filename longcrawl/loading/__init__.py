@@ -3,8 +3,9 @@
 from longcrawl.loading import collators
 from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
 from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
-from longcrawl.loading.packed import Packed, validate
+from longcrawl.loading.packed import Packed
 from longcrawl.loading.rectangle import Rectangle
+from longcrawl.loading.validation import validate
 from longcrawl.loading.window_batches import WindowBatches
 from longcrawl.loading.windows import Windows
 

@@ -33,7 +33,7 @@ from longcrawl.loading.packing_plan import Packing
 if TYPE_CHECKING:
     from longcrawl.loading._rectangle_workers import WorkerBatches
 
-__all__ = ["Packed", "Status", "validate"]
+__all__ = ["Packed", "Status"]
 
 STATE_VERSION = 1
 SPLITS = ("train", "val")
@@ -140,7 +140,7 @@ class Packed:
         check_fields(self, LoaderError)
         self._check_numbers()
         self._check_epochs()
-        self._check_plan()
+        self.check_plan()
 
     def _check_numbers(self) -> None:
         for name, least in (("max_length", 2), ("batch_size", 1), ("world_size", 1)):
@@ -158,7 +158,8 @@ class Packed:
                 known = ", ".join(repr(each) for each in self._folders)
                 raise LoaderError(f"epochs names bucket {name!r}, which is not there; known: {known or 'none'}")
 
-    def _check_plan(self) -> None:
+    def check_plan(self) -> None:
+        """Refuse what the report has problems with."""
         for problem in self.report.problems:
             raise LoaderError(problem)
         for warning in self.report.warnings:
@@ -234,10 +235,15 @@ class Packed:
         blocking = [dry] * (self.on_exhausted == "error") + [budget] * (self.on_budget_mismatch == "error")
         problems = tuple(each for each in blocking if each)
         other = tuple(each for each in (dry, budget) if each and each not in problems)
-        return CurriculumReport(self.plan, phases, stock, self.max_length, problems, other, self._unused())
+        return CurriculumReport(self.plan, phases, stock, self.max_length, problems, other, self._notes())
 
-    def _unused(self) -> tuple[str, ...]:
-        return tuple(f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets)
+    def _notes(self) -> tuple[str, ...]:
+        notes = [f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets]
+        for name, bucket in self.buckets.items():
+            there, packed = sum(len(shard.tokens) for shard in bucket.shards), int(bucket.sample_tokens.sum())
+            if there != packed:
+                notes.append(f"the packing has {packed:,} of the {there:,} tokens of bucket {name!r} in its samples")
+        return tuple(notes)
 
     @property
     def status(self) -> Status:
@@ -387,32 +393,3 @@ class Packed:
         from longcrawl.loading._iterable_batches import iterable_batches
 
         return iterable_batches(self)
-
-
-class _Draft(Packed):
-    """A feed that may have problems."""
-
-    def _check_plan(self) -> None:
-        """Leave them to whoever reads the report."""
-
-
-def validate(
-    path: str | os.PathLike[str], curriculum: Sequence[Phase | Mapping[str, Any]] = (), **settings: Any
-) -> CurriculumReport:
-    """Plan a curriculum without a feed, and say what would come of it.
-
-    >>> print(validate("data/tokenized", [{"duration_tokens": 1000, "mix": {"web": 1}}]))  # doctest: +SKIP
-    bucket   web: 100 samples, 187,012 tokens; asked for 1,000, delivers 1,894
-    phase 1  samples 0 to 0, 1,894 tokens: web 100.00% (asked 100.00%)
-    total    1 samples, 1,894 tokens, 7.52% padding
-
-    Args:
-        path: folder of the shards.
-        curriculum: phases, or mappings of their fields.
-        settings: other fields of :class:`Packed`.
-
-    Raises:
-        LoaderError: a setting is none, or a bucket is missing or empty.
-
-    """
-    return _Draft(path, curriculum, **settings).report

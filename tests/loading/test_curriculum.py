@@ -185,6 +185,17 @@ def test_a_report_can_be_read(buckets):
     assert re.search(r"total    \d+ samples, 6\d\d tokens, [\d.]+% padding", text)
 
 
+def test_a_packing_that_leaves_tokens_out_is_noted(buckets):
+    class Heads:
+        def __init__(self, lengths):
+            self.documents = np.flatnonzero(lengths)
+            self.starts = np.zeros(len(self.documents), np.int64)
+            self.sizes, self.bounds = self.starts + 1, np.arange(len(self.documents) + 1)
+
+    report = validate(buckets, split="val", max_length=4, packing=lambda lengths, _: Heads(lengths))
+    assert report.notes == ("the packing has 3 of the 44 tokens of bucket '' in its samples",)
+
+
 def test_what_a_bucket_lacks_is_a_problem_or_a_warning(buckets):
     phases = [Phase(1000, WEB_CODE), Phase(3000, {"math": 1, "web": 1})]
     report = validate(buckets, phases, max_length=64)

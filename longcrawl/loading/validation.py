@@ -1,0 +1,40 @@
+"""What a curriculum comes to, before anything is trained on it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longcrawl.loading._curriculum_report import CurriculumReport
+from longcrawl.loading.curriculum import Phase
+from longcrawl.loading.packed import Packed
+
+__all__ = ["validate"]
+
+
+class _Draft(Packed):
+    """A feed that may have problems."""
+
+    def check_plan(self) -> None:
+        """Leave them to whoever reads the report."""
+
+
+def validate(
+    path: str | os.PathLike[str], curriculum: Sequence[Phase | Mapping[str, Any]] = (), **settings: Any
+) -> CurriculumReport:
+    """Plan a curriculum without a feed, and say what would come of it.
+
+    >>> print(validate("data/tokenized", [{"duration_tokens": 1000, "mix": {"web": 1}}]))  # doctest: +SKIP
+    bucket   web: 100 samples, 187,012 tokens; asked for 1,000, delivers 1,894
+    phase 1  samples 0 to 0, 1,894 tokens: web 100.00% (asked 100.00%)
+    total    1 samples, 1,894 tokens, 7.52% padding
+
+    Args:
+        path: folder of the shards.
+        curriculum: phases, or mappings of their fields.
+        settings: other fields of :class:`Packed`.
+
+    Raises:
+        LoaderError: a setting is none, or a bucket is missing or empty.
+
+    """
+    return _Draft(path, curriculum, **settings).report
