@@ -164,11 +164,11 @@ def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tu
     return [(documents.start + start + first, documents.start + start + last) for first, last in bounds]
 
 
-def row_groups(spill: Path, start: int, stop: int, group_bytes: int = ROW_GROUP) -> Iterator[npt.NDArray[Any]]:
+def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = None) -> Iterator[npt.NDArray[Any]]:
     """Give the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order, row group by row group."""
     places = np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
     sizes = places["bytes"].astype(np.int64)
-    for first, last in _changes((np.cumsum(sizes) - sizes) // group_bytes):
+    for first, last in _changes((np.cumsum(sizes) - sizes) // (group_bytes or ROW_GROUP)):
         yield places[first:last]
 
 

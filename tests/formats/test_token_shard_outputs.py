@@ -17,6 +17,7 @@ from datasets import Dataset, load_dataset
 
 import longcrawl as lc
 from longcrawl.errors import FormatError, RecipeError, StageError
+from longcrawl.formats import shard_output
 from longcrawl.formats.shard_result import ShardResult
 from longcrawl.results import RESULTS
 
@@ -277,6 +278,15 @@ def test_our_own_dataset_and_crawl_give_the_same_shards(tmp_path, source, tokeni
 
 def tokens_crawl(**columns) -> lc.Crawl:
     return lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "tokens": [[1, 2, 3], [4]], **columns}))
+
+
+def test_what_is_written_at_a_time_changes_nothing(tmp_path, monkeypatch):
+    data = Dataset.from_dict({"id": [str(n) for n in range(40)], "tokens": [[1] * (n % 9) for n in range(40)]})
+    crawl = lc.Crawl(data) | lc.tokens.Windows(4, 2)
+    crawl.to_datatrove(tmp_path / "one", end_of_text=END, shard_bytes=300)
+    monkeypatch.setattr(shard_output, "GROUP_BYTES", 50)
+    crawl.to_datatrove(tmp_path / "many", end_of_text=END, shard_bytes=300)
+    assert directory_digest(tmp_path / "one") == directory_digest(tmp_path / "many")
 
 
 def test_an_end_of_text_that_is_there_is_not_added_again(tmp_path):
