@@ -9,11 +9,10 @@ and only times are told.
 Segments: P is the share of wanted pieces among all pieces of either kind that were found, R the share of wanted pieces
 that were found, F their harmonic mean. Tokens: P, R and F1 over multisets of words (re's \w+) in lower case, each
 a mean over the annotated pages. Naively is ``pip install warcio trafilatura``: ``ArchiveIterator`` over the file, and
-``trafilatura.extract`` on the bytes of each response. Ours reads with fastwarc, decodes by the header's charset or by
-detection, and runs the stage with one worker. Both are CPU seconds of all processes involved, the least of --repeats;
-then wall time with two workers. --favor adds trafilatura's other modes, and what its ``deduplicate`` does, remembering
-the pages before and not; --plain adds what switches around trafilatura's engine would save. The last line is naive
-seconds / ours for the default engine.
+``trafilatura.extract`` on the bytes of each response. Ours reads with the source ``warc`` and runs the stage with one
+worker. Both are CPU seconds of all processes involved, the least of --repeats; then wall time with two workers.
+--favor adds trafilatura's other modes, and what its ``deduplicate`` does, remembering the pages before and not; --plain
+adds what switches around trafilatura's engine would save. The last line is naive seconds / ours for the default engine.
 """
 
 import argparse
@@ -39,22 +38,12 @@ class Page(NamedTuple):
 
 
 def read_pages(folder: Path) -> list[Page]:
-    from fastwarc.warc import ArchiveIterator, WarcRecordType
-    from resiliparse.parse.encoding import bytes_to_str, detect_encoding
+    from longcrawl.builders.sources import BadFiles, make_source
 
-    pages = []
-    for path in sorted(folder.glob("pages-*.warc.gz")):
-        with path.open("rb") as file:
-            for record in ArchiveIterator(file, record_types=WarcRecordType.response):
-                if record.http_headers.status_code != 200:
-                    continue
-                body = record.reader.read()
-                try:
-                    html = body.decode(record.http_charset or "utf-8")
-                except (LookupError, UnicodeDecodeError):
-                    html = bytes_to_str(body, detect_encoding(body))
-                pages.append(Page(record.headers["WARC-Target-URI"], html))
-    return pages
+    source = make_source("warc", {"data_files": str(folder / "pages-*.warc.gz")})
+    tables = [table for part in source.splits()["train"] for table in source.read(part, BadFiles())]
+    rows = pa.concat_tables(tables).select(["url", "html"]).to_pylist()
+    return [Page(row["url"], row["html"]) for row in rows if row["html"] is not None]
 
 
 def made_up() -> list[Page]:
