@@ -26,7 +26,7 @@ from longcrawl.ledger import (
     find_reason,
     label_stages,
 )
-from longcrawl.outputs import OUTPUTS, Output
+from longcrawl.outputs import OUTPUTS, write_output
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import (
     VERDICT_SCHEMA,
@@ -43,7 +43,7 @@ from longcrawl.stages import (
 )
 from longcrawl.user_warnings import warn_user
 
-__all__ = ["Crawl", "open_crawl", "write_output"]
+__all__ = ["Crawl", "open_crawl"]
 
 BATCH = 200
 """Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
@@ -282,7 +282,8 @@ class Crawl:
         """
         if name not in OUTPUTS:
             raise StageError(f"unknown output {name!r}; known: {', '.join(sorted(OUTPUTS))}")
-        return write_output(self, build(OUTPUTS[name], settings, f"output {name!r}", StageError), Path(path))
+        output = build(OUTPUTS[name], settings, f"output {name!r}", StageError)
+        return write_output(self._tables(), self.steps, output, Path(path))
 
     def _judged(self, stage: Judge) -> "Crawl":
         verdicts = _all_rows(_map(self.data, _Verdicts(stage), stage))
@@ -363,22 +364,6 @@ def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
             raise failed.__cause__ from failed
         raise
     return Crawl(data, source=name)
-
-
-def write_output(crawl: Crawl, output: Output, target: Path) -> dict[str, Any]:
-    """Write a crawl in some format and give what describes it; an existing ``target`` is refused."""
-    if target.exists():
-        raise LongCrawlError(f"{target} exists already: remove it, or choose another path")
-    # The documents of a crawl are in their order, and have no column that says so.
-    writer = output.writer([step for step in crawl.steps if not (isinstance(step, Survey) and step.orders)])
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
-        spill, made = Path(folder) / "spill", Path(folder) / "made"
-        writer.spill(crawl._tables(), spill, 0)  # noqa: SLF001  # the other half of Crawl.to_NAME
-        written = [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)]
-        described = writer.finish(spill, made, written)
-        made.rename(target)
-    return described
 
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:

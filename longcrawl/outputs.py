@@ -5,6 +5,7 @@ the tasks that ``plan`` lists each write one file or shard, and ``finish`` write
 can be repeated after a crash: what is finished is kept, and the bytes are the same.
 """
 
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
-from longcrawl.errors import StageError
+from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
-from longcrawl.stages import Stage
+from longcrawl.stages import Stage, Survey
 
-__all__ = ["OUTPUTS", "Output", "WriteTask", "Writer", "output"]
+__all__ = ["OUTPUTS", "Output", "WriteTask", "Writer", "output", "write_output"]
 
 OUTPUTS: dict[str, type["Output"]] = {}
 """Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
@@ -88,3 +89,30 @@ def output(name: str) -> Any:
         return made
 
     return decorate
+
+
+def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:
+    """Write documents at once, without a run, and give what describes them.
+
+    Args:
+        tables: the documents, in their order.
+        steps: the stages that they have passed.
+        output: the format.
+        target: a new folder.
+
+    Raises:
+        LongCrawlError: ``target`` exists, or the format cannot hold the documents.
+
+    """
+    if target.exists():
+        raise LongCrawlError(f"{target} exists already: remove it, or choose another path")
+    # The documents of a crawl are in their order, and have no column that says so.
+    writer = output.writer([step for step in steps if not (isinstance(step, Survey) and step.orders)])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+        spill, made = Path(folder) / "spill", Path(folder) / "made"
+        writer.spill(tables, spill, 0)
+        written = [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)]
+        described = writer.finish(spill, made, written)
+        made.rename(target)
+    return described

@@ -68,6 +68,8 @@ def test_characters_beyond_ascii_survive():
 
 def test_these_recipes_are_shipped():
     assert list(recipes()) == [
+        "datatrove",
+        "gpt-simple",
         "longcrawl64",
         "longcrawl64-clean",
         "quickstart",
