@@ -63,7 +63,6 @@ class RunSummary:
 
     recipe: str
     out: str
-    funnel: Funnel
     rates: RemovalRates
     """The funnel in percent, beside the figures that the recipe refers to."""
     written: dict[str, Any]
@@ -71,6 +70,11 @@ class RunSummary:
     """What the beginning of the output looks like when it is read back."""
     bad_files: int
     seconds: float
+
+    @property
+    def funnel(self) -> Funnel:
+        """How many documents were left after each stage."""
+        return self.rates.funnel
 
     def __str__(self) -> str:
         written = RESULTS[self.written["format"]].summary(self.written)
@@ -114,7 +118,7 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
     batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
     seconds = time.monotonic() - started
     bad_files = len(manifest["bad_files"])
-    return RunSummary(chosen.name, str(folder), rates.funnel, rates, manifest["output"], batch, bad_files, seconds)
+    return RunSummary(chosen.name, str(folder), rates, manifest["output"], batch, bad_files, seconds)
 
 
 def _work_on(recipe: Recipe, folder: Path, num_proc: int) -> dict[str, Any]:
