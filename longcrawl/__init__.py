@@ -20,6 +20,7 @@ from longcrawl.errors import LongCrawlError  # noqa: E402  # as above
 from longcrawl.finished import analysis, clusters, funnel, inspect, removal_rates, verify, why  # noqa: E402  # as above
 from longcrawl.formats.convert import convert  # noqa: E402  # as above
 from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
+from longcrawl.planning import Plan, plan  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
 from longcrawl.run import RunSummary, run  # noqa: E402  # as above
 from longcrawl.tokenize_files import tokenize  # noqa: E402  # as above
@@ -32,6 +33,7 @@ __all__ = [
     "Crawl",
     "Funnel",
     "LongCrawlError",
+    "Plan",
     "Reason",
     "Recipe",
     "RunSummary",
@@ -47,6 +49,7 @@ __all__ = [
     "load_recipe",
     "loading",
     "open",
+    "plan",
     "recipes",
     "removal_rates",
     "report",

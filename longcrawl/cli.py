@@ -15,6 +15,8 @@ from longcrawl.errors import LongCrawlError
 from longcrawl.formats.convert import convert as convert_shards
 from longcrawl.formats.convert import shard_settings
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.planning import Plan
+from longcrawl.planning import plan as make_plan
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
 from longcrawl.tokenize_files import FORMATS as OUTPUT_SHARDS
@@ -49,10 +51,32 @@ def run(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="PATH=VALUE, such as source.data_dir=release; repeat as needed.")
     ] = None,
+    planned: Annotated[
+        Path | None, typer.Option("--plan", help="What longcrawl plan --save wrote; the manifest compares.")
+    ] = None,
 ) -> None:
     """Carry out a recipe: read, filter, tokenise, write, with a card and a ledger."""
     with _stoppable():
-        typer.echo(carry_out(recipe, out, num_proc, overrides or ()))
+        typer.echo(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None))
+
+
+@app.command()
+def plan(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe's name, or the path of a .yaml file.")],
+    parts: Annotated[int, typer.Option(help="How many parts of the source to read.")] = 8,
+    documents: Annotated[int, typer.Option(help="How many documents to draw from them.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Write it as JSON, too, for longcrawl run --plan.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="PATH=VALUE, such as source.data_dir=release; repeat as needed.")
+    ] = None,
+) -> None:
+    """Say what a run would come to: documents, tokens, bytes, hours and disk of every stage, from a sample."""
+    with _stoppable():
+        made = make_plan(recipe, parts=parts, documents=documents, seed=seed, overrides=overrides or ())
+    typer.echo(made)
+    if save is not None:
+        made.save(save)
 
 
 @app.command()

@@ -36,6 +36,7 @@ from longcrawl.formats.manifest import seal
 from longcrawl.ledger import Funnel, FunnelRow, add_values, count_rules, total
 from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, survivors
+from longcrawl.planning import Checked, Plan
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import analyse
@@ -70,6 +71,8 @@ class RunSummary:
     """What the beginning of the output looks like when it is read back."""
     bad_files: int
     seconds: float
+    checked: tuple[Checked, ...] = ()
+    """The figures of the plan that was given, beside what became of them."""
 
     @property
     def funnel(self) -> Funnel:
@@ -86,6 +89,9 @@ class RunSummary:
             f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})",
         ]
         lines.append(f"read back: {self.batch}")
+        if self.checked:
+            inside = sum(each.inside for each in self.checked)
+            lines.append(f"the plan's intervals hold {inside} of {len(self.checked)} figures; manifest.json has all")
         if self.bad_files:
             lines.append(
                 f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
@@ -93,7 +99,13 @@ class RunSummary:
         return "\n".join(lines)
 
 
-def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrides: Iterable[str] = ()) -> RunSummary:
+def run(
+    recipe: str | Path | Recipe,
+    out: str | Path,
+    num_proc: int = 1,
+    overrides: Iterable[str] = (),
+    plan: Plan | None = None,
+) -> RunSummary:
     """Carry out a recipe, or go on with it where it was stopped.
 
     Args:
@@ -101,6 +113,7 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
         out: the run's folder; one that holds another recipe's run is refused.
         num_proc: processes; the bytes do not depend on it.
         overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
+        plan: of this recipe; the manifest puts its figures beside the run's.
 
     Raises:
         RunError: the run cannot start, continue or finish; the message says what to do.
@@ -110,23 +123,28 @@ def run(recipe: str | Path | Recipe, out: str | Path, num_proc: int = 1, overrid
     if isinstance(recipe, Recipe) and (given := list(overrides)):
         raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {given} to load_recipe")
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    if plan is not None and plan.digest != chosen.digest:
+        raise RunError(
+            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan anew"
+        )
     folder = Path(out)
     refuse_strangers(folder, chosen)
-    manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc)
+    manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc, plan)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     rates = RemovalRates.from_manifest(manifest)
     batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
     seconds = time.monotonic() - started
     bad_files = len(manifest["bad_files"])
-    return RunSummary(chosen.name, str(folder), rates, manifest["output"], batch, bad_files, seconds)
+    checked = plan.against(manifest) if plan is not None else ()
+    return RunSummary(chosen.name, str(folder), rates, manifest["output"], batch, bad_files, seconds, checked)
 
 
-def _work_on(recipe: Recipe, folder: Path, num_proc: int) -> dict[str, Any]:
+def _work_on(recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None) -> dict[str, Any]:
     """Hold the folder, finish the run in it and give its manifest; what the system refuses becomes one sentence."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / WORK / "lock", timeout=0):
-            return _Job(recipe, folder, num_proc).finish()
+            return _Job(recipe, folder, num_proc, plan).finish()
     except Timeout as held:
         raise RunError(f"another run is working in {folder}: wait for it, or choose another --out") from held
     except OSError as failed:
@@ -144,8 +162,9 @@ def _work_on(recipe: Recipe, folder: Path, num_proc: int) -> dict[str, Any]:
 class _Job:
     """One recipe in one folder. Everything it does can be done again; what is finished is not."""
 
-    def __init__(self, recipe: Recipe, folder: Path, num_proc: int) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None) -> None:
         self.recipe = recipe
+        self.plan = plan
         self.folder = folder
         self.work = folder / WORK
         self.num_proc = num_proc
@@ -319,6 +338,8 @@ class _Job:
         files = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
         names = [path.as_posix() for path in files if path.parts[0] != WORK]
         manifest["files"] = file_entries(self.folder, names)
+        if self.plan is not None:
+            manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
         write_text(self.folder / MANIFEST, seal(manifest))
         return manifest
 

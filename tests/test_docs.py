@@ -89,7 +89,7 @@ def test_every_block_of_the_formats_runs(workplace):
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
 
 
-@pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb", "composition", "feeds"])
+@pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb", "composition", "feeds", "plan"])
 def test_every_block_of_a_page_runs(page, tmp_path):
     ran = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
     assert ran

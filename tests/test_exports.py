@@ -22,9 +22,10 @@ def test_all_is_sorted_and_resolves(name):
 
 def test_the_public_surface():
     assert lc.__all__ == [
-        "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Reason", "Recipe", "RunSummary", "analysis",
-        "clusters", "compose", "convert", "dedup", "formats", "funnel", "inspect", "load", "load_recipe", "loading",
-        "open", "recipes", "removal_rates", "report", "run", "text", "tokenize", "tokens", "verify", "why",
+        "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Reason", "Recipe", "RunSummary",
+        "analysis", "clusters", "compose", "convert", "dedup", "formats", "funnel", "inspect", "load", "load_recipe",
+        "loading", "open", "plan", "recipes", "removal_rates", "report", "run", "text", "tokenize", "tokens",
+        "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",

@@ -33,6 +33,7 @@ LAYERS = [
     ["engines", "report"],
     ["recipe", "part"],
     ["run_folder", "run_index", "run_inputs", "run_segments", "run_surveys", "run_versions", "source_texts"],
+    ["planning"],
     ["lengths"],
     ["run"],
     ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose", "tokenize_files"],

@@ -108,9 +108,7 @@ def _read(source: Source, part: Part, number: int, size: float, most: int, seed:
         drawing.add(table)
         letters = total([letters, characters(table)])
     kept, chances, sizes = drawing.finish()
-    return SampledPart(
-        number, float(size), drawing.documents, letters, drawing.size, seconds, kept, chances, sizes
-    )
+    return SampledPart(number, float(size), drawing.documents, letters, drawing.size, seconds, kept, chances, sizes)
 
 
 def _seed(part: Part, seed: int) -> npt.NDArray[np.uint64]:
@@ -162,5 +160,5 @@ def _sizes(table: pa.Table) -> Doubles:
     for name in ("text", "html"):
         if name in table.column_names:
             lengths = pc.cast(pc.fill_null(pc.utf8_length(table[name]), 0), pa.float64()).to_numpy()
-            return np.maximum(lengths, 1.0)
+            return np.asarray(np.maximum(lengths, 1.0))
     return np.ones(table.num_rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from longcrawl.planning.estimates import Estimate
 
 if TYPE_CHECKING:
-    from longcrawl.planning.plan import Plan
+    from longcrawl.planning.run_plan import Plan
 
 __all__ = ["amount", "duration", "plan_html", "plan_text", "size"]
 
@@ -21,7 +21,9 @@ def plan_text(plan: "Plan") -> str:
     table = [list(HEAD), *_cells(plan)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
-        "  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))])
+        "  ".join(
+            [f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))]
+        )
         for name, *cells in table
     ]
     return "\n".join([*(line.rstrip() for line in lines), "", *_words(plan)])
@@ -30,7 +32,9 @@ def plan_text(plan: "Plan") -> str:
 def plan_html(plan: "Plan") -> str:
     """Give the table for a notebook."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEAD)
-    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in _cells(plan))
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in _cells(plan)
+    )
     words = "".join(f"<p>{html.escape(line)}</p>" for line in _words(plan))
     return f"<table style='text-align:right'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{words}"
 
@@ -94,7 +98,8 @@ def _words(plan: "Plan") -> Iterator[str]:
         )
     else:
         yield f"output: {_interval(plan.written, size)}"
-    yield f"all stages: {_interval(plan.seconds, duration)} of one process; disk in the end: {_interval(plan.disk, size)}"
+    yield f"all stages: {_interval(plan.seconds, duration)} of one process"
+    yield f"disk in the end: {_interval(plan.disk, size)}"
 
 
 def _interval(estimate: Estimate, told: Callable[[float], str]) -> str:

@@ -45,8 +45,12 @@ class Measured:
     """Of a survey: by documents, and by their sizes."""
 
 
-def measure_stages(recipe: Recipe, sample: Sample, seed: int) -> tuple[list[Measured], list[pa.Table], list[Stage]]:
+def measure_stages(
+    recipe: Recipe, sample: Sample, seed: int, folder: str
+) -> tuple[list[Measured], list[pa.Table], list[Stage]]:
     """Take a sample through the stages, up to the first that leaves nothing of it.
+
+    What stages learn, such as a tokenizer, is written to ``folder``, which the stages as applied read.
 
     Returns:
         What was measured; the documents that are left of each part; and the stages as they were applied.
@@ -59,7 +63,7 @@ def measure_stages(recipe: Recipe, sample: Sample, seed: int) -> tuple[list[Meas
     if not sum(table.num_rows for table in tables):
         raise RunError(f"the {len(tables):,} part(s) of the sample have no documents: read more with --parts")
     numbers = [part.number for part in sample.read]
-    walk = _Walk(sample.drawn, numbers, group_inputs(sample.parts, recipe.parts), seed)
+    walk = _Walk(sample.drawn, numbers, group_inputs(sample.parts, recipe.parts), seed, folder)
     measured: list[Measured] = []
     for label, stage in recipe.stages:
         one, tables = walk.through(label, stage, tables)
@@ -96,9 +100,9 @@ class _Walk:
     """The stages one by one; tables are one per part that was read."""
 
     def __init__(
-        self, drawn: Drawn, numbers: Sequence[int], groups: Sequence[Sequence[int]], seed: int
+        self, drawn: Drawn, numbers: Sequence[int], groups: Sequence[Sequence[int]], seed: int, folder: str
     ) -> None:
-        self.drawn, self.seed = drawn, seed
+        self.drawn, self.seed, self.folder = drawn, seed, folder
         self.applied: list[Stage] = []
         self.groups = [[place for place, number in enumerate(numbers) if number in group] for group in map(set, groups)]
 
@@ -110,8 +114,8 @@ class _Walk:
         disk, started = 0.0, time.perf_counter()
         if isinstance(stage, Rewrite) and stage.needs_fit:
             disk = _stored(tables)
-            with tempfile.TemporaryDirectory() as folder:
-                return self._fused(label, stage.fit(iter(tables), folder), tables, disk, started)
+            fitted = stage.fit(iter(tables), f"{self.folder}/{label}")
+            return self._fused(label, fitted, tables, disk, started)
         _one(label, stage, max(tables, key=lambda table: table.num_rows).slice(0, 1))  # compiles what there is to
         return self._fused(label, stage, tables, disk, time.perf_counter())
 
@@ -164,9 +168,7 @@ class _Walk:
         share, half_share = removed / max(came, 1e-9), float(half_gone @ stands_for) / max(half_came, 1e-9)
         return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
 
-    def _decide(
-        self, label: str, survey: Survey, tables: Sequence[pa.Table]
-    ) -> tuple[list[pa.Table], list[pa.Table]]:
+    def _decide(self, label: str, survey: Survey, tables: Sequence[pa.Table]) -> tuple[list[pa.Table], list[pa.Table]]:
         """Let a survey decide about all tables, as a run does; give what is left, and the sketches."""
         sketches = [_sketched(survey, table) for table in tables]
         left = list(tables)

@@ -1,6 +1,7 @@
 """``longcrawl plan``: documents, tokens, bytes and hours of every stage, before a run."""
 
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +54,11 @@ class Checked:
         """Whether the interval holds the truth."""
         return self.truth in self.estimate
 
+    def as_dict(self) -> dict[str, Any]:
+        """Give JSON-ready values."""
+        told = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
+        return told | {"high": self.estimate.high, "became": self.truth}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -81,10 +87,8 @@ class Plan:
 
     def against(self, manifest: Mapping[str, Any]) -> tuple[Checked, ...]:
         """Put the figures beside those of a finished run, as its manifest has them."""
-        truths = _truths(manifest)
-        return tuple(
-            Checked(name, estimate, truths[name]) for name, estimate in self._figures() if truths.get(name) is not None
-        )
+        truths = {name: truth for name, truth in _truths(manifest).items() if truth is not None}
+        return tuple(Checked(name, estimate, truths[name]) for name, estimate in self._figures() if name in truths)
 
     def as_dict(self) -> dict[str, Any]:
         """Give JSON-ready values; :meth:`from_dict` is the way back."""
@@ -179,19 +183,24 @@ def plan(
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan reads 2 parts or more and draws 1 document or more, got {parts} and {documents}")
     sample = draw_sample(chosen.source, there, parts, documents, seed)
-    measured, left, applied = measure_stages(chosen, sample, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        return _planned(chosen, sample, seed, folder)
+
+
+def _planned(recipe: Recipe, sample: Sample, seed: int, folder: str) -> Plan:
+    measured, left, applied = measure_stages(recipe, sample, seed, folder)
     scaled = _Scaled(sample)
-    rows = [scaled.source(chosen.source.name), *(scaled.stage(one) for one in measured)]
+    rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
     drawn = sum(part.table.num_rows for part in sample.read)
     told = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
-    made = Plan(chosen.name, chosen.digest, told, tuple(rows), None, None)
+    made = Plan(recipe.name, recipe.digest, told, tuple(rows), None, None)
     if not any(table.num_rows for table in left):
         return made
     tokens = quantity(left, "n_tokens", sample.drawn)
     amount = rows[-1].documents if tokens is None else scaled.total(tokens)
-    cost = measure_output(chosen.output, applied, pa.concat_tables(left).drop_columns(ROW))
+    cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
     seconds, spill = amount.scaled(cost.seconds).widened(CLOCK_NOISE), amount.scaled(cost.spilled)
-    last = PlanRow(chosen.output.name, rows[-1].documents, None, seconds, spill)
+    last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spill)
     return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.bytes_of(amount))
 
 

@@ -1,0 +1,197 @@
+"""What a plan says of a run: exact where everything was read, else intervals that hold the truth."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import longcrawl as lc
+from longcrawl.builders.sources import Part
+from longcrawl.builders.text import Text
+from longcrawl.cli import app
+from longcrawl.errors import RunError
+from longcrawl.planning.estimates import Drawn, Thinning, estimate_parts, estimate_total
+from longcrawl.planning.sample import draw_sample
+from longcrawl.run_inputs import train_parts
+
+DRAWS = 30
+LEAST_INSIDE = 0.8
+"""Of nominal 0.95: a binomial of 30 draws falls below it once in 300 times."""
+
+
+class _Made(Text):
+    """Parts that are in memory: ``made[part]`` is the length of each document."""
+
+    made = ()
+
+    def read(self, part, _bad_files):
+        lengths = self.made[int(part.name)]
+        for first in range(0, len(lengths), 64):
+            texts = ["x" * each for each in lengths[first : first + 64]]
+            yield pa.table({"id": [f"{part.name}-{first + i}" for i in range(len(texts))], "text": texts})
+
+
+def _sampled(made, parts, documents, seed):
+    source = _Made(data_dir=".")
+    object.__setattr__(source, "made", made)
+    return draw_sample(source, [Part(str(number)) for number in range(len(made))], parts, documents, seed)
+
+
+def _lengths(chance, parts=6):
+    return [chance.lognormal(6, 1.5, chance.integers(150, 250)).astype(int) + 1 for _ in range(parts)]
+
+
+@pytest.mark.parametrize("parts", [6, 4])
+def test_intervals_hold_the_truth_of_counts_and_of_sums(parts):
+    made = _lengths(np.random.default_rng(0))
+    everything = np.concatenate(made)
+    limit = 2000
+    inside = np.zeros(3)
+    for seed in range(DRAWS):
+        sample = _sampled(made, parts, 240, seed)
+        lengths = [np.array(pa.compute.utf8_length(part.table["text"]), float) for part in sample.read]
+        few = estimate_total([(each > limit) * 1.0 for each in lengths], sample.drawn, counts=True)
+        much = estimate_total([each * (each > limit) for each in lengths], sample.drawn)
+        all_of_them = estimate_parts(sample.drawn.documents.tolist(), sample.drawn)
+        truths = ((everything > limit).sum(), everything[everything > limit].sum(), len(everything))
+        inside += [truth in each for truth, each in zip(truths, (few, much, all_of_them), strict=True)]
+    assert (inside / DRAWS >= LEAST_INSIDE).all(), inside
+
+
+def test_documents_are_drawn_with_the_chances_that_are_given():
+    made = _lengths(np.random.default_rng(1), parts=1)
+    sums = []
+    for seed in range(150):
+        (part,) = _sampled(made, 1, 40, seed).read
+        assert part.table.num_rows == 40
+        sums.append((part.sizes / part.chances).sum())
+    error = np.std(sums) / np.sqrt(len(sums))
+    assert abs(np.mean(sums) - made[0].sum()) < 4 * error
+
+
+def test_who_is_drawn_does_not_depend_on_how_tables_are_cut(monkeypatch):
+    made = _lengths(np.random.default_rng(2), parts=2)
+    whole = _sampled(made, 2, 50, 3).read[0].table
+
+    def other(self, part, bad_files):
+        tables = list(_Made.__dict__["read"](self, part, bad_files))
+        yield pa.concat_tables(tables).combine_chunks()
+
+    class Other(_Made):
+        read = other
+
+    source = Other(data_dir=".")
+    object.__setattr__(source, "made", made)
+    again = draw_sample(source, [Part("0"), Part("1")], 2, 50, 3).read[0].table
+    assert again["id"].to_pylist() == whole["id"].to_pylist()
+
+
+@given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
+def test_what_was_read_whole_is_exact(values):
+    one = [np.ones(len(values))]
+    drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([len(values)]), np.array([len(values)]))
+    estimate = estimate_total([np.array(values, float)], drawn, counts=True)
+    assert (estimate.low, estimate.value, estimate.high) == (pytest.approx(sum(values)),) * 3
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([2, 3, 10]), st.sampled_from([0.2, 0.5, 0.8]))
+def test_more_duplicates_are_expected_of_more_documents(seed, cluster, share):
+    """Clusters of one size, of which a share of all documents is drawn; the survey removes all but one of each."""
+    chance = np.random.default_rng(seed)
+    clusters = np.repeat(np.arange(4000 // cluster), cluster)
+
+    def removed(members):
+        return 1 - len(np.unique(members)) / len(members)
+
+    drawn = clusters[chance.random(len(clusters)) < share]
+    half = drawn[chance.random(len(drawn)) < 0.5]
+    kept = Thinning(len(drawn), removed(drawn), removed(half), share).kept()
+    truth = (1 / cluster) / (1 - removed(drawn))
+    slack = 0.04  # five standard errors of the smallest samples here
+    assert kept.low - slack <= truth <= kept.high + slack
+
+
+RECIPE = """
+longcrawl: 1
+name: planned
+source: {builder: text, data_dir: texts}
+stages:
+  - min_chars: {n: 60}
+  - exact_documents
+  - tokenize: {tokenizer: trained, vocabulary_size: 300}
+  - shuffle
+outputs:
+  gpt-simple: {}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    (tmp_path / "texts").mkdir()
+    chance = np.random.default_rng(0)
+    for part in range(4):
+        texts = ["tide " * chance.integers(1, 60) for _ in range(40)]
+        lines = [json.dumps({"id": f"{part}-{number}", "text": text}) for number, text in enumerate(texts)]
+        (tmp_path / "texts" / f"{part}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "planned.yaml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    return "planned.yaml"
+
+
+def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
+    made = lc.plan(recipe, documents=160)
+    assert lc.Plan.from_dict(json.loads(json.dumps(made.as_dict()))) == made
+    summary = lc.run(recipe, "out", plan=made)
+    for each in summary.checked:
+        assert each.inside, each
+        if each.figure != "bytes written":
+            assert each.estimate.value == pytest.approx(each.truth), each
+    manifest = json.loads(Path("out/manifest.json").read_text("utf-8"))
+    assert [each["figure"] for each in manifest["plan"]] == [each.figure for each in summary.checked]
+    assert {"text: documents", "exact_documents: characters", "tokens", "bytes written"} <= {
+        each.figure for each in summary.checked
+    }
+    assert "the plan's intervals hold" in str(summary)
+
+
+def test_a_plan_of_some_parts_and_documents(recipe):
+    made = lc.plan(recipe, parts=3, documents=60, seed=1)
+    assert made.sample == "60 documents of 3 of 4 parts"
+    assert made.rows[0].documents.low <= 160 <= made.rows[0].documents.high
+    assert made.tokens.low < made.tokens.high
+    assert lc.plan(recipe, parts=3, documents=60, seed=1).rows[2].documents == made.rows[2].documents
+    assert "exact_documents" in made._repr_html_()
+
+
+def test_the_command_line_plans_saves_and_compares(recipe):
+    shown = CliRunner().invoke(
+        app, ["plan", recipe, "--documents", "80", "--save", "plan.json"], catch_exceptions=False
+    )
+    assert "80 documents of 4 of 4 parts" in shown.output
+    assert "hours of a core" in shown.output
+    ran = CliRunner().invoke(app, ["run", recipe, "--out", "out", "--plan", "plan.json"], catch_exceptions=False)
+    assert "the plan's intervals hold" in ran.output
+
+
+def test_a_sample_of_which_nothing_is_left_says_what_is_known(recipe):
+    made = lc.plan(recipe, documents=40, overrides=["stages.min_chars.n=100000"])
+    assert made.rows[-1].stage == "min_chars"
+    assert made.written is None
+    assert made.rows[-1].documents.value == 0 < made.rows[-1].documents.high
+    assert "nothing of the sample is left after 'min_chars'" in str(made)
+
+
+def test_bad_input_is_one_sentence(recipe, tmp_path):
+    with pytest.raises(RunError, match="2 parts or more"):
+        lc.plan(recipe, parts=1)
+    with pytest.raises(RunError, match="is no plan"):
+        lc.Plan.load("planned.yaml")
+    with pytest.raises(RunError, match="plan anew"):
+        lc.run(recipe, "out", plan=lc.plan(recipe, documents=40, overrides=["stages.min_chars.n=10"]))
+    assert len(train_parts(lc.load_recipe(recipe).source)) == 4
