@@ -87,8 +87,10 @@ class Packed:
         rank: which of the trainer's ``world_size`` processes this is.
         world_size: processes that share the global samples.
         seed: of the order of samples and of the draws of a curriculum.
-        shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the shards.
-        packing: see :func:`longcrawl.loading.packing_plan.plan_packing`.
+        shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the packing.
+        packing: "length-binned", "best-fit" or "first-fit", which pad little; "in-order", which keeps the order of the
+            shards; "separate", a sample for each piece; or an object or function of one's own. See
+            :func:`longcrawl.loading.packing_plan.plan_packing`.
         positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
             row, and has 0 in padding.
         mix_by: whether weights are shares of tokens or of samples.
@@ -120,7 +122,7 @@ class Packed:
     world_size: int = 1
     seed: int = 0
     shuffle: Literal["keyed", "none"] = "keyed"
-    packing: Packing = "in-order"
+    packing: Packing = "length-binned"
     positions: Positions = "reset"
     mix_by: MixBy = "tokens"
     on_exhausted: OnExhausted = "error"

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
+from longcrawl.tokens import packing as tokens_packing
+from longcrawl.tokens.baselines import cut_long
 
 __all__ = ["Longs", "Packer", "Packing", "PackingPlan", "plan_packing"]
 
@@ -46,7 +48,9 @@ class Packer(Protocol):
         """Plan documents with these lengths."""
 
 
-Packing = Literal["in-order", "separate"] | Packer | Callable[[Longs, int], PackingPlan]
+Name = Literal["length-binned", "best-fit", "first-fit", "in-order", "separate"]
+
+Packing = Name | Packer | Callable[[Longs, int], PackingPlan]
 """A packing by name, a packer, or a function from lengths (int64 [documents]) and max_length to a plan."""
 
 
@@ -61,8 +65,10 @@ class _Pieces:
 def plan_packing(lengths: Longs, max_length: int, packing: Packing) -> PackingPlan:
     """Plan the samples of documents with these lengths.
 
-    Documents longer than ``max_length`` are cut into pieces of ``max_length`` and a rest. "separate" makes a sample of
-    each piece; "in-order" puts each into the sample before it if it fits there, and else into a new one.
+    Documents longer than ``max_length`` are cut into pieces of ``max_length`` and a rest. "length-binned", "best-fit"
+    and "first-fit" look at all of them and pad least; they are the strategies of :class:`longcrawl.tokens.Packing`.
+    "in-order" keeps the order of the shards: each piece goes into the sample before it if it fits there, and else into
+    a new one, which pads a fifth of samples of short documents. "separate" makes a sample of each piece.
 
     >>> plan = plan_packing(np.array([3, 2, 4, 9]), 6, "in-order")
     >>> plan.bounds.tolist(), plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()
@@ -81,12 +87,13 @@ def plan_packing(lengths: Longs, max_length: int, packing: Packing) -> PackingPl
         plan = packing.plan(lengths) if isinstance(packing, Packer) else packing(lengths, max_length)
         _check(plan, lengths, max_length)
         return plan
-    pieces = -(-lengths // max_length)
-    documents = np.repeat(np.arange(len(lengths)), pieces)
-    starts = (np.arange(len(documents)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * max_length
-    sizes = np.minimum(lengths[documents] - starts, max_length)
-    bounds = np.arange(len(sizes) + 1) if packing == "separate" else _bounds_in_order(sizes, max_length)
-    return _Pieces(bounds, documents, starts, sizes)
+    if packing == "separate":
+        pieces = cut_long(lengths, max_length)
+        return _Pieces(np.arange(len(pieces[2]) + 1), *pieces)
+    if packing == "in-order":
+        pieces = cut_long(lengths, max_length)
+        return _Pieces(_bounds_in_order(pieces[2], max_length), *pieces)
+    return tokens_packing.Packing(max_length, packing).plan(lengths)
 
 
 def _bounds_in_order(sizes: Longs, max_length: int) -> Longs:
@@ -116,4 +123,4 @@ def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
     elif pieces and np.add.reduceat(plan.sizes, plan.bounds[:-1]).max() > max_length:
         wrong = f"a sample of more than {max_length:,} tokens"
     if wrong:
-        raise LoaderError(f"the packing has made {wrong}: correct it, or take packing='in-order'")
+        raise LoaderError(f"the packing has made {wrong}: correct it, or take packing='length-binned'")

@@ -19,7 +19,7 @@ IMPLEMENTATIONS = ["eager", "sdpa"]
 def feed(tmp_path_factory, write_shards) -> Packed:
     folder = tmp_path_factory.mktemp("collators")
     write_shards(folder, LENGTHS)
-    return Packed(folder, max_length=MAX_LENGTH, batch_size=3, shuffle="none")
+    return Packed(folder, max_length=MAX_LENGTH, batch_size=3, packing="in-order", shuffle="none")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,9 @@ def test_a_mask_of_ones_or_a_cache_lets_documents_see_each_other(model, batch, d
 
 
 def test_continuous_positions_do_not_reach_the_model(feed, batch):
-    continuous = Packed(feed.path, max_length=MAX_LENGTH, batch_size=3, shuffle="none", positions="continuous")[0]
+    continuous = Packed(
+        feed.path, max_length=MAX_LENGTH, batch_size=3, packing="in-order", shuffle="none", positions="continuous"
+    )[0]
     assert continuous["position_ids"].tolist() != batch["position_ids"].tolist()
     collated = collators.for_transformers(continuous, tensors="numpy")
     assert collated["position_ids"].tolist() == batch["position_ids"].tolist()
@@ -199,7 +201,7 @@ def test_torchtitan_is_given_shifted_labels(batch):
 
 
 def test_a_list_of_batches_is_one(feed, batch):
-    single = list(Packed(feed.path, max_length=MAX_LENGTH, batch_size=1, shuffle="none"))
+    single = list(Packed(feed.path, max_length=MAX_LENGTH, batch_size=1, packing="in-order", shuffle="none"))
     for collate in (collators.for_transformers, collators.for_flash_attention, collators.for_flex_attention):
         one, other = collate(batch, tensors="numpy"), collate(single, tensors="numpy")
         assert {name: np.asarray(value).tolist() for name, value in one.items()} == {
@@ -208,7 +210,9 @@ def test_a_list_of_batches_is_one(feed, batch):
 
 
 def test_tensors_are_collated_like_arrays(feed, batch, torch):
-    tensors = next(iter(Packed(feed.path, max_length=MAX_LENGTH, batch_size=3, shuffle="none").dataloader()))
+    tensors = next(
+        iter(Packed(feed.path, max_length=MAX_LENGTH, batch_size=3, packing="in-order", shuffle="none").dataloader())
+    )
     assert isinstance(tensors["input_ids"], torch.Tensor)
     one, other = collators.for_transformers(tensors), collators.for_transformers(batch)
     for name in ("input_ids", "labels", "position_ids"):
@@ -217,13 +221,15 @@ def test_tensors_are_collated_like_arrays(feed, batch, torch):
 
 
 def test_torch_collates_with_it(feed, torch):
-    single = Packed(feed.path, max_length=MAX_LENGTH, batch_size=1, shuffle="none")
+    single = Packed(feed.path, max_length=MAX_LENGTH, batch_size=1, packing="in-order", shuffle="none")
     loader = torch.utils.data.DataLoader(single.iterable(), batch_size=2, collate_fn=collators.for_transformers)
     assert [tuple(batch["input_ids"].shape) for batch in loader] == [(2, MAX_LENGTH), (1, MAX_LENGTH)]
 
 
 def test_a_row_of_padding_alone_is_no_example(feed):
-    filled = Packed(feed.path, max_length=MAX_LENGTH, batch_size=4, shuffle="none", last_batch="fill")[0]
+    filled = Packed(
+        feed.path, max_length=MAX_LENGTH, batch_size=4, packing="in-order", shuffle="none", last_batch="fill"
+    )[0]
     assert len(collators.for_trl(filled)) == 3
     assert collators.for_flash_attention(filled, tensors="numpy")["cu_seq_lens_q"].tolist()[-1] == 40
     assert set(collators.for_flex_attention(filled, tensors="numpy")["document_ids"][3].tolist()) == {0}

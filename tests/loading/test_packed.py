@@ -69,7 +69,7 @@ def test_a_curriculum_is_the_same_sequence_under_any_topology(buckets, global_sa
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(2, 30), st.sampled_from(["in-order", "separate"]))
-def test_a_packing_has_every_token_once_and_in_order(lengths, max_length, packing):
+def test_a_packing_in_order_has_every_token_once_and_in_order(lengths, max_length, packing):
     plan = plan_packing(np.array(lengths, np.int64), max_length, packing)
     found = [
         (document, token)
@@ -84,6 +84,28 @@ def test_a_packing_has_every_token_once_and_in_order(lengths, max_length, packin
     else:
         nexts = [sizes[0] for sizes in samples[1:]]
         assert all(sizes.sum() + first > max_length for sizes, first in zip(samples, nexts, strict=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 50), max_size=60), st.integers(2, 30),
+    st.sampled_from(["length-binned", "best-fit", "first-fit"]),
+)  # fmt: skip
+def test_packings_that_fit_are_those_of_tokens(lengths, max_length, packing):
+    plan = plan_packing(np.array(lengths, np.int64), max_length, packing)
+    wanted = lc.tokens.Packing(max_length, packing).plan(lengths)
+    for name in ("bounds", "documents", "starts", "sizes"):
+        assert np.array_equal(getattr(plan, name), getattr(wanted, name))
+
+
+def test_short_documents_are_packed_with_little_padding_unless_asked_otherwise(tmp_path, write_shards):
+    lengths = np.random.default_rng(0).geometric(1 / 20, 3000)
+    write_shards(tmp_path, lengths.tolist())
+    rows = {packing: len(Packed(tmp_path, max_length=80, batch_size=1, packing=packing))
+            for packing in ("length-binned", "in-order")}  # fmt: skip
+    assert len(Packed(tmp_path, max_length=80, batch_size=1)) == rows["length-binned"]
+    assert rows["length-binned"] * 80 < 1.02 * lengths.sum()
+    assert rows["in-order"] * 80 > 1.2 * lengths.sum()
 
 
 def naive_row(pieces, max_length, positions):
@@ -114,7 +136,7 @@ def naive_row(pieces, max_length, positions):
         lambda documents: any(length for length, _ in documents)
     ),
     st.integers(2, 20),
-    st.sampled_from(["in-order", "separate"]),
+    st.sampled_from(["length-binned", "best-fit", "first-fit", "in-order", "separate"]),
     st.sampled_from(["reset", "continuous"]),
     st.integers(1, 3),
 )
