@@ -21,7 +21,7 @@ def keyed_hash(ids: Iterable[str], purpose: str, seed: int) -> npt.NDArray[np.ui
     >>> keyed_hash(["a", "b"], "shuffle", 0)
     array([14476366166743582373, 14468151576499404451], dtype=uint64)
     """
-    key = hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=32).digest()
+    key = hashlib.blake2b(f"{purpose}:{seed}".encode("utf-8", "surrogatepass"), digest_size=32).digest()
     base = hashlib.blake2b(digest_size=8, key=key)
     digests = bytearray()
     for name in ids:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.loading._sample_order import uniform_numbers
+from longcrawl.loading._uniform_numbers import uniform_numbers
 from longcrawl.loading.packing_plan import Longs
 
 if TYPE_CHECKING:

@@ -1,27 +1,34 @@
 """The token shards of one bucket as samples: which pieces each has, and how many tokens."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shard_formats import find_format, shards_in
 from longcrawl.formats.token_shard import TokenShard
-from longcrawl.loading._sample_order import shuffled_places
+from longcrawl.loading._keyed_order import KeyedOrder
 from longcrawl.loading.packing_plan import Longs, Packing, PackingPlan, plan_packing
 
-__all__ = ["ShardBucket", "Stretch", "bucket_folders", "open_bucket"]
+__all__ = ["ShardBucket", "bucket_folders", "kernels", "open_bucket"]
 
 SAMPLED_TOKENS = 1024
 
-Stretch = tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]
-"""Tokens that lie one after the other in a shard, views, and their loss mask where there is one."""
+NO_FLAGS = np.zeros(0, np.bool_)
+"""For shards without a loss mask."""
+
+
+@cache
+def kernels() -> Any:
+    """Give the module of compiled functions; importing it for every batch would cost more than what they do."""
+    import longcrawl.tokens._packing_kernels as compiled_functions
+
+    return compiled_functions
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,43 +66,49 @@ class ShardBucket:
 
     def samples_at(self, places: Longs) -> Longs:
         """Give the samples that are delivered at these places; each epoch has an order of its own."""
-        samples = places % max(len(self), 1)
-        if self.seed is None:
-            return samples
-        epochs = places // max(len(self), 1)
-        for epoch in np.unique(epochs):
-            of_epoch = epochs == epoch
-            samples[of_epoch] = shuffled_places(samples[of_epoch], len(self), self.seed, f"{self.name}/{epoch}")
+        if self.seed is None or not len(places):
+            return places % max(len(self), 1)
+        if self.epochs == 1:
+            return self._order(0)(places)
+        first, last = int(places.min()) // len(self), int(places.max()) // len(self)
+        if first == last:
+            return self._order(first)(places - first * len(self))
+        samples, epochs = places % len(self), places // len(self)
+        for epoch in range(first, last + 1):
+            samples[epochs == epoch] = self._order(epoch)(samples[epochs == epoch])
         return samples
 
-    def pieces(self, sample: int) -> slice:
-        """Give the pieces of a sample."""
-        return slice(int(self.plan.bounds[sample]), int(self.plan.bounds[sample + 1]))
+    def _order(self, epoch: int) -> KeyedOrder:
+        if epoch not in self._orders:
+            self._orders[epoch] = KeyedOrder(len(self), self.seed or 0, f"samples of {self.name}, epoch {epoch}")
+        return self._orders[epoch]
 
-    def stretches(self, pieces: slice) -> Iterator[Stretch]:
-        """Give the tokens of consecutive pieces; those that lie one after the other come together."""
-        starts, sizes = self._places[pieces], self.plan.sizes[pieces]
-        ends = starts + sizes
-        breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-        firsts, lasts = starts[np.append(0, breaks)], ends[np.append(breaks - 1, len(ends) - 1)]
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            yield from self._stretch(first, last)
+    @cached_property
+    def _orders(self) -> dict[int, KeyedOrder]:
+        return {}
 
-    def _stretch(self, first: int, last: int) -> Iterator[Stretch]:
-        while first < last:
-            number = int(np.searchsorted(self._token_bases, first, "right")) - 1
-            shard, base = self.shards[number], int(self._token_bases[number])
-            stop = min(last, base + len(shard.tokens))
-            inside = slice(first - base, stop - base)
-            yield shard.tokens[inside], None if shard.loss_mask is None else shard.loss_mask[inside]
-            first = stop
+    def fill(self, samples: Longs, rows: Longs, reset: int, out: Longs, counts: Longs, filled: Longs) -> Longs:
+        """Move samples into rows of a batch, padding left out, and give the tokens of each piece.
 
-    def untrained(self, pieces: slice) -> Longs:
-        """Give how many tokens each piece begins with that are no targets: its first, and an overlap."""
-        if self._overlaps is None:
-            return np.ones(pieces.stop - pieces.start, np.int64)
-        left = self._overlaps[self.plan.documents[pieces]] - self.plan.starts[pieces]
-        return np.asarray(np.clip(left, 1, self.plan.sizes[pieces]), np.int64)
+        Args:
+            samples: int64 [samples].
+            rows: int64 [samples], where each goes.
+            reset: whether positions begin anew with each piece.
+            out: int64 [4, batch_size, max_length]: ids, labels, positions and documents, written.
+            counts: int64 [batch_size], written: how many pieces there are in a row.
+            filled: int64 [batch_size], written: how many tokens.
+
+        """
+        numbers, pieces = kernels().lay_out(self.plan.bounds, self.plan.sizes, samples, rows, counts, filled)
+        pieces[0], pieces[2] = self._places[numbers], 1
+        if self._overlaps is not None:
+            left = self._overlaps[self.plan.documents[numbers]] - self.plan.starts[numbers]
+            pieces[2] = np.clip(left, 1, pieces[1])
+        for shard in set((np.searchsorted(self._token_bases, pieces[0], "right") - 1).tolist()):
+            tokens, mask = self.shards[shard].tokens, self.shards[shard].loss_mask
+            flags = NO_FLAGS if mask is None else np.asarray(mask)
+            kernels().fill_pieces(np.asarray(tokens), flags, int(self._token_bases[shard]), pieces, reset, -1, out)
+        return np.asarray(pieces[1])
 
     @cached_property
     def _token_bases(self) -> Longs:

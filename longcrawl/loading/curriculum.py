@@ -108,12 +108,13 @@ class CurriculumPlan:
 
     def places(self, first: int, stop: int) -> tuple[npt.NDArray[np.uint8], Longs]:
         """Give, for samples ``first`` to before ``stop``, the bucket and how many samples of it come before."""
-        block = first // BLOCK
-        between = np.bincount(self.picks[block * BLOCK : first], minlength=len(self.names))
-        before = self._before[block] + between
         picks = self.picks[first:stop]
+        if len(self.names) == 1:
+            return picks, np.arange(first, first + len(picks))
+        block = first // BLOCK
+        before = self._before[block] + np.bincount(self.picks[block * BLOCK : first], minlength=len(self.names))
         places = np.empty(len(picks), np.int64)
-        for bucket in np.unique(picks):
+        for bucket in set(picks.tolist()):
             where = np.flatnonzero(picks == bucket)
             places[where] = before[bucket] + np.arange(len(where))
         return picks, places

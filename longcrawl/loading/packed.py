@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Packed", "Status"]
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 SPLITS = ("train", "val")
 
 
@@ -300,10 +300,11 @@ class Packed:
     def global_batch(self, first: int) -> Batch:
         """Assemble this rank's part of the step that begins with global sample ``first``."""
         picks, places = self.plan.places(first, first + self._step)
-        rows = []
-        for pick, place in zip(picks[self.rank :: self.world_size], places[self.rank :: self.world_size], strict=True):
-            bucket = self.buckets[self.plan.names[pick]]
-            rows.append((bucket, int(bucket.samples_at(np.array([place]))[0])))
+        picks, places = picks[self.rank :: self.world_size], places[self.rank :: self.world_size]
+        rows = {}
+        for pick in set(picks.tolist()):
+            bucket, of_bucket = self.buckets[self.plan.names[pick]], np.flatnonzero(picks == pick)
+            rows[bucket] = (of_bucket, bucket.samples_at(places[of_bucket]))
         return assemble(rows, self.batch_size, self.max_length, self._padding, self.positions)
 
     @cached_property

@@ -14,30 +14,11 @@ import numpy.typing as npt
 from longcrawl.errors import LoaderError
 from longcrawl.tokens import packing as tokens_packing
 from longcrawl.tokens.baselines import cut_long
+from longcrawl.tokens.plan import PackingPlan
 
 __all__ = ["Longs", "Packer", "Packing", "PackingPlan", "plan_packing"]
 
 Longs = npt.NDArray[np.int64]
-
-
-class PackingPlan(Protocol):
-    """Samples as pieces of documents; all arrays are int64, and a piece has a token at least."""
-
-    @property
-    def bounds(self) -> Longs:
-        """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s, in this order."""
-
-    @property
-    def documents(self) -> Longs:
-        """[pieces], the number of each piece's document among the lengths."""
-
-    @property
-    def starts(self) -> Longs:
-        """[pieces], the first token of each within its document."""
-
-    @property
-    def sizes(self) -> Longs:
-        """[pieces], tokens of each."""
 
 
 @runtime_checkable

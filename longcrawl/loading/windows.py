@@ -332,7 +332,7 @@ class Windows:
     def _keyed(self, number: int) -> KeyedOrder:
         order = self._orders.get(number)
         if order is None:
-            order = KeyedOrder(self._count, self.seed, number)
+            order = KeyedOrder(self._count, self.seed, f"windows of pass {number}")
             if len(self._orders) > 1:
                 self._orders.pop(next(iter(self._orders)), None)
             self._orders[number] = order

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from longcrawl.text._lookup_kernels import compiled
 from longcrawl.tokens._bucket_kernels import Lengths, greatest, insert, remove
 
-__all__ = ["IGNORED", "best_fit", "binned_greedy", "fill_samples", "first_fit"]
+__all__ = ["IGNORED", "best_fit", "binned_greedy", "fill_padding", "fill_pieces", "first_fit", "lay_out"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -140,44 +140,102 @@ def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: i
 
 
 @compiled
-def fill_samples(
+def lay_out(
+    bounds: Longs, sizes: Longs, samples: Longs, rows: Longs, counts: Longs, filled: Longs
+) -> tuple[Longs, npt.NDArray[np.int64]]:
+    """Say where the pieces of some samples go, sample by sample.
+
+    Args:
+        bounds: int64 [samples of the plan + 1], the pieces of each.
+        sizes: int64 [pieces of the plan], tokens of each.
+        samples: int64 [samples], those that are wanted.
+        rows: int64 [samples], the row of a batch that each goes to.
+        counts: int64 [rows], written: how many pieces there are in a row.
+        filled: int64 [rows], written: how many tokens.
+
+    Returns:
+        the number of each piece in the plan, and int64 [6, pieces] for :func:`fill_pieces`, in which first tokens are
+        left to the caller, and none are without loss.
+
+    """
+    total = 0
+    for sample in samples:
+        total += bounds[sample + 1] - bounds[sample]
+    numbers, pieces, at = np.empty(total, np.int64), np.empty((6, total), np.int64), 0
+    for wanted in range(len(samples)):
+        first, row, place = bounds[samples[wanted]], rows[wanted], 0
+        counts[row] = bounds[samples[wanted] + 1] - first
+        for within in range(counts[row]):
+            numbers[at] = first + within
+            pieces[1, at], pieces[2, at], pieces[3, at] = sizes[first + within], 0, row
+            pieces[4, at], pieces[5, at] = place, within
+            place += sizes[first + within]
+            at += 1
+        filled[row] = place
+    return numbers, pieces
+
+
+@compiled
+def fill_pieces(
     tokens: npt.NDArray[np.uint32],
     flags: npt.NDArray[np.bool_],
+    base: int,
     pieces: npt.NDArray[np.int64],
-    bounds: Longs,
-    rules: tuple[int, int, int, int],
+    reset: int,
+    end: int,
     out: npt.NDArray[np.int64],
 ) -> None:
     """Move the tokens of pieces into samples, and write labels, positions and document numbers beside them.
 
     Args:
-        tokens: uint16 or uint32, of all entries.
+        tokens: uint16 or uint32, of one shard; a piece that begins in another one is left alone.
         flags: as long, False where no loss is due, or empty for True throughout.
-        pieces: int64 [pieces, 3]: the first token of each, how many it has, and how many of them are without loss.
-        bounds: int64 [samples + 1]: the pieces of each sample.
-        rules: the padding id, whether positions begin anew with each piece, whether the first label of each piece is
-            masked, and the id after which a label is masked, or -1.
+        base: what the first of ``tokens`` is counted as.
+        pieces: int64 [6, pieces], those of a sample in their order: the first token of each, how many it has, how many
+            of these are without loss, its sample, its place in there, and its number in there.
+        reset: 1 if positions begin anew with each piece, 0 if they go on.
+        end: the id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
 
     """
-    padding, reset, mask_first, end = rules
-    capacity = out.shape[2]
-    for sample in range(len(bounds) - 1):
-        at = 0
-        for piece in range(bounds[sample], bounds[sample + 1]):
-            first, size, masked = pieces[piece]
-            for place in range(size):
-                token = np.int64(tokens[first + place])
-                counts = place >= masked and not (place == 0 and mask_first)
-                counts &= len(flags) == 0 or flags[first + place]
-                counts &= end < 0 or at == 0 or out[0, sample, at - 1] != end
-                out[0, sample, at] = token
-                out[1, sample, at] = token if counts else IGNORED
-                out[2, sample, at] = place if reset else at
-                out[3, sample, at] = piece - bounds[sample]
-                at += 1
-        for place in range(capacity - at):
-            out[0, sample, at + place] = padding
-            out[1, sample, at + place] = IGNORED
-            out[2, sample, at + place] = place if reset else 0
-            out[3, sample, at + place] = bounds[sample + 1] - bounds[sample]
+    for piece in range(pieces.shape[1]):
+        start, size, sample, place = pieces[0, piece] - base, pieces[1, piece], pieces[3, piece], pieces[4, piece]
+        if start < 0 or start >= len(tokens):
+            continue
+        stored, row = tokens[start : start + size], out[:, sample, place : place + size]
+        ids, labels, positions, numbers = row[0], row[1], row[2], row[3]
+        # One array after the other, from index 0 on: such loops become vector instructions.
+        for at in range(len(stored)):
+            ids[at] = stored[at]
+        labels[:] = ids
+        numbers[:] = pieces[5, piece]
+        shift = 0 if reset else place
+        for at in range(len(positions)):
+            positions[at] = at + shift
+        labels[: pieces[2, piece]] = IGNORED
+        for at in range(size if len(flags) else 0):
+            if not flags[start + at]:
+                labels[at] = IGNORED
+        for at in range(size if end >= 0 else 0):
+            if place + at > 0 and out[0, sample, place + at - 1] == end:
+                labels[at] = IGNORED
+
+
+@compiled
+def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: npt.NDArray[np.int64]) -> None:
+    """Fill samples up behind their pieces.
+
+    Args:
+        filled: int64 [samples], tokens of each.
+        counts: int64 [samples], pieces of each, which is the document number of its padding.
+        padding: its id.
+        reset: 1 if positions count the padding, too, from 0, and 0 if they are 0 there.
+        out: see :func:`fill_pieces`.
+
+    """
+    for sample in range(len(filled)):
+        row = out[:, sample, filled[sample] :]
+        row[0], row[1], row[3] = padding, IGNORED, counts[sample]
+        positions = row[2]
+        for place in range(len(positions)):
+            positions[place] = place if reset else 0

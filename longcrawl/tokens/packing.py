@@ -150,22 +150,23 @@ class Packing:
             IndexError: the plan has no such sample.
 
         """
-        from longcrawl.tokens._packing_kernels import fill_samples
+        from longcrawl.tokens._packing_kernels import fill_padding, fill_pieces, lay_out
 
         chosen = np.arange(len(plan))[slice(None) if samples is None else samples]
-        counts = np.diff(plan.bounds)[chosen]
-        bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        numbers = np.arange(bounds[-1]) + np.repeat(plan.bounds[:-1][chosen] - bounds[:-1], counts)
-        documents, starts, sizes = plan.documents[numbers], plan.starts[numbers], plan.sizes[numbers]
+        counts, filled = np.zeros((2, len(chosen)), np.int64)
+        numbers, pieces = lay_out(plan.bounds, plan.sizes, chosen, np.arange(len(chosen)), counts, filled)
+        documents = plan.documents[numbers]
         self._check(entries, plan, documents)
-        masked = np.zeros(len(numbers), np.int64)
+        pieces[0] = entries.ends[documents] - plan.lengths[documents] + plan.starts[numbers]
+        pieces[2] = int(self.mask_first == "every-piece")
         if entries.overlaps is not None:
-            masked = np.clip(entries.overlaps[documents].astype(np.int64) - starts, 0, sizes)
-        firsts = entries.ends[documents] - plan.lengths[documents] + starts
-        pieces = np.stack([firsts, sizes, masked], axis=1).astype(np.int64)
+            left = entries.overlaps[documents].astype(np.int64) - plan.starts[numbers]
+            pieces[2] = np.clip(left, pieces[2], pieces[1])
         flags = np.zeros(0, bool) if entries.loss_mask is None else np.asarray(entries.loss_mask)
         out = np.empty((4, len(chosen), self.max_length), np.int64)
-        fill_samples(np.asarray(entries.tokens), flags, pieces, bounds, self._rules(), out)
+        padding, reset, end = self._rules()
+        fill_pieces(np.asarray(entries.tokens), flags, 0, pieces, reset, end, out)
+        fill_padding(filled, counts, padding, reset, out)
         return dict(zip(("input_ids", "labels", "position_ids", "doc_ids"), out, strict=True))
 
     def _strategy(self) -> Strategy:
@@ -174,10 +175,10 @@ class Packing:
         kind = BinnedGreedy if self.strategy == "length-binned" else FirstFit
         return kind(self.max_length, pool_size=self.pool_size)
 
-    def _rules(self) -> tuple[int, int, int, int]:
+    def _rules(self) -> tuple[int, int, int]:
         padding = self.padding if self.padding is not None else self.end_of_text or 0
         end = self.end_of_text if self.mask_first == "after-end-of-text" else None
-        return padding, self.positions == "reset", self.mask_first == "every-piece", -1 if end is None else end
+        return padding, int(self.positions == "reset"), -1 if end is None else end
 
     def _check(self, entries: TokenEntries, plan: Plan, documents: Longs) -> None:
         """Compare what is to be moved alone, so that a batch of a large shard costs no more than one of a small one."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,15 @@ import pyarrow as pa
 from longcrawl.errors import StageError
 from longcrawl.keyed_hash import keyed_hash
 
-__all__ = ["PIECE_SCHEMA", "SAMPLE_SCHEMA", "Plan", "checked_lengths", "join_plans", "plan_of_pieces"]
+__all__ = [
+    "PIECE_SCHEMA",
+    "SAMPLE_SCHEMA",
+    "PackingPlan",
+    "Plan",
+    "checked_lengths",
+    "join_plans",
+    "plan_of_pieces",
+]
 
 Longs = npt.NDArray[np.int64]
 
@@ -25,6 +33,26 @@ PIECE_SCHEMA = pa.schema(
     + [(name, pa.bool_()) for name in ("head", "tail")]
 )
 """``document`` counts the lengths that were planned; ``head`` has its first token and ``tail`` its last."""
+
+
+class PackingPlan(Protocol):
+    """Samples as pieces of documents; all arrays are int64, and a piece has a token at least."""
+
+    @property
+    def bounds(self) -> Longs:
+        """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s, in this order."""
+
+    @property
+    def documents(self) -> Longs:
+        """[pieces], the number of each piece's document among the lengths."""
+
+    @property
+    def starts(self) -> Longs:
+        """[pieces], the first token of each within its document."""
+
+    @property
+    def sizes(self) -> Longs:
+        """[pieces], tokens of each."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from longcrawl.errors import LoaderError
 from longcrawl.loading import CurriculumPlan, Phase, _curriculum_planning, plan_curriculum, validate
-from longcrawl.loading._sample_order import shuffled_places, uniform_numbers
+from longcrawl.loading._uniform_numbers import uniform_numbers
 
 WEB_CODE = {"web": 0.6, "code": 0.4}
 FIRST_DRAWS = [0.2561151055628742, 0.8837079797680657, 0.010198823591648143]
-FIRST_PLACES = [0, 2, 5, 7, 4, 1, 6, 3]
 
 
 def naive_plan(phases, inventory, seed, mix_by, renormalize):
@@ -85,24 +84,6 @@ def test_a_draw_is_a_function_of_seed_and_global_sample():
 
 def test_draws_are_the_same_on_every_machine_and_release():
     assert uniform_numbers(0, "curriculum", 0, 3).tolist() == FIRST_DRAWS
-    assert shuffled_places(np.arange(8), 8, 0, "web/0").tolist() == FIRST_PLACES
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 3000), st.integers(0, 2**63))
-def test_shuffled_places_are_a_permutation(size, seed):
-    places = shuffled_places(np.arange(size), size, seed, "web/0")
-    assert sorted(places.tolist()) == list(range(size))
-    some = np.arange(size)[:: max(size // 5, 1)]
-    assert shuffled_places(some, size, seed, "web/0").tolist() == places[some].tolist()
-
-
-def test_shuffled_places_are_anywhere():
-    found = np.array([shuffled_places(np.arange(50), 50, seed, "web/0") for seed in range(400)])
-    counts = np.apply_along_axis(np.bincount, 0, found, minlength=50)
-    # Each of 2,500 counts is binomial with mean 8 and deviation 2.8.
-    assert counts.max() < 8 + 6 * 2.8
-    assert abs(counts.var() / (400 * 0.02 * 0.98) - 1) < 0.15
 
 
 @pytest.mark.parametrize("mix_by", ["tokens", "samples"])

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError
 from longcrawl.loading import DatatroveFileDataset, DatatroveFolderDataset, Windows
-from longcrawl.loading._keyed_order import KeyedOrder
 from longcrawl.loading._window_shards import _RemoteShard
 
 END = 7
@@ -246,39 +245,6 @@ def test_worker_processes_and_torch_loaders_give_the_same_order(tmp_path):
     by_torch = torch.utils.data.DataLoader(plain, batch_size=5, num_workers=1, multiprocessing_context="spawn")
     read = torch.cat([batch["input_ids"] for batch in by_torch]).numpy()
     np.testing.assert_array_equal(read, plain.read(np.arange(len(plain)))["input_ids"])
-
-
-@settings(deadline=None, max_examples=200)
-@given(count=st.integers(1, 2000), seed=st.integers(0, 2**40), number=st.integers(0, 3))
-def test_a_keyed_order_has_each_place_once(count, seed, number):
-    order = KeyedOrder(count, seed, number)(np.arange(count))
-    assert sorted(order.tolist()) == list(range(count))
-    assert KeyedOrder(count, seed, number)(np.array([count - 1]))[0] == order[-1]
-
-
-def test_keyed_orders_look_like_chance_and_differ_by_seed_and_pass():
-    count = 10_007
-    orders = [KeyedOrder(count, seed, number)(np.arange(count)) for seed, number in ((0, 0), (0, 1), (1, 0))]
-    for at, order in enumerate(orders):
-        assert abs(np.corrcoef(order, np.arange(count))[0, 1]) < 0.05
-        assert (np.diff(order) == 1).mean() < 0.002
-        # The mean of |difference| of neighbours in a random order is a third of the count.
-        assert abs(np.abs(np.diff(order)).mean() / count - 1 / 3) < 0.02
-        for other in orders[at + 1 :]:
-            assert (order == other).mean() < 0.002
-    # Every order of four things turns up, about as often as the others.
-    small = [tuple(KeyedOrder(4, seed, 0)(np.arange(4)).tolist()) for seed in range(4_800)]
-    counts = [small.count(each) for each in set(small)]
-    assert len(counts) == 24
-    assert max(counts) < 2 * min(counts)
-
-
-def test_large_orders_are_reached_at_any_place():
-    order = KeyedOrder(10**13 + 37, 5, 0)
-    places = np.array([0, 1, 10**12, 10**13 + 36])
-    found = order(places)
-    assert ((found >= 0) & (found < 10**13 + 37)).all()
-    assert [int(order(places[at : at + 1])[0]) for at in range(4)] == found.tolist()
 
 
 def test_shuffled_files_keep_their_windows_together(tmp_path):
