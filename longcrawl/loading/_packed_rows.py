@@ -42,8 +42,9 @@ def assemble(
     reset = int(positions == "reset")
     for bucket, (places, samples) in rows.items():
         sizes, first = bucket.fill(samples, places, reset, out, counts, filled), 0
+        pieces, padded = counts.tolist(), (max_length - filled).tolist()
         for row in places.tolist():
-            stop, padding = first + int(counts[row]), max_length - int(filled[row])
+            stop, padding = first + pieces[row], padded[row]
             lengths[row] = np.array([*sizes[first:stop].tolist(), padding]) if padding else sizes[first:stop]
             first = stop
     kernels().fill_padding(filled, counts, pad_token, reset, out)

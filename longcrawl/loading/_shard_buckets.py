@@ -104,7 +104,7 @@ class ShardBucket:
         if self._overlaps is not None:
             left = self._overlaps[self.plan.documents[numbers]] - self.plan.starts[numbers]
             pieces[2] = np.clip(left, 1, pieces[1])
-        for shard in set((np.searchsorted(self._token_bases, pieces[0], "right") - 1).tolist()):
+        for shard in set((self._token_bases.searchsorted(pieces[0], "right") - 1).tolist()):
             tokens, mask = self.shards[shard].tokens, self.shards[shard].loss_mask
             flags = NO_FLAGS if mask is None else np.asarray(mask)
             kernels().fill_pieces(np.asarray(tokens), flags, int(self._token_bases[shard]), pieces, reset, -1, out)

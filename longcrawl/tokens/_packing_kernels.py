@@ -6,7 +6,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._lookup_kernels import compiled
+from longcrawl.text._lookup_kernels import compiled, inlined
 from longcrawl.tokens._bucket_kernels import Lengths, greatest, insert, remove
 
 __all__ = ["IGNORED", "best_fit", "binned_greedy", "fill_padding", "fill_pieces", "first_fit", "lay_out"]
@@ -175,6 +175,23 @@ def lay_out(
     return numbers, pieces
 
 
+@inlined
+def mask_labels(flags: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> None:
+    """Ignore what has no flag."""
+    for at in range(len(labels)):
+        if not flags[at]:
+            labels[at] = IGNORED
+
+
+@inlined
+def mask_after(end: int, ids: npt.NDArray[np.int64], after: bool, labels: npt.NDArray[np.int64]) -> None:  # noqa: FBT001  # kernels take arguments by position
+    """Ignore each token after an ``end``; ``after`` says whether the first is one."""
+    for at in range(len(labels)):
+        if after:
+            labels[at] = IGNORED
+        after = ids[at] == end
+
+
 @compiled
 def fill_pieces(
     tokens: npt.NDArray[np.uint32],
@@ -202,23 +219,25 @@ def fill_pieces(
         start, size, sample, place = pieces[0, piece] - base, pieces[1, piece], pieces[3, piece], pieces[4, piece]
         if start < 0 or start >= len(tokens):
             continue
-        stored, row = tokens[start : start + size], out[:, sample, place : place + size]
-        ids, labels, positions, numbers = row[0], row[1], row[2], row[3]
-        # One array after the other, from index 0 on: such loops become vector instructions.
+        stop, number, shift = place + size, pieces[5, piece], 0 if reset else place
+        stored, ids, labels = tokens[start : start + size], out[0, sample, place:stop], out[1, sample, place:stop]
+        positions, numbers = out[2, sample, place:stop], out[3, sample, place:stop]
+        # One array after the other, element by element from index 0 on: such loops become vector instructions, which
+        # assignments to slices do not, nor one loop over all arrays.
         for at in range(len(stored)):
             ids[at] = stored[at]
-        labels[:] = ids
-        numbers[:] = pieces[5, piece]
-        shift = 0 if reset else place
+        for at in range(len(stored)):
+            labels[at] = stored[at]
         for at in range(len(positions)):
             positions[at] = at + shift
-        labels[: pieces[2, piece]] = IGNORED
-        for at in range(size if len(flags) else 0):
-            if not flags[start + at]:
-                labels[at] = IGNORED
-        for at in range(size if end >= 0 else 0):
-            if place + at > 0 and out[0, sample, place + at - 1] == end:
-                labels[at] = IGNORED
+        for at in range(len(numbers)):
+            numbers[at] = number
+        for at in range(pieces[2, piece]):
+            labels[at] = IGNORED
+        if len(flags):
+            mask_labels(flags[start : start + size], labels)
+        if end >= 0:
+            mask_after(end, ids, place > 0 and out[0, sample, place - 1] == end, labels)
 
 
 @compiled
