@@ -12,12 +12,12 @@ import numpy as np
 from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shard_formats import find_format, shards_in
 from longcrawl.formats.token_shard import TokenShard
+from longcrawl.loading._data_identity import data_changes, data_identity
 from longcrawl.loading._keyed_order import KeyedOrder
+from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading.packing_plan import Longs, Packing, PackingPlan, plan_packing
 
 __all__ = ["ShardBucket", "bucket_folders", "kernels", "open_bucket"]
-
-SAMPLED_TOKENS = 1024
 
 NO_FLAGS = np.zeros(0, np.bool_)
 """For shards without a loss mask."""
@@ -131,15 +131,14 @@ class ShardBucket:
         return overlaps if overlaps.any() else None
 
     @cached_property
-    def data_fingerprint(self) -> str:
-        """Digest where documents end, and the first and last tokens of each shard; names of files do not count."""
-        digest = blake2b(digest_size=8)
-        for shard in self.shards:
-            digest.update(f"{len(shard)} {len(shard.tokens)} ".encode())
-            digest.update(np.ascontiguousarray(shard.ends, "<i8").data)
-            for tokens in (shard.tokens[:SAMPLED_TOKENS], shard.tokens[-SAMPLED_TOKENS:]):
-                digest.update(tokens.astype("<u4").tobytes())
-        return digest.hexdigest()
+    def files(self) -> list[TokenFile]:
+        """The files of tokens of its shards."""
+        return [TokenFile(each.path, Path(each.path).stat().st_size, len(each.tokens)) for each in self.shards]
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What a state says of its files; what it does not see of documents is in the packing."""
+        return data_identity(self.files)
 
     @cached_property
     def packing_fingerprint(self) -> str:
@@ -148,6 +147,14 @@ class ShardBucket:
         for each in (self.plan.bounds, self.plan.documents, self.plan.starts, self.plan.sizes):
             digest.update(np.ascontiguousarray(each, "<i8").data)
         return digest.hexdigest()
+
+    def changes(self, data: Mapping[str, Any], packing: str | None) -> list[str]:
+        """Say in which way files and samples are not those of a state; nothing where they are."""
+        of = f" of bucket {self.name!r}" if self.name else ""
+        changed = [f"{change}{of}" for change in data_changes(data, self.data, self.files)]
+        if packing != self.packing_fingerprint:
+            changed.append(f"packing{of} was {packing!r} and is {self.packing_fingerprint!r}")
+        return changed
 
 
 def bucket_folders(folder: Path) -> dict[str, Path]:

@@ -16,7 +16,7 @@ from longcrawl.formats.datatrove import SUFFIX
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.loading._window_shards import is_remote
 
-__all__ = ["OnStalePaths", "WindowFile", "content_names", "file_sizes", "find_files", "folder_of", "read_paths"]
+__all__ = ["OnStalePaths", "TokenFile", "content_names", "file_sizes", "find_files", "folder_of", "read_paths"]
 
 OnStalePaths = Literal["refresh", "error", "trust"]
 """What is done about a paths file whose sizes are not those of the files: list anew, refuse, or not look."""
@@ -25,7 +25,7 @@ LOCK_SECONDS = 600
 
 
 @dataclass(frozen=True)
-class WindowFile:
+class TokenFile:
     """A file of tokens, and what is known of it before it is opened."""
 
     path: str
@@ -101,8 +101,8 @@ def content_names(paths: Sequence[str]) -> list[str]:
 
 
 def read_paths(
-    paths_file: Path, root: str, on_stale: OnStalePaths, find: Callable[[list[str] | None], list[WindowFile]]
-) -> list[WindowFile]:
+    paths_file: Path, root: str, on_stale: OnStalePaths, find: Callable[[list[str] | None], list[TokenFile]]
+) -> list[TokenFile]:
     """Read the list of files, or make it while others wait: one process lists, all get the same list.
 
     The file is JSON, ``[{"path", "size", "tokens"}, …]``, paths below ``root`` where they are. datatrove's dataset
@@ -133,7 +133,7 @@ def read_paths(
         ) from waited
 
 
-def _look(paths_file: Path, root: str, on_stale: OnStalePaths) -> tuple[list[WindowFile], bool]:
+def _look(paths_file: Path, root: str, on_stale: OnStalePaths) -> tuple[list[TokenFile], bool]:
     """Give the list in the file, nothing where there is none that holds, and whether it says all of each file."""
     if not paths_file.is_file():
         return [], False
@@ -149,19 +149,19 @@ def _look(paths_file: Path, root: str, on_stale: OnStalePaths) -> tuple[list[Win
     return ([] if stale else known), all(file.tokens >= 0 for file in known)
 
 
-def _entry(entry: Any, root: str) -> WindowFile:
+def _entry(entry: Any, root: str) -> TokenFile:
     path, size, tokens = entry["path"], entry["size"], entry.get("tokens", -1)
     if not (isinstance(path, str) and isinstance(size, int) and isinstance(tokens, int)):
         raise TypeError(path)
     whole = path if is_remote(path) or Path(path).is_absolute() or not root else f"{root.rstrip('/')}/{path}"
-    return WindowFile(whole, size, tokens)
+    return TokenFile(whole, size, tokens)
 
 
 def _below_root(path: str, root: str) -> str:
     return path.removeprefix(root.rstrip("/") + "/") if root else path
 
 
-def _staleness(known: list[WindowFile]) -> str:
+def _staleness(known: list[TokenFile]) -> str:
     for file, size in zip(known, file_sizes([file.path for file in known]), strict=True):
         if size is None:
             return f"{file.path} is not there any more"

@@ -18,6 +18,7 @@ from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.loading._curriculum_planning import PhaseTotals
 from longcrawl.loading._curriculum_report import CurriculumReport, Stock, budget_problem, exhaustion_problem
+from longcrawl.loading._data_identity import STATE_VERSION, check_state
 from longcrawl.loading._packed_rows import Batch, Positions, assemble
 from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
 from longcrawl.loading.curriculum import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Packed", "Status"]
 
-STATE_VERSION = 2
 SPLITS = ("train", "val")
 
 
@@ -318,7 +318,7 @@ class Packed:
         """Note that the trainer is given the step that begins with ``first``; all ranks do at the same time."""
         self._progress.next_sample = min(first + self._step, len(self.plan))
 
-    def state_dict(self) -> dict[str, int | str]:
+    def state_dict(self) -> dict[str, Any]:
         """Give what a resume needs, the same on every rank: the next global sample, and what it is counted in."""
         return {"next_sample": self._progress.next_sample, **self._identity(self._progress.next_sample)}
 
@@ -331,43 +331,51 @@ class Packed:
             LoaderError: the state is of other data, another order or another curriculum; the message names which.
 
         """
-        next_sample = state.get("next_sample")
-        if not isinstance(next_sample, int) or isinstance(next_sample, bool) or "version" not in state:
-            raise LoaderError("this is no state of a Packed feed: pass what state_dict() gave")
+        check_state(state, ("next_sample", *self._identity(0)), "a Packed feed")
+        next_sample = state["next_sample"]
+        if not isinstance(next_sample, int) or isinstance(next_sample, bool):
+            raise LoaderError(f"next_sample {next_sample!r} of the state is no number of samples")
         if not 0 <= next_sample <= len(self.plan):
             raise LoaderError(
                 f"the state is at sample {next_sample:,} and the plan here has {len(self.plan):,}: open the data and "
                 "the curriculum as they were then"
             )
-        now = self._identity(next_sample)
-        changed = [
-            f"{name} was {was!r} and is {now.get(name, 'not there')!r}"
-            for name, was in state.items()
-            if name != "next_sample" and now.get(name) != was
-        ]
+        changed = self._changes(state, self._identity(next_sample))
         if changed:
             raise LoaderError(
                 f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as it was then"
             )
         self._progress.next_sample = next_sample
 
-    def _identity(self, next_sample: int) -> dict[str, int | str]:
+    def _changes(self, state: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+        by_bucket = ("data", "packing")
+        changed = [
+            f"{name} was {state[name]!r} and is {value!r}"
+            for name, value in now.items()
+            if name not in by_bucket and state[name] != value
+        ]
+        if set(state["data"]) != set(self.buckets):
+            was, are = (", ".join(map(repr, sorted(names))) for names in (state["data"], self.buckets))
+            return [*changed, f"buckets were {was} and are {are}"]
+        for name, bucket in self.buckets.items():
+            changed += bucket.changes(state["data"][name], state["packing"].get(name))
+        return changed
+
+    def _identity(self, next_sample: int) -> dict[str, Any]:
         return {**self._order, "curriculum up to here": self.plan.fingerprint(next_sample)}
 
     @cached_property
-    def _order(self) -> dict[str, int | str]:
-        order: dict[str, int | str] = {
+    def _order(self) -> dict[str, Any]:
+        return {
             "version": STATE_VERSION,
             "split": self.split,
             "max_length": self.max_length,
             "seed": self.seed,
             "shuffle": self.shuffle,
             "positions": self.positions,
+            "data": {name: bucket.data for name, bucket in self.buckets.items()},
+            "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},
         }
-        for name, bucket in self.buckets.items():
-            order[f"data of {name or 'all shards'}"] = bucket.data_fingerprint
-            order[f"packing of {name or 'all shards'}"] = bucket.packing_fingerprint
-        return order
 
     def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
         """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.

@@ -9,13 +9,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
-from longcrawl.loading._window_state import check_same_data, data_identity
+from longcrawl.loading._data_identity import STATE_VERSION, check_state, data_changes, data_identity
+from longcrawl.loading._window_files import content_names
 from longcrawl.loading.windows import Window, Windows
 
 if TYPE_CHECKING:
@@ -136,9 +138,10 @@ class WindowBatches:
     def state_dict(self) -> dict[str, Any]:
         """Give what a resume needs, the same on every rank: ``next_window``, counted over all passes, and which data.
 
-        The data are described by their number, sizes, and a digest of names, sizes, first and last bytes.
+        The data are described by their number, sizes, and digests of sizes, first and last bytes; names of files count
+        where files are shuffled, as they make the order.
         """
-        return {"next_window": self._progress.next_window, **self._identity}
+        return {"next_window": self._progress.next_window, **self._order, **self._data}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state taken under any batch size, world size or workers.
@@ -147,22 +150,34 @@ class WindowBatches:
             LoaderError: the state is of other data or another order; the message names what changed.
 
         """
-        check_same_data(state, self._identity, self.windows.files, "window batches")
+        check_state(state, ("next_window", *self._order, "files", "bytes", "data"), "window batches")
+        changed = [
+            f"{name} was {state[name]!r} and is {now!r}" for name, now in self._order.items() if state[name] != now
+        ]
+        changed += data_changes(state, self._data, self.windows.files)
+        if changed:
+            raise LoaderError(f"this state is not of the data as opened here: {', '.join(changed)}; open them as then")
         next_window = state["next_window"]
         if not isinstance(next_window, int) or isinstance(next_window, bool) or next_window < 0:
             raise LoaderError(f"next_window {next_window!r} of the state is no number of windows")
         self._progress.next_window = next_window
 
     @cached_property
-    def _identity(self) -> dict[str, Any]:
+    def _order(self) -> dict[str, Any]:
         windows = self.windows
+        names = content_names([file.path for file in windows.files]) if windows.shuffle == "files" else []
         return {
+            "version": STATE_VERSION,
             "seq_len": windows.seq_len,
             "windows": len(windows),
             "shuffle": windows.shuffle,
             "seed": windows.seed if windows.shuffle != "none" else None,
-            **data_identity(windows.files),
+            "names": blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
         }
+
+    @cached_property
+    def _data(self) -> dict[str, Any]:
+        return data_identity(self.windows.files)
 
     def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
         """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.

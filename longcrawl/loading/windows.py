@@ -23,7 +23,7 @@ from longcrawl.formats._token_shard_checks import Check
 from longcrawl.loading._keyed_order import KeyedOrder, file_order
 from longcrawl.loading._window_files import (
     OnStalePaths,
-    WindowFile,
+    TokenFile,
     content_names,
     file_sizes,
     find_files,
@@ -142,7 +142,7 @@ class Windows:
             raise LoaderError(f"pad_token {self.pad_token} does not fit {self.window_dtype}: give another one")
 
     @cached_property
-    def files(self) -> list[WindowFile]:
+    def files(self) -> list[TokenFile]:
         """The files, in order, with their sizes in bytes and in tokens."""
         paths = self.paths if isinstance(self.paths, tuple) else os.fspath(self.paths)
         if self.paths_file is None:
@@ -150,12 +150,12 @@ class Windows:
         root = folder_of(paths) if isinstance(paths, str) else ""
         return read_paths(Path(self.paths_file), root, self.on_stale_paths, self._find)
 
-    def _find(self, known: list[str] | None) -> list[WindowFile]:
+    def _find(self, known: list[str] | None) -> list[TokenFile]:
         paths = [os.fspath(path) for path in self.paths] if isinstance(self.paths, tuple) else os.fspath(self.paths)
         listed = known or find_files(paths, self.format, recursive=self.subfolders == "read")
         counts = [open_tokens(path, self.format, self._settings, "sizes").count for path in listed]
         sizes = file_sizes(listed)
-        return [WindowFile(path, size or 0, count) for path, size, count in zip(listed, sizes, counts, strict=True)]
+        return [TokenFile(path, size or 0, count) for path, size, count in zip(listed, sizes, counts, strict=True)]
 
     @cached_property
     def _settings(self) -> dict[str, Any]:

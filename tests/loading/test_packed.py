@@ -324,13 +324,13 @@ def test_a_packing_that_is_wrong_is_refused(changed, said):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"max_length": 16}, "max_length was 32 and is 16, packing of code was"),
+        ({"max_length": 16}, "max_length was 32 and is 16, packing of bucket 'code' was"),
         ({"seed": 1}, "seed was 0 and is 1, curriculum up to here was"),
         ({"shuffle": "none"}, "shuffle was 'keyed' and is 'none'"),
         ({"positions": "continuous"}, "positions was 'reset' and is 'continuous'"),
-        ({"packing": "separate"}, "packing of code was"),
+        ({"packing": "separate"}, "packing of bucket 'code' was"),
         ({"curriculum": [Phase(1600, {"web": 1, "code": 0.1, "math": 0.1})]}, ": curriculum up to here was"),
-        ({"curriculum": [Phase(1600, {"web": 1})]}, "data of code was"),
+        ({"curriculum": [Phase(1600, {"web": 1})]}, "buckets were 'code', 'math', 'web' and are 'web'"),
     ],
 )
 def test_a_state_of_something_else_is_refused_and_what_changed_is_named(buckets, fields, said):
@@ -352,15 +352,41 @@ def test_a_state_of_changed_data_names_the_bucket(tmp_path, write_shards):
     (tmp_path / "train" / "web" / "0.bin").rename(tmp_path / "train" / "web" / "0-renamed.bin")
     (tmp_path / "train" / "web" / "0.idx").rename(tmp_path / "train" / "web" / "0-renamed.idx")
     Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
+    for file in (tmp_path / "train" / "web").glob("0-renamed.*"):
+        file.unlink()
     write_shards(tmp_path / "train" / "web", [5] * 40, first=900)
-    with pytest.raises(LoaderError, match=r"opened here: data of web was '\w+' and is '\w+'"):
+    said = r"as opened here: size, first or last bytes changed of .*web/0\.bin of bucket 'web'; open it as it was then"
+    with pytest.raises(LoaderError, match=said):
         Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
 
 
-@pytest.mark.parametrize("state", [{}, {"next_sample": 0}, {"next_sample": "0", "version": 1}])
-def test_what_is_no_state_is_refused(buckets, state):
-    with pytest.raises(LoaderError, match="this is no state of a Packed feed"):
+def test_ends_that_move_are_another_packing_though_all_tokens_are_the_same(tmp_path, write_shards):
+    write_shards(tmp_path, [5, 7, 9], shards=1)
+    state = Packed(tmp_path, max_length=10, batch_size=1).state_dict()
+    before = (tmp_path / "0.bin").read_bytes()
+    write_shards(tmp_path, [5, 8, 8], shards=1)
+    assert (tmp_path / "0.bin").read_bytes() == before
+    with pytest.raises(LoaderError, match=r"opened here: packing was '\w+' and is '\w+'; open it"):
+        Packed(tmp_path, max_length=10, batch_size=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({}, "this is no state of a Packed feed: it lacks next_sample, version"),
+        ({"next_sample": 0}, "this is no state of a Packed feed: it lacks version, split"),
+        (
+            {"next_sample": 3, "version": 1, "data of web": "00"},
+            "version 1, and this release reads version 2: go on",
+        ),
+    ],
+)
+def test_what_is_no_state_is_refused(buckets, state, said):
+    with pytest.raises(LoaderError, match=said):
         Packed(buckets, max_length=32).load_state_dict(state)
+    feed = Packed(buckets, max_length=32)
+    with pytest.raises(LoaderError, match="next_sample '0' of the state is no number of samples"):
+        feed.load_state_dict(feed.state_dict() | {"next_sample": "0"})
 
 
 def test_a_state_beyond_the_plan_is_refused(buckets):
