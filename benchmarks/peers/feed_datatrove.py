@@ -12,13 +12,13 @@ from loguru import logger
 
 
 def rate(dataset: DatatroveFolderDataset, order: list[int], seconds: float) -> float:
-    """Give tokens per second, cut after ``seconds``."""
-    tokens, start = 0, time.perf_counter()
+    """Give tokens per second of CPU time, cut after ``seconds``."""
+    tokens, start = 0, time.process_time()
     for at in order:
         tokens += len(dataset[at]["input_ids"])
-        if time.perf_counter() - start > seconds:
+        if time.process_time() - start > seconds:
             break
-    return tokens / (time.perf_counter() - start)
+    return tokens / (time.process_time() - start)
 
 
 def digest(dataset: DatatroveFolderDataset) -> str:
