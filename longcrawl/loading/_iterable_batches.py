@@ -1,19 +1,39 @@
 """A feed's batches as torch's iterable dataset, whose worker processes have states of their own."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from longcrawl.errors import LoaderError
+from longcrawl.loading._rectangle_workers import Feed
 
-if TYPE_CHECKING:
-    from longcrawl.loading._packed_rows import Batch
-    from longcrawl.loading.packed import Packed
-
-__all__ = ["iterable_batches"]
+__all__ = ["ResumableFeed", "iterable_batches"]
 
 
-def iterable_batches(batches: "Packed") -> Any:
-    """Give an ``IterableDataset``; the class is made here, as it derives from one of torch.
+class ResumableFeed(Feed, Protocol):
+    """A feed for one rank, with a state."""
+
+    batch_size: int
+    rank: int
+    world_size: int
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give what a resume needs."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+
+
+def _steps_of_pass(feed: ResumableFeed, start: Mapping[str, Any], epoch: int) -> range:
+    """Give the steps that are left of the pass of a state, or all of the pass that is so many after it."""
+    feed.load_state_dict(start)
+    for _ in range(epoch):
+        for last in feed.remaining_steps()[-1:]:
+            feed.hand_out(last)
+    return feed.remaining_steps()
+
+
+def iterable_batches(batches: Any) -> Any:
+    """Give an ``IterableDataset`` of a feed's batches; the class is made here, as it derives from one of torch.
 
     Raises:
         LoaderError: torch is not installed.
@@ -23,27 +43,30 @@ def iterable_batches(batches: "Packed") -> Any:
         from torch.utils.data import IterableDataset, get_worker_info
     except ImportError as missing:
         raise LoaderError('iterable() needs torch: pip install "longcrawl[torch]"') from missing
+    feed: ResumableFeed = batches
 
-    class PackedBatches(IterableDataset):  # type: ignore[misc]  # torch has no types here
+    class FeedBatches(IterableDataset):  # type: ignore[misc]  # torch has no types here
         """Worker w of n takes every n-th step from the w-th on, so that a loader that asks them in turn has all."""
 
         def __init__(self) -> None:
             super().__init__()
-            self._resumed = self._taken = 0
-            self._start = batches.state_dict()
+            self._resumed = self._taken = self._epoch = 0
+            self._start = feed.state_dict()
 
-        def __iter__(self) -> "Iterator[Batch]":
-            worker = get_worker_info()
-            number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-            batches.load_state_dict(self._start)
-            steps = batches.remaining_steps()[number::workers]
+        def set_epoch(self, epoch: int) -> None:
+            """Have the next iteration give the pass that is so many after the first one; accelerate calls this."""
+            self._epoch = epoch
+
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            worker = self._topology()
+            steps = _steps_of_pass(feed, self._start, self._epoch)[worker["worker"] :: max(worker["num_workers"], 1)]
             self._taken, self._resumed = self._resumed, 0
             for first in steps[self._taken :]:
                 self._taken += 1
-                yield batches.global_batch(first)
+                yield feed.global_batch(first)
 
         def state_dict(self) -> dict[str, Any]:
-            return {**self._topology(), "taken": self._taken, "start": self._start}
+            return {**self._topology(), "epoch": self._epoch, "taken": self._taken, "start": self._start}
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
             changed = [
@@ -55,18 +78,20 @@ def iterable_batches(batches: "Packed") -> Any:
                     "any of them can load"
                 )
             self._start, self._resumed, self._taken = state["start"], state["taken"], state["taken"]
+            self._epoch = state["epoch"]
 
         def _topology(self) -> dict[str, int]:
             worker = get_worker_info()
             return {
                 "num_workers": 0 if worker is None else worker.num_workers,
                 "worker": 0 if worker is None else worker.id,
-                "rank": batches.rank,
-                "world_size": batches.world_size,
-                "batch_size": batches.batch_size,
+                "rank": feed.rank,
+                "world_size": feed.world_size,
+                "batch_size": feed.batch_size,
             }
 
         def __reduce__(self) -> tuple[Any, ...]:
-            return iterable_batches, (batches,), {"_start": self._start, "_resumed": self._resumed}
+            kept = {"_start": self._start, "_resumed": self._resumed, "_epoch": self._epoch}
+            return iterable_batches, (feed,), kept
 
-    return PackedBatches()
+    return FeedBatches()

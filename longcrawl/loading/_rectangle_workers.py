@@ -37,7 +37,9 @@ class WorkerBatches:
         taken = [name for name in options if name in OWN_OPTIONS]
         if taken:
             raise LoaderError(f"{', '.join(taken)} cannot be set, as order and batches are the loader's; leave it out")
-        self._batches, self._num_workers, self._options = batches, num_workers, options
+        # A loader draws a seed for its workers; from torch's own generator, that would change dropout after a resume.
+        self._options = {"generator": torch.Generator(), **options}
+        self._batches, self._num_workers = batches, num_workers
         self._torch_loader = torch.utils.data.DataLoader
 
     def __len__(self) -> int:

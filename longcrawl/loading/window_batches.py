@@ -192,3 +192,18 @@ class WindowBatches:
         from longcrawl.loading._rectangle_workers import WorkerBatches
 
         return WorkerBatches(self, num_workers, options)
+
+    def iterable(self) -> Any:
+        """Give a ``torch.utils.data.IterableDataset`` of the batches left of this pass, for a loader with a state.
+
+        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
+        the global order. Iterating anew gives the same pass anew, and after ``set_epoch(n)`` the n-th after it. Such a
+        state is of one rank and as many workers; :meth:`state_dict` is of any.
+
+        Raises:
+            LoaderError: torch is not installed.
+
+        """
+        from longcrawl.loading._iterable_batches import iterable_batches
+
+        return iterable_batches(self)

@@ -460,23 +460,6 @@ def test_torch_reads_it_as_an_iterable_dataset(buckets):
     assert [batch["input_ids"].tolist() for batch in spawned] == wanted
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("stops", [(5,), (1, 1, 4)])
-def test_stateful_data_loaders_go_on(buckets, num_workers, stops):
-    loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
-    feed = Packed(buckets, MIX, max_length=32, batch_size=4)
-    wanted = [feed[step]["input_ids"].tolist() for step in range(len(feed))]
-    found, state = [], None
-    for steps in (*stops, 10**6):
-        loader = loading.StatefulDataLoader(feed.iterable(), batch_size=None, num_workers=num_workers)
-        if state is not None:
-            loader.load_state_dict(state)
-        for _, batch in zip(range(steps), loader, strict=False):
-            found.append(batch["input_ids"].tolist())
-            state = loader.state_dict()
-    assert found == wanted
-
-
 def test_without_torch_it_says_what_to_install(buckets, monkeypatch):
     for name in ("torch", "torch.utils", "torch.utils.data"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -1,0 +1,59 @@
+"""The example that trains a GPT with transformers' Trainer: its loss falls, and it goes on exactly."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+pytest.importorskip("torch", reason="the Trainer is torch's")
+pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "train_gpt.py"
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("train_gpt", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def shards(example, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpt") / "shards"
+    example.make_shards(folder, packages=["python"], vocabulary_size=1024)
+    return folder
+
+
+@pytest.fixture
+def run(example, shards, monkeypatch):
+    """Give what trains in a folder, from a checkpoint or from the start: losses, and the tokens of each step."""
+
+    def go(out, checkpoint=None, num_workers=0):
+        shutil.copytree(shards, out / "shards", dirs_exist_ok=True)
+        trainer = example.make_trainer(out, STEPS, batch_size=4, context_length=64, num_workers=num_workers)
+        seen = []
+        step = trainer.training_step
+        monkeypatch.setattr(
+            trainer,
+            "training_step",
+            lambda model, inputs, *rest: (seen.append(inputs["input_ids"].tolist()), step(model, inputs, *rest))[1],
+        )
+        return example.train(trainer, checkpoint), seen, trainer
+
+    return go
+
+
+def test_its_loss_falls_and_a_checkpoint_goes_on_with_the_very_batches(run, tmp_path):
+    losses, seen, trainer = run(tmp_path / "whole")
+    assert 0.7e6 < trainer.model.num_parameters() < 1.3e6
+    assert len(losses) == STEPS
+    assert fmean(losses[-10:]) < fmean(losses[:10]) - 0.3
+    checkpoint = tmp_path / "whole" / f"checkpoint-{STEPS // 2}"
+    again, seen_again, _ = run(tmp_path / "resumed", checkpoint, num_workers=1)
+    assert seen_again == seen[STEPS // 2 :]
+    assert again == pytest.approx(losses, abs=1e-3)
