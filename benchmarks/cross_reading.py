@@ -5,13 +5,16 @@
     python benchmarks/cross_reading.py --datatrove-megatron dm/bin/python --gpt-simple gs/bin/python
 
 The same documents are written in every format by longcrawl and by the peers' own writers. The peers' own dataset
-classes read ours, ours read theirs, and files of the same documents are compared byte by byte. nanoGPT and llm.c have
+classes read ours, ours read theirs, and files of the same documents are compared byte by byte. They also read what
+`longcrawl run` and `longcrawl tokenize` make of texts; the same is made of the texts once more by a loop over
+documents, and compared token for token. nanoGPT and llm.c have
 no package: their files are read by the few lines of NumPy that their training scripts read them with. Without an
 interpreter a peer is passed over. The last line is the share of all comparisons that are equal.
 """
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -19,6 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer
 
 import longcrawl as lc
 from longcrawl.formats.shard_formats import FORMATS
@@ -26,7 +31,18 @@ from longcrawl.formats.shard_formats import FORMATS
 END = 50_256
 DOCUMENTS = 4_000
 OVERLAP = 16
+TEXTS = 600
+RUNS = {
+    "run gpt-simple": ("gpt-simple", (128, 32)),
+    "run datatrove": ("datatrove", None),
+    "tokenize": ("gpt-simple", None),
+    "tokenize --format datatrove": ("datatrove", (128, 0)),
+    "tokenize --format megatron": ("megatron", None),
+    "tokenize --format nanogpt": ("nanogpt", None),
+}
+"""What is typed, the format that it writes, and the length and overlap of windows where it cuts documents."""
 
+UNIT = ("windows", "documents")
 Compared = list[tuple[str, int, int]]
 """What was compared, how many of how many are equal."""
 
@@ -136,6 +152,62 @@ def read_flat(folder: Path, width: int, made: dict[str, np.ndarray]) -> Compared
     ]
 
 
+def make_runs(folder: Path) -> Compared:
+    """Carry out RUNS over texts; beside each run an .npz says what its shard has to hold, for the peers' scripts."""
+    chance = random.Random(0)
+    words = ["tide", "boats", "sand", "ähre", "bread", "\n\n", "rain;", "42"]
+    texts = [" ".join(chance.choices(words, k=chance.randint(1, 400))) for _ in range(TEXTS)]
+    folder.mkdir()
+    source = folder / "texts.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    compared = []
+    for number, (typed, (name, windows)) in enumerate(RUNS.items()):
+        out = folder / str(number)
+        carry_out(typed, source, out, windows)
+        shard = next(path for path in sorted((out / name / "train").iterdir()) if path.suffix in (".bin", ".ds"))
+        made = what_it_has_to_hold(out / name, texts, windows)
+        np.savez(folder / f"{number}.npz", typed=typed, format=name, path=str(shard), **made)
+        opened = lc.formats.open_shard(shard, name, end_of_text=0)
+        compared.append(
+            (f"ours reads `{typed}`: {UNIT[windows is None]}", same_documents(opened, made), len(made["ends"]))
+        )
+    return compared
+
+
+def carry_out(typed: str, source: Path, out: Path, windows: tuple[int, int] | None) -> None:
+    """Type one of RUNS."""
+    if typed.startswith("run"):
+        options = ["--set", f"source.data_files={source}", "--set", "stages.tokenize.tokenizer=trained", "--out", out]
+        if windows:
+            options += ["--set", f"stages.windows.max_length={windows[0]}"]
+            options += ["--set", f"stages.windows.overlap_size={windows[1]}"]
+    else:
+        options = [source, "--tokenizer", "trained", "--output-dir", out]
+        options += ["--max-length", windows[0], "--overlap-size", windows[1]] if windows else []
+    command = [sys.executable, "-m", "longcrawl.cli", *typed.split(), *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"longcrawl {typed} failed:\n{done.stderr[-3000:]}")
+
+
+def what_it_has_to_hold(output: Path, texts: list[str], windows: tuple[int, int] | None) -> dict[str, np.ndarray]:
+    """Make the entries of a run's shard from texts, with its tokenizer, in the order of its table of documents."""
+    tokenizer = Tokenizer.from_file(str(output / "tokenizer.json"))
+    order = pq.read_table(output / "documents/train/00000.parquet")["id"].to_pylist()
+    entries, overlaps = [], []
+    for name in order:
+        tokens = [*tokenizer.encode(texts[int(name.rpartition(":")[2])], add_special_tokens=False).ids, 0]
+        length, overlap = windows or (len(tokens), 0)
+        first = 0
+        while not first or first + overlap < len(tokens):
+            entries.append(tokens[first : first + length])
+            overlaps.append(overlap if first else 0)
+            first += length - overlap
+    flat = np.concatenate([np.array(entry, np.uint16) for entry in entries])
+    ends = np.cumsum([len(entry) for entry in entries])
+    return {"tokens": flat, "ends": ends, "overlaps": np.array(overlaps), "end_of_text": np.array(0)}
+
+
 def peer(python: str, script: str, folder: Path) -> Compared:
     """Run a script in a peer's environment."""
     command = [python, str(Path(__file__).parent / "peers" / script), str(folder)]
@@ -158,6 +230,7 @@ def main() -> None:
             write_ours(folder / f"ours{width}", documents)
             np.savez(folder / f"documents{width}.npz", **documents)
             compared += read_flat(folder, width, documents)
+        compared += make_runs(folder / "runs")
         both = options.datatrove_megatron
         for python, script, read in (
             (both, "read_datatrove.py", read_datatrove),

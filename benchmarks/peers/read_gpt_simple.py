@@ -35,6 +35,27 @@ def byte_tokenizer(folder: Path) -> str:
     return str(folder)
 
 
+def read_runs(folder: Path) -> list[list]:
+    """Compare every entry and overlap of the shards that runs have written."""
+    compared = []
+    for file in sorted((folder / "runs").glob("*.npz")):
+        run = np.load(file)
+        if run["format"] != "gpt-simple":
+            continue
+        path, end_of_text = Path(str(run["path"])), int(run["end_of_text"])
+        _, offsets, overlaps = read_idx(path.with_suffix(".idx"))
+        right = (np.array_equal(offsets[1:], run["ends"]), np.array_equal(overlaps, run["overlaps"]))
+        wanted = sorted(entry.tobytes() for entry in np.split(run["tokens"], run["ends"][:-1]))
+        alone = delivered(path, end_of_text, end_of_text, LONGEST, packed=False)
+        found = sorted(entry.astype(np.uint16).tobytes() for entry in alone)
+        equal = sum(one == other for one, other in zip(wanted, found, strict=True))
+        compared += [
+            [f"read_idx of `{run['typed']}`: fields", sum(right), len(right)],
+            [f"PreTokenizedDataset reads `{run['typed']}`: entries", equal, len(wanted)],
+        ]
+    return compared
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     compared = []
@@ -62,7 +83,7 @@ def main() -> None:
     texts = ["".join(chance.choices("abc def\n", k=chance.randint(200, 900))) for _ in range(100)]
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     tokenize_shard(str(folder / "texts.jsonl"), str(folder), byte_tokenizer(folder / "bytes"), 256, 32, False, 1.0, 200)
-    print(json.dumps(compared))
+    print(json.dumps(compared + read_runs(folder)))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,19 @@ import torch
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
 
+def read_runs(folder: Path) -> list[list]:
+    """Compare every document of the shards that runs have written."""
+    compared = []
+    for file in sorted((folder / "runs").glob("*.npz")):
+        run = np.load(file)
+        if run["format"] == "megatron":
+            theirs = IndexedDataset(str(run["path"]).removesuffix(".bin"))
+            wanted = np.split(run["tokens"], run["ends"][:-1])
+            equal = sum(np.array_equal(one, other) for one, other in zip(theirs, wanted, strict=True))
+            compared.append([f"IndexedDataset reads `{run['typed']}`: documents", equal, len(wanted)])
+    return compared
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     compared = []
@@ -41,7 +54,7 @@ def main() -> None:
             halves.add_document(document, [(end - start) // 2, end - start - (end - start) // 2])
         one_each.finalize(str(target / "shard.idx"))
         halves.finalize(str(target / "halves.idx"))
-    print(json.dumps(compared))
+    print(json.dumps(compared + read_runs(folder)))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,20 @@ def _steps_of_pass(feed: ResumableFeed, start: Mapping[str, Any], epoch: int) ->
     return feed.remaining_steps()
 
 
+def _topology(feed: ResumableFeed) -> dict[str, int]:
+    """Tell who reads: which of how many worker processes, and for which rank."""
+    from torch.utils.data import get_worker_info
+
+    worker = get_worker_info()
+    return {
+        "num_workers": 0 if worker is None else worker.num_workers,
+        "worker": 0 if worker is None else worker.id,
+        "rank": feed.rank,
+        "world_size": feed.world_size,
+        "batch_size": feed.batch_size,
+    }
+
+
 def iterable_batches(batches: Any) -> Any:
     """Give an ``IterableDataset`` of a feed's batches; the class is made here, as it derives from one of torch.
 
@@ -40,7 +54,7 @@ def iterable_batches(batches: Any) -> Any:
 
     """
     try:
-        from torch.utils.data import IterableDataset, get_worker_info
+        from torch.utils.data import IterableDataset
     except ImportError as missing:
         raise LoaderError('iterable() needs torch: pip install "longcrawl[torch]"') from missing
     feed: ResumableFeed = batches
@@ -58,7 +72,7 @@ def iterable_batches(batches: Any) -> Any:
             self._epoch = epoch
 
         def __iter__(self) -> Iterator[dict[str, Any]]:
-            worker = self._topology()
+            worker = _topology(feed)
             steps = _steps_of_pass(feed, self._start, self._epoch)[worker["worker"] :: max(worker["num_workers"], 1)]
             self._taken, self._resumed = self._resumed, 0
             for first in steps[self._taken :]:
@@ -66,11 +80,11 @@ def iterable_batches(batches: Any) -> Any:
                 yield feed.global_batch(first)
 
         def state_dict(self) -> dict[str, Any]:
-            return {**self._topology(), "epoch": self._epoch, "taken": self._taken, "start": self._start}
+            return {**_topology(feed), "epoch": self._epoch, "taken": self._taken, "start": self._start}
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
             changed = [
-                f"{name} was {state[name]} and is {now}" for name, now in self._topology().items() if state[name] != now
+                f"{name} was {state[name]} and is {now}" for name, now in _topology(feed).items() if state[name] != now
             ]
             if changed:
                 raise LoaderError(
@@ -79,16 +93,6 @@ def iterable_batches(batches: Any) -> Any:
                 )
             self._start, self._resumed, self._taken = state["start"], state["taken"], state["taken"]
             self._epoch = state["epoch"]
-
-        def _topology(self) -> dict[str, int]:
-            worker = get_worker_info()
-            return {
-                "num_workers": 0 if worker is None else worker.num_workers,
-                "worker": 0 if worker is None else worker.id,
-                "rank": feed.rank,
-                "world_size": feed.world_size,
-                "batch_size": feed.batch_size,
-            }
 
         def __reduce__(self) -> tuple[Any, ...]:
             kept = {"_start": self._start, "_resumed": self._resumed, "_epoch": self._epoch}
