@@ -168,6 +168,9 @@ def make_runs(folder: Path) -> Compared:
         made = what_it_has_to_hold(out / name, texts, windows)
         np.savez(folder / f"{number}.npz", typed=typed, format=name, path=str(shard), **made)
         opened = lc.formats.open_shard(shard, name, end_of_text=0)
+        if name == "nanogpt":
+            equal = int(np.sum(np.memmap(shard, dtype=np.uint16, mode="r") == made["tokens"]))
+            compared.append((f"nanoGPT's memmap of `{typed}`: tokens", equal, len(made["tokens"])))
         compared.append(
             (f"ours reads `{typed}`: {UNIT[windows is None]}", same_documents(opened, made), len(made["ends"]))
         )

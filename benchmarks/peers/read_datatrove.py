@@ -72,7 +72,10 @@ def read_runs(folder: Path) -> list[list]:
             whole = len(run["ends"]) == int((run["tokens"] == run["end_of_text"]).sum())
             # An entry that does not end its document has no end of text to tell positions by.
             kept = found if whole else found[:2]
-            compared += [[what.replace("uint16", f"`{run['typed']}`"), equal, of] for what, equal, of in kept]
+            compared += [
+                [what.replace("ours, uint16", f"`{run['typed']}`").replace("uint16", f"`{run['typed']}`"), equal, of]
+                for what, equal, of in kept
+            ]
     return compared
 
 
