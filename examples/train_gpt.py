@@ -3,6 +3,7 @@
     pip install "longcrawl[torch]" accelerate
     python examples/train_gpt.py gpt                               # shards, then 100 steps, a checkpoint every 50
     python examples/train_gpt.py gpt --resume gpt/checkpoint-50    # steps 51 to 100 again: the same batches and losses
+    torchrun --nproc-per-node 2 examples/train_gpt.py gpt          # once there are shards: the same, on two ranks
 
 The model has GPT-2's architecture, a million parameters and random weights. The documents are those of
 ``longcrawl run quickstart``, written as token shards instead of a rectangle. Nothing is downloaded.
@@ -15,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 import longcrawl as lc
@@ -88,6 +90,7 @@ def make_trainer(
         save_steps=steps // 2,
         dataloader_num_workers=num_workers,
         ignore_data_skip=True,  # the feed stands where it stood; Trainer would read and throw away what came before
+        use_cpu=not torch.cuda.is_available(),  # has torchrun make ranks of processes on a CPU, too
         disable_tqdm=True,
         report_to="none",
         seed=0,

@@ -449,6 +449,13 @@ def test_worker_processes_change_nothing(buckets, global_samples, num_workers):
     assert samples == whole
 
 
+def test_reading_leaves_the_generator_of_torch_alone(buckets):
+    torch = pytest.importorskip("torch", reason="loaders are torch's")
+    before = torch.get_rng_state()
+    next(iter(Packed(buckets, MIX, max_length=32, batch_size=4).dataloader()))
+    assert before.equal(torch.get_rng_state())
+
+
 def test_torch_reads_it_as_an_iterable_dataset(buckets):
     data = pytest.importorskip("torch.utils.data", reason="iterable datasets are torch's")
     feed = Packed(buckets, MIX, max_length=32, batch_size=4)

@@ -5,6 +5,7 @@ import pytest
 import zarr
 
 import longcrawl as lc
+from longcrawl.errors import LoaderError
 
 loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
 
@@ -78,3 +79,14 @@ def test_single_windows_are_batched_by_the_loader(feed_of):
     other.load_state_dict(loader.state_dict())
     found += [batch["input_ids"].tolist() for batch in other]
     assert [row for batch in found for row in batch] == [window["input_ids"].tolist() for window in windows]
+
+
+def test_a_state_of_other_data_is_refused(feed_of):
+    feed = feed_of("packed")
+    loader = loading.StatefulDataLoader(feed.iterable(), batch_size=None)
+    next(iter(loader))
+    other = lc.loading.Packed(feed.path, max_length=32, batch_size=2, seed=1)
+    of_other = loading.StatefulDataLoader(other.iterable(), batch_size=None)
+    of_other.load_state_dict(loader.state_dict())
+    with pytest.raises(LoaderError, match="seed was 0 and is 1"):
+        next(iter(of_other))
