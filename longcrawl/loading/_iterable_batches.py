@@ -12,9 +12,17 @@ __all__ = ["ResumableFeed", "iterable_batches"]
 class ResumableFeed(Feed, Protocol):
     """A feed for one rank, with a state."""
 
-    batch_size: int
-    rank: int
-    world_size: int
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch."""
+
+    @property
+    def rank(self) -> int:
+        """Which of the trainer's processes this is."""
+
+    @property
+    def world_size(self) -> int:
+        """How many there are."""
 
     def state_dict(self) -> dict[str, Any]:
         """Give what a resume needs."""
@@ -46,7 +54,7 @@ def _topology(feed: ResumableFeed) -> dict[str, int]:
     }
 
 
-def iterable_batches(batches: Any) -> Any:
+def iterable_batches(feed: ResumableFeed) -> Any:
     """Give an ``IterableDataset`` of a feed's batches; the class is made here, as it derives from one of torch.
 
     Raises:
@@ -57,7 +65,6 @@ def iterable_batches(batches: Any) -> Any:
         from torch.utils.data import IterableDataset
     except ImportError as missing:
         raise LoaderError('iterable() needs torch: pip install "longcrawl[torch]"') from missing
-    feed: ResumableFeed = batches
 
     class FeedBatches(IterableDataset):  # type: ignore[misc]  # torch has no types here
         """Worker w of n takes every n-th step from the w-th on, so that a loader that asks them in turn has all."""
