@@ -49,7 +49,7 @@ def test_the_public_surface():
         "token_parquet", "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
-        "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset", "Packed", "Phase", "Rectangle",
+        "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset", "Jsonl", "Packed", "Phase", "Rectangle",
         "WindowBatches", "Windows", "collators", "plan_curriculum", "validate",
     ]  # fmt: skip
 

@@ -222,6 +222,62 @@ def test_buckets_are_subdirectories_of_train_and_val(tmp_path):
     assert files == ["train/code/00000.idx", "train/web/00000.idx", "val/code/00000.idx", "val/web/00000.idx"]
 
 
+# Two formats: jsonl.
+
+
+def test_jsonl_is_one_text_per_line_tokenized_on_the_fly(raw, tokenized):
+    """Raw .jsonl files (one {"text": ...} per line), tokenized on the fly: the samples are those of the shards."""
+    fields = {"max_length": 64, "batch_size": 1, "packing": "in-order"}
+    tokenizer = str(Path(tokenized.path).parents[1] / "tokenizer.json")
+    found = list(lc.loading.Jsonl(raw / "a.jsonl", tokenizer, overlap_size=16, **fields))
+    folder = Path(tokenized.path).parent
+    wanted = list(lc.loading.Packed(folder, shuffle="none", end_of_text=0, **fields))
+    for one, other in zip(found, wanted[: len(found) - 1], strict=False):
+        assert {name: one[name].tolist() for name in ("input_ids", "labels", "position_ids", "doc_ids")} == {
+            name: other[name].tolist() for name in ("input_ids", "labels", "position_ids", "doc_ids")
+        }
+    assert sum(np.count_nonzero(batch["input_ids"][0, : batch["n_tokens"][0]] == 0) for batch in found) == 20
+
+
+def test_both_formats_have_windows_and_packing(raw, tokenized):
+    """It supports two input formats and handles tokenization, long-document windowing, sequence packing …"""
+    tokenizer = str(Path(tokenized.path).parents[1] / "tokenizer.json")
+    packing = lc.tokens.Packing(64, "length-binned")
+    feed = lc.loading.Jsonl(raw, tokenizer, max_length=64, overlap_size=16, batch_size=1, packing=packing)
+    batches = list(feed)
+    assert max(len(batch["seq_lengths"][0]) for batch in batches) > 2
+    counted = sum(np.count_nonzero(batch["labels"] != -100) for batch in batches)
+    assert counted == len(tokenized.tokens) - int(tokenized.overlaps.sum()) - np.count_nonzero(tokenized.overlaps == 0)
+
+
+def test_quick_experiments_need_no_pretokenizing(raw, tokenized, tmp_path):
+    """Quick experiments and small datasets: nothing is written, and the first batch needs the first lines alone."""
+    lines = (raw / "a.jsonl").read_text() * 50
+    (tmp_path / "a.jsonl").write_text(lines + "no JSON\n")
+    tokenizer = str(Path(tokenized.path).parents[1] / "tokenizer.json")
+    batch = next(iter(lc.loading.Jsonl(tmp_path, tokenizer, max_length=64, batch_size=2, block_bytes=10_000)))
+    assert batch["input_ids"].shape == (2, 64)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_jsonl_has_no_curriculum(raw):
+    """No curriculum support."""
+    with pytest.raises(TypeError, match="curriculum"):
+        lc.loading.Jsonl(raw, curriculum=TWO_PHASES)
+
+
+def test_jsonl_resumes_exactly_too(raw, tokenized):
+    """The pretokenized path resumes the data stream exactly: GPT-Simple says it of that path alone."""
+    fields = {"tokenizer": str(Path(tokenized.path).parents[1] / "tokenizer.json"), "max_length": 64}
+    whole = [batch["input_ids"][0].tolist() for batch in lc.loading.Jsonl(raw, batch_size=1, **fields)]
+    feeds = [lc.loading.Jsonl(raw, batch_size=2, rank=rank, world_size=2, **fields) for rank in range(2)]
+    first = [next(iter(feed))["input_ids"].tolist() for feed in feeds]
+    seen = [row for rows in zip(*first, strict=True) for row in rows]
+    alone = lc.loading.Jsonl(raw, batch_size=1, **fields)
+    alone.load_state_dict(feeds[1].state_dict())
+    assert seen + [batch["input_ids"][0].tolist() for batch in alone] == whole
+
+
 # Curriculum, exhaustion and deterministic resume.
 
 

@@ -3,6 +3,7 @@
 from longcrawl.loading import collators
 from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
 from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
+from longcrawl.loading.jsonl import Jsonl
 from longcrawl.loading.packed import Packed
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.loading.validation import validate
@@ -13,6 +14,7 @@ __all__ = [
     "CurriculumPlan",
     "DatatroveFileDataset",
     "DatatroveFolderDataset",
+    "Jsonl",
     "Packed",
     "Phase",
     "Rectangle",

@@ -8,12 +8,15 @@ import numpy as np
 from longcrawl.loading._shard_buckets import ShardBucket, kernels
 from longcrawl.loading.packing_plan import Longs
 
-__all__ = ["IGNORED", "Batch", "Positions", "assemble"]
+__all__ = ["IGNORED", "Batch", "LastBatch", "Positions", "assemble"]
 
 Batch = dict[str, Any]
 """See :class:`longcrawl.loading.Packed`."""
 
 Positions = Literal["reset", "continuous"]
+
+LastBatch = Literal["drop", "fill"]
+"""What becomes of the samples at the end that do not fill a step: left out, or delivered with rows of padding."""
 
 IGNORED = -100
 """The label of a token that is no target."""

@@ -19,7 +19,7 @@ from longcrawl.fields import check_fields
 from longcrawl.loading._curriculum_planning import PhaseTotals
 from longcrawl.loading._curriculum_report import CurriculumReport, Stock, budget_problem, exhaustion_problem
 from longcrawl.loading._data_identity import STATE_VERSION, check_state
-from longcrawl.loading._packed_rows import Batch, Positions, assemble
+from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
 from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
@@ -127,7 +127,7 @@ class Packed:
     mix_by: MixBy = "tokens"
     on_exhausted: OnExhausted = "error"
     epochs: int | Mapping[str, int] = 1
-    last_batch: Literal["drop", "fill"] = "drop"
+    last_batch: LastBatch = "drop"
     training_tokens: int | None = None
     on_budget_mismatch: Literal["error", "warn"] = "error"
     pad_token: int | None = None

@@ -1,0 +1,225 @@
+"""JSON lines in blocks: stretches of whole lines that are cut at the same places each time, and in what order.
+
+A plain local file is cut by looking for the line feed nearest to each border, so that any block is read by itself. What
+is compressed or remote has no such borders: its blocks come one after the other, from the file's beginning.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+
+from longcrawl.builders.files import DamagedFileError, absolute, is_url, read_blocks
+from longcrawl.builders.named_files import named_parts
+from longcrawl.builders.sources import Part
+from longcrawl.errors import CorruptionError, LoaderError, SourceError
+from longcrawl.loading._keyed_order import KeyedOrder, file_order
+from longcrawl.loading._window_files import TokenFile, file_sizes
+from longcrawl.loading.packing_plan import Longs
+
+__all__ = ["Block", "JsonFiles", "ShuffleJson", "find_json_files"]
+
+ShuffleJson = Literal["none", "files", "blocks"]
+"""What has an order of its own in each epoch: nothing, the files, or all blocks of all files."""
+
+EXTENSIONS = tuple(f"{kind}{packed}" for kind in (".jsonl", ".json") for packed in ("", ".gz", ".zst"))
+
+STEP = 1 << 16
+"""Bytes that are looked at for a line feed at a time."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole lines of a file.
+
+    Attributes:
+        file: where its file is in the order of the epoch; 0 where blocks are shuffled.
+        number: where the block is in its file, or in the order of all blocks where they are shuffled.
+        part: the file, and its name.
+        start: the first byte, unpacked.
+        stop: the byte after the last one.
+        content: the lines; None to read them from ``start`` to ``stop``.
+        damage: why nothing of the file comes after this block; "" for no damage.
+
+    """
+
+    file: int
+    number: int
+    part: Part
+    start: int
+    stop: int
+    content: bytes | None = None
+    damage: str = ""
+
+    def read(self) -> bytes:
+        """Give the lines, without a byte order mark.
+
+        Raises:
+            CorruptionError: the file is shorter than it was.
+
+        """
+        content = self.content
+        if content is None:
+            with Path(self.part.files[0]).open("rb") as opened:
+                opened.seek(self.start)
+                content = opened.read(self.stop - self.start)
+            if len(content) < self.stop - self.start:
+                raise CorruptionError(f"{self.part.files[0]} was cut while it was read: open the feed anew")
+        return content if self.start else content.removeprefix(b"\xef\xbb\xbf")
+
+    def first_line(self) -> int:
+        """Count the lines of the file before this block, which reads all that comes before it."""
+        path = self.part.files[0]
+        if _is_seekable(path):
+            with Path(path).open("rb") as opened:
+                steps = range(0, self.start, STEP)
+                return sum(opened.read(min(STEP, self.start - step)).count(b"\n") for step in steps)
+        lines, left = 0, self.start
+        for content in read_blocks(path, STEP):
+            lines, left = lines + content[:left].count(b"\n"), left - len(content)
+            if left <= 0:
+                break
+        return lines
+
+
+@dataclass(frozen=True, eq=False)
+class JsonFiles:
+    """Files of JSON lines, cut into blocks of about ``block_bytes``, unpacked.
+
+    Raises:
+        LoaderError: blocks are to be shuffled, and a file cannot be read from any place.
+
+    """
+
+    parts: tuple[Part, ...]
+    block_bytes: int
+    shuffle: ShuffleJson
+    seed: int
+
+    def __post_init__(self) -> None:
+        for part in self.parts if self.shuffle == "blocks" else ():
+            if not _is_seekable(part.files[0]):
+                raise LoaderError(
+                    f"shuffle='blocks' reads files from any place, and {part.files[0]} is compressed or remote: unpack "
+                    "it to a local file, or say shuffle='files'"
+                )
+
+    @cached_property
+    def listed(self) -> list[TokenFile]:
+        """The files with their bytes, as states describe them.
+
+        Raises:
+            LoaderError: one is missing.
+
+        """
+        paths = [part.files[0] for part in self.parts]
+        sizes = [size for path in paths for size in file_sizes([path])]
+        for path, size in zip(paths, sizes, strict=True):
+            if size is None:
+                raise LoaderError(f"{path} is missing: name a folder, a file or a pattern of JSON lines")
+        return [TokenFile(path, size or 0, 0) for path, size in zip(paths, sizes, strict=True)]
+
+    def blocks(self, epoch: int, file: int, number: int) -> Iterator[Block]:
+        """Give the blocks of an epoch from one of them on; what is not read costs nothing in plain local files."""
+        if self.shuffle == "blocks":
+            yield from self._shuffled(epoch, number)
+            return
+        order = list(range(len(self.parts)))
+        if self.shuffle == "files":
+            order = file_order([part.name for part in self.parts], self.seed, epoch)
+        for place in range(file, len(order)):
+            yield from self._of_file(place, order[place], number if place == file else 0)
+
+    def _shuffled(self, epoch: int, number: int) -> Iterator[Block]:
+        firsts = np.cumsum([0] + [len(self._bounds(file)) - 1 for file in range(len(self.parts))])
+        order = KeyedOrder(int(firsts[-1]), self.seed, f"blocks of epoch {epoch}")
+        for place in range(number, int(firsts[-1])):
+            chosen = order(np.array([place]))
+            file = int(np.searchsorted(firsts, chosen[0], "right")) - 1
+            start, stop = self._bounds(file)[chosen[0] - firsts[file] :][:2].tolist()
+            yield Block(0, place, self.parts[file], start, stop)
+
+    def _of_file(self, place: int, file: int, first: int) -> Iterator[Block]:
+        part = self.parts[file]
+        if _is_seekable(part.files[0]):
+            bounds = self._bounds(file).tolist()
+            for number in range(first, len(bounds) - 1):
+                yield Block(place, number, part, bounds[number], bounds[number + 1])
+            return
+        number, start = 0, 0
+        try:
+            for content in read_blocks(part.files[0], self.block_bytes):
+                if number >= first:
+                    yield Block(place, number, part, start, start + len(content), content)
+                number, start = number + 1, start + len(content)
+        except DamagedFileError as damage:
+            yield Block(place, number, part, start, start, b"", str(damage))
+
+    def _bounds(self, file: int) -> Longs:
+        if file not in self._known_bounds:
+            self._known_bounds[file] = _block_bounds(self.parts[file].files[0], self.block_bytes)
+        return self._known_bounds[file]
+
+    @cached_property
+    def _known_bounds(self) -> dict[int, Longs]:
+        return {}
+
+
+def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]) -> tuple[Part, ...]:
+    """List the files of JSON lines that a folder, path, URL or pattern names, or several, sorted by name.
+
+    Raises:
+        LoaderError: there are none, or one has another ending.
+
+    """
+    named = tuple(map(str, path)) if isinstance(path, tuple) else str(path)
+    is_folder = isinstance(named, str) and (
+        not named.endswith(EXTENSIONS)
+        if is_url(named) and not any(sign in named for sign in "*?[")
+        else Path(absolute(named)).is_dir()
+    )
+    folder, files = (str(named), None) if is_folder else (None, named)
+    try:
+        parts = named_parts("jsonl", folder, files, EXTENSIONS, "*.jsonl")["train"]
+    except SourceError as missing:
+        raise LoaderError(f"there are no JSON lines to read: {missing}") from missing
+    for part in parts:
+        if not part.files[0].endswith(EXTENSIONS):
+            raise LoaderError(f"{part.files[0]} is no file of JSON lines; known endings: {', '.join(EXTENSIONS)}")
+    return tuple(parts)
+
+
+def _is_seekable(path: str) -> bool:
+    return not is_url(path) and not path.endswith((".gz", ".zst"))
+
+
+def _block_bounds(path: str, block_bytes: int) -> Longs:
+    """Give where the blocks of a plain file begin, and its end, cut as :func:`read_blocks` cuts them."""
+    bounds, size = [0], Path(path).stat().st_size
+    with Path(path).open("rb") as opened:
+        while size - bounds[-1] > block_bytes:
+            bounds.append(_cut(opened, bounds[-1], bounds[-1] + block_bytes))
+    return np.array(bounds + [size] * (bounds[-1] < size), np.int64)
+
+
+def _cut(opened: BinaryIO, start: int, stop: int) -> int:
+    """Give the end of the last line that ends before ``stop``, or else of the first one after it."""
+    last = stop
+    while last > start:
+        first = max(last - STEP, start)
+        opened.seek(first)
+        found = opened.read(last - first).rfind(b"\n")
+        if found >= 0:
+            return first + found + 1
+        last = first
+    opened.seek(stop)
+    while piece := opened.read(STEP):
+        found = piece.find(b"\n")
+        if found >= 0:
+            return stop + found + 1
+        stop += len(piece)
+    return stop
