@@ -37,6 +37,10 @@ class WriteTask:
 class Writer(ABC):
     """An output that knows the stages before it. It is pickled to the processes that write."""
 
+    def after_shuffle(self) -> "Writer":
+        """Give the writer of documents that come in the order of a shuffle already, to be described as shuffled."""
+        return self
+
     @abstractmethod
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """Write the documents of one part to the folder ``spill``, whole or not at all."""
@@ -107,7 +111,10 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
     if target.exists():
         raise LongCrawlError(f"{target} exists already: remove it, or choose another path")
     # The documents of a crawl are in their order, and have no column that says so.
-    writer = output.writer([step for step in steps if not (isinstance(step, Survey) and step.orders)])
+    others = [step for step in steps if not (isinstance(step, Survey) and step.orders)]
+    writer = output.writer(others)
+    if len(others) < len(steps):
+        writer = writer.after_shuffle()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"

@@ -23,7 +23,7 @@ language called ``all``, ``ledger`` or ``unknown``, or that begins with ``_``.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +86,13 @@ class ParquetWriter(Writer):
 
     settings: ParquetOutput
     shuffled: bool
+    """Whether documents have a sort key, by which they are put in order."""
+    in_order: bool = False
+    """Whether they come in the order of a shuffle already."""
+
+    def after_shuffle(self) -> "ParquetWriter":
+        """Take documents as they come, and describe them as shuffled."""
+        return replace(self, in_order=True)
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the documents of one part, and the size, language and sort key of each."""
@@ -134,7 +141,7 @@ class ParquetWriter(Writer):
         described: dict[str, Any] = {
             "longcrawl_parquet": VERSION,
             "by": self.settings.by,
-            "shuffled": self.shuffled,
+            "shuffled": self.shuffled or self.in_order,
             "columns": written[0]["columns"],
             "splits": _totals(written),
         }

@@ -20,7 +20,7 @@ they were read, or in the order of the shuffle where there was one. A document a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -195,6 +195,13 @@ class ShardWriter(Writer):
     tokenize: Tokenize | None
     windows: Windows | None
     shuffled: bool
+    """Whether documents have a sort key, by which they are put in order."""
+    in_order: bool = False
+    """Whether they come in the order of a shuffle already."""
+
+    def after_shuffle(self) -> "ShardWriter":
+        """Take documents as they come, and describe them as shuffled."""
+        return replace(self, in_order=True)
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the tokens of one part, where they came from, and what tells their bucket."""
@@ -253,7 +260,7 @@ class ShardWriter(Writer):
             "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
             "max_length": self.windows.max_length if self.windows else None,
             "overlap_size": self.windows.overlap_size if self.windows else None,
-            "shuffled": self.shuffled,
+            "shuffled": self.shuffled or self.in_order,
             **self.settings.told(),
             "splits": _totals(written),
         }

@@ -337,7 +337,7 @@ def test_a_column_of_the_documents_own_called_sort_key_is_written(tmp_path):
     lc.Crawl(rows).to_parquet(tmp_path / "plain")
     assert load_dataset(str(tmp_path / "plain"), split="train").to_list() == rows.to_list()
     shuffled = lc.Crawl(rows) | lc.tokens.Shuffle()
-    shuffled.to_parquet(tmp_path / "shuffled")
+    assert shuffled.to_parquet(tmp_path / "shuffled")["shuffled"] is True
     assert load_dataset(str(tmp_path / "shuffled"), split="train").to_list() == shuffled.data.to_list()
 
 

@@ -274,6 +274,10 @@ def test_our_own_dataset_and_crawl_give_the_same_shards(tmp_path, source, tokeni
     lc.run(recipe_of(tmp_path / "r.yaml", source, tokenizer), tmp_path / "run")
     for file in (tmp_path / "run/gpt-simple/train").iterdir():
         assert file.read_bytes() == (tmp_path / "crawl/train" / file.name).read_bytes()
+    described, ran = (
+        json.loads((tmp_path / made / "gpt-simple.json").read_text()) for made in ("crawl", "run/gpt-simple")
+    )
+    assert described["shuffled"] is ran["shuffled"] is True
 
 
 def tokens_crawl(**columns) -> lc.Crawl:
