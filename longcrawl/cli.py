@@ -203,7 +203,9 @@ def inspect(
 
 @app.command()
 def compose(
-    path: Annotated[str, typer.Argument(help="A run, a rectangle, a file, a folder or a glob.", metavar="PATH|RUN")],
+    path: Annotated[
+        str, typer.Argument(help="A run or its output, token shards, a file, a folder or a glob.", metavar="PATH")
+    ],
     capacities: Annotated[str, typer.Option(help="Lengths of samples in tokens, ascending.")] = "2048,4096,8192,16384",
     padding_threshold: Annotated[
         float, typer.Option(help="The share of a sample that buckets may pad, 0 to 1.")
@@ -212,6 +214,9 @@ def compose(
         str | None, typer.Option(help="Counts the tokens of texts: a file or a Hub id. Not needed with n_tokens.")
     ] = None,
     text_field: Annotated[str, typer.Option(help="With --tokenizer: the field of the text.")] = "text",
+    end_of_text: Annotated[
+        int | None, typer.Option(help="The id that separates documents, for flat files of tokens.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it, too: a .png, .svg or .pdf.", metavar="FILE")] = None,
 ) -> None:
     """Show what each way of composing training samples would pad, cut and mix of your documents."""
@@ -221,7 +226,14 @@ def compose(
         raise LongCrawlError(
             f"--capacities takes whole numbers, got {capacities!r}: write --capacities 2048,4096,8192,16384"
         ) from None
-    comparison = compare(path, sizes, padding_threshold=padding_threshold, tokenizer=tokenizer, text_field=text_field)
+    comparison = compare(
+        path,
+        sizes,
+        padding_threshold=padding_threshold,
+        tokenizer=tokenizer,
+        text_field=text_field,
+        end_of_text=end_of_text,
+    )
     typer.echo(repr(comparison))
     if plot is not None:
         try:

@@ -23,6 +23,7 @@ def compose(
     padding_threshold: float = 0.05,
     tokenizer: str | None = None,
     text_field: str = "text",
+    end_of_text: int | None = None,
     strategies: Sequence[Strategy] | None = None,
 ) -> Comparison:
     """Compare strategies of composing documents into training samples: padding, truncation, concatenation.
@@ -37,6 +38,7 @@ def compose(
         padding_threshold: the share of a sample that buckets may pad, P.
         tokenizer: counts the tokens of texts; only with a path.
         text_field: the field of the texts that it counts.
+        end_of_text: the id by which documents are told apart in token shards that do not say where they end.
         strategies: what to compare instead of :func:`longcrawl.tokens.default_strategies`.
 
     Raises:
@@ -49,7 +51,7 @@ def compose(
     """
     chosen = default_strategies(capacities, padding_threshold) if strategies is None else tuple(strategies)
     if isinstance(documents, str | Path):
-        return compare_strategies(read_lengths(documents, tokenizer, text_field), chosen)
+        return compare_strategies(read_lengths(documents, tokenizer, text_field, end_of_text), chosen)
     if tokenizer is not None:
         raise StageError("tokenizer counts the texts of files: give a path, or lc.tokens.Tokenize the documents first")
     return compare_strategies(_lengths(documents), chosen)

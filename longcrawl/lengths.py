@@ -17,8 +17,11 @@ from longcrawl.builders.files import DamagedFileError, absolute, is_url, join, l
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.sources import BadFiles, Part
 from longcrawl.builders.text import EXTENSIONS, Text
-from longcrawl.errors import LongCrawlError, SourceError
+from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError
+from longcrawl.formats import nanogpt
+from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.rectangle import DESCRIPTION
+from longcrawl.formats.shard_formats import FORMATS, open_shard
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
@@ -27,23 +30,31 @@ __all__ = ["column_lengths", "read_lengths"]
 Longs = npt.NDArray[np.int64]
 Reader = Callable[[str], Iterator[Longs]]
 
+SHARDS = (".bin", ".ds")
+"""Endings of token shards that are not endings of other files, too."""
+
 COLUMNS = ("n_tokens", "tokens")
 """What says how long a document is, without a tokenizer; the first that is there is taken."""
 
 _ROWS = 8_192
 
 
-def read_lengths(path: str | Path, tokenizer: str | None = None, text_field: str = "text") -> Longs:
+def read_lengths(
+    path: str | Path, tokenizer: str | None = None, text_field: str = "text", end_of_text: int | None = None
+) -> Longs:
     """Give the number of tokens of every document: int64, in the order of the files and of the documents in each.
 
     ============================================ ====================================================================
     ``path``                                     where the numbers come from
     ============================================ ====================================================================
     the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
-    the folder of a finished run                 what it wrote: a rectangle, or files
+    the folder of an output of token shards      its tables of documents: tokens without the end-of-text token
+    the folder of a finished run                 what it wrote: one of these, or files
+    a token shard, ``.bin`` or ``.ds``           where its entries end: windows are lengths of their own
     ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
     the same, and ``.txt``, with a tokenizer     the texts, tokenised
-    a folder, a glob                             all such files in it, sorted by name
+    a folder, a glob                             all such files in it, sorted by name; of a folder that has shards,
+                                                 these alone, and flat ones only with ``end_of_text``
     ============================================ ====================================================================
 
     JSON lines and ``.txt`` may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
@@ -52,6 +63,7 @@ def read_lengths(path: str | Path, tokenizer: str | None = None, text_field: str
         path: local, or a URL.
         tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
         text_field: the field of the text.
+        end_of_text: the id by which documents are told apart in shards that do not say where they end.
 
     Raises:
         SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
@@ -59,8 +71,12 @@ def read_lengths(path: str | Path, tokenizer: str | None = None, text_field: str
 
     """
     encoder = None if tokenizer is None else load_encoder(tokenizer)
-    read: Reader = _lengths_of_file if encoder is None else partial(_tokenised, encoder=encoder, text_field=text_field)
-    found = [lengths for file in _files(str(path), tokenised=encoder is not None) for lengths in read(file)]
+    read: Reader = partial(_lengths_of_file, end_of_text=end_of_text)
+    if encoder is not None:
+        read = partial(_tokenised, encoder=encoder, text_field=text_field)
+    found = [
+        lengths for file in _files(str(path), end_of_text, tokenised=encoder is not None) for lengths in read(file)
+    ]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
@@ -91,23 +107,35 @@ def _known(names: list[str], where: str) -> str:
     )
 
 
-def _files(path: str, *, tokenised: bool) -> list[str]:
+def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
     """List the files that a path stands for."""
     base = absolute(path)
     if not is_url(base) and Path(base).is_dir():
         base = str(_output(Path(base)))
         if not tokenised and Path(base, DESCRIPTION).exists():
             return [str(file) for file in sorted(Path(base).glob("rows/*.parquet"))]
-        names = [name for name in list_tree(base) if name.endswith(EXTENSIONS)]
+        if not tokenised and any(Path(base, f"{name}.json").exists() for name in FORMATS):
+            return [str(file) for file in sorted(Path(base).glob("documents/**/*.parquet"))]
+        # What describes an output of parquet files is no document.
+        listed = [name for name in list_tree(base) if name != f"{ParquetOutput.name}.json"]
+        names = [
+            name
+            for name in ([] if tokenised else listed)
+            if name.endswith(SHARDS) and (end_of_text is not None or not _is_flat(join(base, name)))
+        ]
+        names = names or [name for name in listed if name.endswith(EXTENSIONS)]
         if not names:
-            raise SourceError(f"{base} holds no documents; known endings: {', '.join(EXTENSIONS)}")
+            raise SourceError(f"{base} holds no documents; known endings: {', '.join((*EXTENSIONS, *SHARDS))}")
         return [join(base, name) for name in names]
     files = [base]
     if not is_url(base) and any(sign in base for sign in "*?[") and not Path(base).exists():
         files = sorted(glob.glob(base, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
     for file in files or [base]:
-        if not file.endswith(EXTENSIONS):
-            raise SourceError(f"{file} is no run and no file that can be read; known endings: {', '.join(EXTENSIONS)}")
+        if tokenised and file.endswith(SHARDS):
+            raise SourceError(f"{file} holds tokens, which need no tokenizer: leave --tokenizer out")
+        if not file.endswith((*EXTENSIONS, *SHARDS)):
+            known = ", ".join((*EXTENSIONS, *SHARDS))
+            raise SourceError(f"{file} is no run and no file that can be read; known endings: {known}")
     if not files:
         raise SourceError(f"no file matches {path!r}; check the pattern")
     return files
@@ -121,8 +149,11 @@ def _output(folder: Path) -> Path:
     return folder
 
 
-def _lengths_of_file(path: str) -> Iterator[Longs]:
+def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Longs]:
     """Read the numbers of tokens that a file holds."""
+    if path.endswith(SHARDS):
+        yield _entries_of_shard(path, end_of_text)
+        return
     kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
     if kind == "txt":
         raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
@@ -130,6 +161,24 @@ def _lengths_of_file(path: str) -> Iterator[Longs]:
         yield from _parquet(path) if kind == "parquet" else _json(path)
     except DamagedFileError as damage:
         raise SourceError(f"{path} {damage}; leave it out, or mend it") from damage
+
+
+def _entries_of_shard(path: str, end_of_text: int | None) -> Longs:
+    given = {} if end_of_text is None else {"end_of_text": end_of_text}
+    try:
+        shard = open_shard(path, nanogpt.NAME if _is_flat(path) else None, check="ends", **given)
+        if shard.document_ends is None:
+            raise SourceError(
+                f"{path} does not say where its documents end: name their end-of-text token (--end-of-text 50256)"
+            )
+        return np.diff(shard.ends, prepend=0)
+    except (FormatError, CorruptionError) as wrong:
+        raise SourceError(str(wrong)) from wrong
+
+
+def _is_flat(path: str) -> bool:
+    """Say whether a file has no index, so that nothing but its name says that it holds tokens."""
+    return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
 
 
 def _parquet(path: str) -> Iterator[Longs]:

@@ -235,6 +235,39 @@ def test_lengths_of_folders_globs_and_text_files(tmp_path, tokenizer):
         read_lengths(tmp_path / "page.txt")
 
 
+@pytest.mark.parametrize("name", ["datatrove", "gpt_simple", "megatron", "nanogpt", "token_parquet"])
+def test_lengths_of_token_shards(tmp_path, tokenizer, name):
+    module, lengths = getattr(lc.formats, name), [3, 1, 40, 7]
+    table = pa.table({"tokens": pa.array([[*[5] * (length - 1), 0] for length in lengths], pa.list_(pa.uint16()))})
+    for file in ("b", "a"):
+        module.write([table.slice(0, 2 if file == "b" else 4)], tmp_path / f"{file}{module.SUFFIX}", end_of_text=0)
+    given = {"end_of_text": 0} if name == "nanogpt" else {}
+    (tmp_path / "tokenizer.json").write_text("{}" if name != "token_parquet" else '{"n_tokens": 9}')
+    assert read_lengths(tmp_path, **given).tolist() == [*lengths, 3, 1, *[9] * (name == "token_parquet")]
+    assert read_lengths(f"{tmp_path}/b*{module.SUFFIX}", **given).tolist() == [3, 1]
+    assert lc.compose(tmp_path / f"a{module.SUFFIX}", [64], **given).rows == lc.compose(lengths, [64]).rows
+    if name == "nanogpt":
+        with pytest.raises(SourceError, match=r"tokenizer\.json has neither n_tokens nor tokens"):
+            read_lengths(tmp_path)
+    elif name != "token_parquet":
+        with pytest.raises(SourceError, match="holds tokens, which need no tokenizer: leave --tokenizer out"):
+            read_lengths(tmp_path / f"a{module.SUFFIX}", tokenizer)
+
+
+@pytest.mark.parametrize("name", ["datatrove", "gpt-simple", "megatron", "nanogpt", "parquet", "rectangle"])
+def test_lengths_of_what_a_crawl_has_written(tmp_path, name):
+    tokens = [[1] * 5, [2] * 90, [3] * 8]
+    crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b", "c"], "tokens": tokens}))
+    if name in ("datatrove", "gpt-simple", "megatron"):
+        crawl = crawl | lc.tokens.Windows(16)
+    settings = {"rectangle": {"context_length": 5, "end_of_text": 0}, "parquet": {}}.get(name, {"end_of_text": 0})
+    if name == "rectangle":
+        rows = pa.array([each[:5] for each in tokens], pa.list_(pa.uint16()))
+        crawl = lc.Crawl(Dataset(pa.table({"id": ["a", "b", "c"], "tokens": rows, "n_tokens": [5, 90, 8]})))
+    crawl.write(name, tmp_path / "out", heldout=1, **settings)
+    assert sorted(read_lengths(tmp_path / "out").tolist()) == [5, 8, 90]
+
+
 def test_of_a_run_only_what_it_wrote_is_read(tmp_path, tokenizer):
     for name in ("parquet", "ledger"):
         (tmp_path / name).mkdir()
@@ -276,7 +309,9 @@ def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
         ("a.jsonl", b"\n\n", "but no fields"),
         ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz .*mend it"),
         ("a.parquet", b"no parquet", r"a\.parquet is corrupt"),
-        ("a.bin", b"", "no run and no file that can be read; known endings"),
+        ("a.npy", b"", "no run and no file that can be read; known endings"),
+        ("a.bin", b"", r"a\.bin does not say where its documents end: .*--end-of-text"),
+        ("a.ds", b"123", r"a\.ds"),
     ],
 )
 def test_files_that_say_no_lengths(tmp_path, name, content, sentence):
