@@ -15,6 +15,8 @@ from longcrawl.errors import LongCrawlError
 from longcrawl.formats.convert import convert as convert_shards
 from longcrawl.formats.convert import shard_settings
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.loading.curriculum_file import read_curriculum
+from longcrawl.loading.validation import validate as validate_curriculum
 from longcrawl.planning import Plan
 from longcrawl.planning import plan as make_plan
 from longcrawl.recipe import recipes as shipped_recipes
@@ -170,6 +172,33 @@ def verify(path: AnyPath) -> None:
     verification = finished.verify(path)
     typer.echo(verification)
     if verification.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def validate(
+    path: Annotated[Path, typer.Argument(help="The folder of the shards, with its splits.", metavar="PATH")],
+    curriculum: Annotated[
+        Path | None, typer.Option(help="YAML: a list of phases, or GPT-Simple's configuration.", metavar="FILE")
+    ] = None,
+    max_length: Annotated[int, typer.Option("--max-length", "--max_length", help="Tokens of a sample.")] = 2048,
+    on_exhausted: Annotated[
+        str | None, typer.Option(help="Of a bucket that runs dry: error, halt or renormalize.")
+    ] = None,
+    training_tokens: Annotated[
+        int | None, typer.Option(help="What the training takes, to compare with the budgets of the phases.")
+    ] = None,
+    mix_by: Annotated[str, typer.Option(help="Weights are shares of tokens, or of samples.")] = "tokens",
+    epochs: Annotated[int, typer.Option(min=1, help="How often each sample may be delivered.")] = 1,
+    split: Annotated[str, typer.Option(help="The folder of the buckets in PATH.")] = "train",
+) -> None:
+    """Plan a curriculum and say what it comes to; exit code 1 where a bucket runs dry, or a budget does not fit."""
+    settings: dict[str, Any] = {} if curriculum is None else read_curriculum(curriculum)
+    settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
+    settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
+    report = validate_curriculum(path, **settings)
+    typer.echo(report)
+    if not report.ok:
         raise typer.Exit(1)
 
 

@@ -50,7 +50,7 @@ def test_the_public_surface():
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset", "Jsonl", "Packed", "Phase", "Rectangle",
-        "WindowBatches", "Windows", "collators", "plan_curriculum", "validate",
+        "WindowBatches", "Windows", "collators", "plan_curriculum", "read_curriculum", "validate",
     ]  # fmt: skip
 
 

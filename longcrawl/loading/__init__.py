@@ -2,6 +2,7 @@
 
 from longcrawl.loading import collators
 from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
+from longcrawl.loading.curriculum_file import read_curriculum
 from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
 from longcrawl.loading.jsonl import Jsonl
 from longcrawl.loading.packed import Packed
@@ -22,5 +23,6 @@ __all__ = [
     "Windows",
     "collators",
     "plan_curriculum",
+    "read_curriculum",
     "validate",
 ]

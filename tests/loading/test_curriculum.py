@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from longcrawl.cli import app
 from longcrawl.errors import LoaderError
-from longcrawl.loading import CurriculumPlan, Phase, _curriculum_planning, plan_curriculum, validate
+from longcrawl.loading import (
+    CurriculumPlan,
+    Packed,
+    Phase,
+    _curriculum_planning,
+    plan_curriculum,
+    read_curriculum,
+    validate,
+)
 from longcrawl.loading._uniform_numbers import uniform_numbers
 
 WEB_CODE = {"web": 0.6, "code": 0.4}
@@ -205,3 +215,63 @@ def test_budgets_are_compared_with_the_training(buckets):
     warned = validate(buckets, phases, max_length=64, training_tokens=1100, on_budget_mismatch="warn")
     assert warned.ok
     assert "training takes 1,100" in warned.warnings[0]
+
+
+GPT_SIMPLE = """
+data:
+  path: ./data/tokenized
+  format: pretokenized
+  allow_bucket_exhaustion: true
+  curriculum:
+    - duration_tokens: 1_000
+      mix: {web: 0.6, code: 0.4}
+    - duration_tokens: 3_000
+      mix: {math: 1, web: 1}
+"""
+
+
+def test_the_command_line_prints_the_report_and_fails_with_its_problems(buckets, tmp_path):
+    runner, file = CliRunner(), tmp_path / "phases.yaml"
+    file.write_text("- {duration_tokens: 1000, mix: {web: 1}}")
+    told = runner.invoke(app, ["validate", str(buckets), "--curriculum", str(file), "--max-length", "64"])
+    assert (told.exit_code, told.stdout) == (0, f"{validate(buckets, [Phase(1000, {'web': 1})], max_length=64)}\n")
+    assert runner.invoke(app, ["validate", str(buckets), "--split", "val"]).exit_code == 0
+    file.write_text(GPT_SIMPLE.replace("true", "false"))
+    command = ["validate", str(buckets), "--curriculum", str(file), "--max_length", "64"]
+    told = runner.invoke(app, command)
+    assert told.exit_code == 1
+    assert re.search(r"^ERROR    bucket 'math' runs dry at sample \d+, in phase 2 of 2", told.stdout, re.MULTILINE)
+    told = runner.invoke(app, [*command, "--on-exhausted", "renormalize", "--training-tokens", "9000"])
+    assert told.exit_code == 1
+    assert "WARNING  bucket 'math'" in told.stdout
+    assert "ERROR    the phases have budgets of 4,000 tokens and the training takes 9,000" in told.stdout
+    assert runner.invoke(app, [*command, "--epochs", "3"]).exit_code == 0
+    file.write_text(GPT_SIMPLE)
+    told = runner.invoke(app, command)
+    assert told.exit_code == 0
+    assert "WARNING  bucket 'math'" in told.stdout
+
+
+def test_a_curriculum_is_read_from_a_file(buckets, tmp_path):
+    file = tmp_path / "phases.yaml"
+    file.write_text(GPT_SIMPLE.replace("pretokenized", "pretokenized\n  allow_budget_mismatch: true"))
+    fields = read_curriculum(file)
+    assert fields == {
+        "curriculum": (Phase(1000, {"web": 0.6, "code": 0.4}), Phase(3000, {"math": 1, "web": 1})),
+        "on_exhausted": "renormalize",
+        "on_budget_mismatch": "warn",
+    }
+    with pytest.warns(UserWarning, match="runs dry"):
+        assert len(Packed(buckets, max_length=64, **fields))
+    for content, sentence in (
+        ("data: {}", "has no list of phases: write '- {duration_tokens"),
+        ("[1, 2]", "has no list of phases"),
+        ("a: [", "is no YAML that can be read"),
+        ("- {duration: 1, mix: {web: 1}}", r"phases\.yaml: phase 1 has no field 'duration'"),
+        ("data: {format: jsonl, curriculum: [{}]}", "a curriculum is one of token shards: tokenize first"),
+    ):
+        file.write_text(content)
+        with pytest.raises(LoaderError, match=sentence):
+            read_curriculum(file)
+    with pytest.raises(LoaderError, match="is no YAML that can be read"):
+        read_curriculum(tmp_path / "nowhere.yaml")
