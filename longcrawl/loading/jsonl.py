@@ -64,7 +64,7 @@ class Jsonl:
 
     Step s of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r has every
     ``world_size``-th of them from the r-th on. Iterating goes on after the last batch handed out, and ends after the
-    last epoch, for good.
+    last epoch, for good; one loop at a time.
 
     Attributes:
         path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl`` or ``.json``, plain, ``.gz``
@@ -177,7 +177,7 @@ class Jsonl:
         """
         place, step = self._progress.place, self.world_size * self.batch_size
         rows: list[tuple[ShardBucket, int]] = []
-        taken = 0
+        done, taken = place.next_sample, 0
         for epoch, encoded in blocks:
             self._report(encoded)
             bucket = pack_block(encoded, self.max_length, self.packing, self._shuffle_seed, epoch)
@@ -189,16 +189,15 @@ class Jsonl:
                 ]
                 first, taken = first + len(samples), taken + len(samples)
                 if taken == step:
-                    done = self._progress.place.next_sample + step
-                    batch = self._batch(rows)
+                    batch, done = self._batch(rows), done + step
                     self._progress.place = _Place(done, epoch, encoded.block.file, encoded.block.number, first)
                     yield batch
                     rows, taken = [], 0
         if taken and self.last_batch == "fill":
             batch = self._batch(rows)
-            self._progress.place = _Place(self._progress.place.next_sample + taken, self.epochs)
+            self._progress.place = _Place(done + taken, self.epochs)
             yield batch
-        elif not self._progress.place.next_sample:
+        elif not done:
             raise LoaderError(
                 f"{self.path} has {taken:,} samples, not one for each row of {self.world_size} batches of "
                 f"{self.batch_size}; lower batch_size or max_length, or say last_batch='fill'"

@@ -308,6 +308,9 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, web_server):
         list(Jsonl(tmp_path / "raw", tokenizer, max_length=8, batch_size=4))
     remote = Jsonl(f"{web_server(tmp_path)}/raw/0.jsonl.gz", tokenizer, max_length=8, batch_size=3)
     assert len(list(remote)) == 1
+    local = Jsonl(tmp_path / "raw", tokenizer, max_length=8, batch_size=3)
+    local.load_state_dict(remote.state_dict())
+    assert list(local) == []
 
 
 def test_nothing_is_read_before_it_is_needed(tmp_path, tokenizer):
