@@ -8,9 +8,9 @@ no files are named, and turn a URL in ``data_dir`` into a local path; for our na
 Should a release of `datasets` move these names, ``longcrawl.load`` works without them.
 """
 
-import ast
 import functools
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,12 @@ __all__ = ["MODULE", "NAME", "code_hash", "register", "shard_key"]
 
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
+
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from (longcrawl(?:\.[\w.]+)?) import (\([^)]*\)|[^\n]*)|import (longcrawl(?:\.[\w.]+)?)\b)",
+    re.MULTILINE,
+)
+_COMMENT = re.compile(r"#.*")
 
 
 def register() -> None:
@@ -110,12 +116,12 @@ def _code_files() -> set[Path]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    """Give what a file of ours imports from longcrawl, by its lines: parsing them all took a third of every import."""
+    for module, names, whole in _IMPORT.findall(path.read_text("utf-8")):
+        yield module or whole
+        yield from (
+            f"{module}.{name.split()[0]}" for name in _COMMENT.sub("", names).strip("()\n ").split(",") if name.strip()
+        )
 
 
 def _path_of(name: str, package: Path, builders: Path) -> Path | None:

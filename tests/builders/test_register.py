@@ -3,6 +3,7 @@
 Where one of the first tests fails after an upgrade of `datasets`, ``builders/register.py`` is the only file to change.
 """
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -169,6 +170,30 @@ def test_the_code_hash_covers_builders_and_what_they_import():
     names = {"/".join(path.parts[-2:]) for path in register._code_files()}
     assert {"builders/_kernels.py", "builders/redpajama_v2.py", "longcrawl/errors.py", "longcrawl/fields.py"} <= names
     assert not {"longcrawl/__init__.py", "longcrawl/run.py", "longcrawl/cli.py"} & names
+
+
+def parsed_imports(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.split(".")[0] == "longcrawl"}
+
+
+def test_imports_are_read_from_lines_as_they_are_parsed(tmp_path):
+    package = Path(longcrawl.__file__).parent
+    files = [*package.rglob("*.py"), *Path(register.__file__).parent.glob("*.py")]
+    assert len(files) > 200
+    assert {path: set(register._imports(path)) for path in files} == {path: parsed_imports(path) for path in files}
+    path = tmp_path / "forms.py"
+    path.write_text(
+        "import longcrawl.a as b\nimport os\nfrom longcrawl import c\nfrom longcrawlers import d\ndef f():\n"
+        "    from longcrawl.g import (  # one, two\n        h,  # noqa: X1  # three\n        i as j,\n    )\n"
+        "    from longcrawl.k import l as m, n  # four, five\n"
+    )
+    assert set(register._imports(path)) == parsed_imports(path)
 
 
 def run_python(code: str, folder: Path) -> str:
