@@ -110,7 +110,7 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
     for first in range(count):
         if following[first] != first:
             continue
-        left = _take_group(first, roots, by_root, in_group, following, waiting, 0)
+        left = _take_group(first, roots, by_root, in_group, following, waiting, np.int64(0))
         while left > 0:
             left -= 1
             at = waiting[left]

@@ -160,7 +160,7 @@ def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
         bounds: int64 [documents + 1], written: where each document starts in ``units``, and where the last ends.
 
     """
-    count = 0
+    count = np.int64(0)
     bounds[0] = 0
     for document in range(len(offsets) - 1):
         first, at = count, offsets[document]

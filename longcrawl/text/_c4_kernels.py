@@ -187,7 +187,7 @@ def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts)
     """Note the phrases whose first characters, as many as all phrases have, end at a byte."""
     for _ in range(tree.sure):
         at = _last_start(data, at)
-    node = 0
+    node = np.int64(0)
     while at < end:
         point, at = decode(data, at)
         node = step(tree, node, point)
@@ -394,7 +394,7 @@ def clean_pages(
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences.
     """
     no_log = np.empty((0, LOGGED), np.int64)
-    place = 0
+    place = np.int64(0)
     ends[0] = 0
     for document in range(len(offsets) - 1):
         at, end, begin = offsets[document], offsets[document + 1], place

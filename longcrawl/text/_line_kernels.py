@@ -215,7 +215,7 @@ def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: Phrase
         return NUMERICAL
     if line[CORE] >= 0 and flag_of[decode(data, line[CORE])[0]] & NUMERIC:
         after = _skip_number(data, line[CORE], line[CORE_STOP], flag_of)
-        return _walk(data, after, line[CORE_STOP], COUNTER, flag_of, tree, root + AFTER_NUMBER)[0]
+        return _walk(data, after, line[CORE_STOP], np.int64(COUNTER), flag_of, tree, root + AFTER_NUMBER)[0]
     return 0
 
 
@@ -239,10 +239,10 @@ def correct_lines(
     ``out``, kinds.
     """
     line = np.empty(FACTS, np.int64)
-    place, flagged = 0, 0
+    place, flagged = np.int64(0), 0
     ends[0] = 0
     for document in range(len(offsets) - 1):
-        at, end, root = offsets[document], offsets[document + 1], roots[document]
+        at, end, root = offsets[document], offsets[document + 1], np.int64(roots[document])
         number, end_of_edit = 0, place
         if root == KEEP:
             place = copy(data, at, end, out, place)

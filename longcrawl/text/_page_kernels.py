@@ -320,7 +320,7 @@ def make_segment(page: Page, segment: int, first: int, last: int) -> None:
 @compiled
 def find_lines(page: Page, lines: int) -> int:
     """Make segments of the lines that are not blank, without the white space around them; give how many there are."""
-    segment = 0
+    segment = np.int64(0)
     for line in range(lines):
         first, stop = page.line_words[line], page.line_words[line + 1]
         if stop > first:
@@ -332,7 +332,7 @@ def find_lines(page: Page, lines: int) -> int:
 @compiled
 def find_paragraphs(page: Page, lines: int) -> int:
     """Make segments of what stands between blank lines; give how many there are."""
-    segment, line = 0, 0
+    segment, line = np.int64(0), 0
     while line < lines:
         first = page.line_words[line]
         while line < lines and page.line_words[line + 1] > page.line_words[line]:

@@ -141,7 +141,7 @@ def _line_rules(data: Any, page: Page, lines: int, flag_of: Any, short: int, row
     """Count lines as FineWeb does: those that are not blank, with the white space around them."""
     # The keys are those of the words, so that raw lines need no hash of their own.
     find_lines(page, lines)
-    segment = 0
+    segment = np.int64(0)
     for line in range(lines):
         if page.line_words[line + 1] == page.line_words[line]:
             continue
@@ -201,7 +201,7 @@ def measure_pages(
         rows: float64 [documents, COLUMNS], zeros, written.
 
     """
-    next_break = 0
+    next_break = np.int64(0)
     met = np.zeros(max(1, stop_words.most), np.int64)
     for document in range(len(offsets) - 1):
         row = rows[document]

@@ -306,7 +306,7 @@ def measure_readings(
         rows: float64 [documents, READING_COLUMNS], zeros, written.
 
     """
-    next_break = 0
+    next_break = np.int64(0)
     for document in range(len(offsets) - 1):
         row = rows[document]
         begin, end = offsets[document], offsets[document + 1]

@@ -104,7 +104,7 @@ def _between_empty_lines(page: Page, words: int, lines: int) -> int:
 @compiled
 def _between_pairs(page: Page, lines: int, cut: int) -> int:
     """Make paragraphs of what stands between two newlines, as ``str.split`` pairs them."""
-    segment, first, line = 0, 0, 0
+    segment, first, line = np.int64(0), 0, 0
     while line < lines:
         pair = line + 2 < lines and _is_empty(page, line + 1)
         if not pair and line + 1 < lines:

@@ -35,7 +35,14 @@ def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
     _, offset_buffer, data_buffer = filled.buffers()
     offsets = np.frombuffer(offset_buffer or b"", np.int64)[filled.offset : filled.offset + len(filled) + 1]
     data = np.frombuffer(data_buffer or b"\0", np.uint8)
-    return data if len(data) else np.zeros(1, np.uint8), offsets if len(offsets) else np.zeros(1, np.int64)
+    return _read_only(data, np.uint8), _read_only(offsets, np.int64)
+
+
+def _read_only(values: npt.NDArray[Any], kind: type[np.generic]) -> npt.NDArray[Any]:
+    """Give an array, or one zero for none, not for writing: some buffers are not, and kernels would compile twice."""
+    values = values if len(values) else np.zeros(1, kind)
+    values.flags.writeable = False
+    return values
 
 
 def text_column(
