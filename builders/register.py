@@ -116,7 +116,7 @@ def _code_files() -> set[Path]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Give what a file of ours imports from longcrawl, by its lines: parsing them all took a third of every import."""
+    """Give what a file of ours imports from longcrawl, by its lines: every import does this, and parsing takes long."""
     for module, names, whole in _IMPORT.findall(path.read_text("utf-8")):
         yield module or whole
         yield from (

@@ -9,6 +9,9 @@ import json
 import os
 import re
 import string
+import subprocess
+import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +30,43 @@ datasets.disable_progress_bars()
 settings.register_profile("longcrawl", deadline=None)
 settings.load_profile("longcrawl")
 
+# The suite starts many pythons, and each compiles all of our files where it finds no bytecode; numba writes there too.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+LONG = ("test_docs.py", "test_notebooks.py", "test_run.py")
+"""Files that take longest: begun late, one of them would keep one process busy when the others are done."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process: what a module makes once, and the kernels it compiles, are made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order files for several processes: those of one folder, which compile the same kernels, far from each other.
+
+    Whole runs come after them and find compiled kernels, the longest first.
+    """
+    if config.getoption("numprocesses", None) is None and not hasattr(config, "workerinput"):
+        return
+    folders: dict[Path, dict[Path, int]] = {}
+    for item in items:
+        files = folders.setdefault(item.path.parent, {})
+        files.setdefault(item.path, len(files))
+    whole = Path(__file__).parent
+
+    def turn(item: pytest.Item) -> tuple[int, int]:
+        of_runs = item.path.parent == whole
+        long = LONG.index(item.path.name) if item.path.name in LONG else len(LONG)
+        return (of_runs, long * of_runs, folders[item.path.parent][item.path])
+
+    items.sort(key=turn)
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
@@ -42,6 +82,59 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """Keep what `datasets` caches out of the user's cache, and apart between tests."""
     cache = tmp_path_factory.mktemp("datasets_cache")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+
+
+COMMANDS = """
+import atexit, gc, json, os, sys, traceback
+import numba, longcrawl.cli
+
+gc.freeze()
+for line in sys.stdin:
+    words, folder, output, errors = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.chdir(folder)
+    for number, path in enumerate((os.devnull, output, errors)):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    sys.argv = ["longcrawl", *words]
+    code = 0
+    try:
+        longcrawl.cli.main()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    # As python ends, but for taking apart every module that was imported, which takes longer than most commands.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code or 0)
+"""
+
+
+@pytest.fixture(scope="session")
+def longcrawl() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Give a function that runs a command of ``longcrawl`` in a process of its own, forked where all is imported.
+
+    Two of three seconds of such a command are importing. That it starts where nothing is imported, and as it is
+    installed, is tested where commands are killed, and in the blocks of the README.
+    """
+    server = subprocess.Popen(
+        [sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            output, errors = Path(folder, "output"), Path(folder, "errors")
+            command = [str(word) for word in words]
+            server.stdin.write(json.dumps([command, str(Path.cwd()), str(output), str(errors)]) + "\n")
+            server.stdin.flush()
+            code = int(server.stdout.readline())
+            return subprocess.CompletedProcess(command, code, output.read_text("utf-8"), errors.read_text("utf-8"))
+
+    with server:
+        yield run
 
 
 NULL_SIGNALS = [

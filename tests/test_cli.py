@@ -6,18 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 import longcrawl as lc
-
-
-def longcrawl(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +61,8 @@ def texts_folder(tmp_path_factory, recipe) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory, recipe, run_folder, texts_folder) -> dict[str, subprocess.CompletedProcess[str]]:
-    """Give what every command answered; they run two at a time, since most of their time is importing."""
+def told(tmp_path_factory, longcrawl, recipe, run_folder, texts_folder) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Give what every command answered."""
     folder = tmp_path_factory.mktemp("cli")
     damaged = Path(shutil.copytree(run_folder, folder / "damaged"))
     shard = damaged / "rectangle" / "train" / "c" / "0" / "0"
@@ -134,8 +128,7 @@ def told(tmp_path_factory, recipe, run_folder, texts_folder) -> dict[str, subpro
         "nothing": (),
         "help": ("--help",),
     }
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(commands, pool.map(lambda words: longcrawl(*words), commands.values()), strict=True))
+    return {name: longcrawl(*words) for name, words in commands.items()}
 
 
 def test_no_answer_is_a_traceback(told):

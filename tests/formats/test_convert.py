@@ -1,7 +1,5 @@
 """Any format into any other: the same documents, token for token, or a named loss."""
 
-import subprocess
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -150,11 +148,7 @@ def test_a_damaged_shard_is_not_converted(token_table, tmp_path, sentence_of):
     assert "a.bin is cut" in sentence_of(CorruptionError, lc.convert, tmp_path / "a.bin", tmp_path / "b.ds")
 
 
-def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path):
-    def longcrawl(*words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
+def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longcrawl):
     lc.formats.gpt_simple.write([token_table([[1, 2], [2, 3]], overlap=[0, 1])], tmp_path / "a.bin")
     refused = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.ds")
     assert refused.returncode == 1

@@ -3,8 +3,6 @@
 import gzip
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -337,12 +335,7 @@ def test_paths_of_nothing(tmp_path, tokenizer):
         read_lengths(tmp_path)
 
 
-def longcrawl(*words):
-    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
-
-def test_a_run_is_composed_by_the_command_line(tmp_path):
+def test_a_run_is_composed_by_the_command_line(tmp_path, longcrawl):
     lines = (json.dumps({"id": str(n), "text": "word " * (n + 12)}) for n in range(40))
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     spec = f"""
