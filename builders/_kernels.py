@@ -330,7 +330,7 @@ def find_fields(
             continue
         at = skip_space(data, at + 1, end)
         more = not (at < end and data[at] == CLOSE_OBJECT)
-        guess = np.int64(0)
+        guess = 0
         while more:
             key_start, key_end, at = read_key(data, at, end)
             if at < 0:

@@ -107,7 +107,7 @@ def read_signals(
         at = skip_space(data, at + 1, end)
         more = status[line] == 0 and data[at] != CLOSE_OBJECT
         at += not more
-        guess = np.int64(0)
+        guess = 0
         while more:
             key_start, key_end, at = read_key(data, at, end)
             if at < 0:
