@@ -117,8 +117,8 @@ for line in sys.stdin:
 def longcrawl() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """Give a function that runs a command of ``longcrawl`` in a process of its own, forked where all is imported.
 
-    Two of three seconds of such a command are importing. That it starts where nothing is imported, and as it is
-    installed, is tested where commands are killed, and in the blocks of the README.
+    Most of the time of a short command is importing, and taking apart what was imported. That commands start where
+    nothing is imported, and as they are installed, is tested in ``test_run.py``, by the README and in ``test_cli.py``.
     """
     server = subprocess.Popen(
         [sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
