@@ -10,7 +10,8 @@ import pyarrow as pa
 from longcrawl.errors import StageError
 from longcrawl.lengths import column_lengths, read_lengths
 from longcrawl.text.values import tables
-from longcrawl.tokens.composition import Comparison, compare_strategies, default_strategies
+from longcrawl.tokens.composition import Comparison, compare_strategies
+from longcrawl.tokens.named_strategies import default_strategies
 from longcrawl.tokens.strategies import Strategy
 
 __all__ = ["compose"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,9 @@ def write_text(path: Path, text: str) -> None:
 def remove_partial(folder: Path) -> None:
     """Remove what a killed run left unfinished anywhere below ``folder``."""
     for left in sorted(folder.rglob(f"*{PARTIAL}-*")):
-        if left.is_file():
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
             left.unlink(missing_ok=True)
 
 

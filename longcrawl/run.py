@@ -183,8 +183,6 @@ class _Job:
         if (self.folder / MANIFEST).exists():
             return read_manifest(self.folder)
         remove_partial(self.folder)
-        for left in self.folder.glob("*.partial-*"):
-            shutil.rmtree(left)
         self._pin_inputs()
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
         for label, stage in self.recipe.stages:

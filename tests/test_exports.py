@@ -41,12 +41,14 @@ def test_the_public_surface():
         "BestFit", "BinnedGreedy", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "DocumentWindows",
         "FirstFit", "FixedLength", "MinTokens", "MultiBucket", "Packing", "Plan", "Roll", "Shuffle", "TokenEntries",
         "Tokenize", "Truncate", "Windows", "compare_strategies", "default_strategies", "document_windows", "measure",
+        "named_strategy",
     ]  # fmt: skip
     assert lc.formats.__all__ == [
-        "Conversion", "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult",
-        "MegatronOutput", "MegatronResult", "NanoGptOutput", "NanoGptResult", "ParquetOutput", "ParquetResult",
-        "RectangleOutput", "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_shard",
-        "token_parquet", "verify_shard",
+        "Composed", "ComposedBucket", "ComposedOutput", "ComposedResult", "ComposedSamples", "Conversion",
+        "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult", "MegatronOutput",
+        "MegatronResult", "NanoGptOutput", "NanoGptResult", "ParquetOutput", "ParquetResult", "RectangleOutput",
+        "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_composed", "open_shard", "token_parquet",
+        "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset", "Jsonl", "Packed", "Phase", "Rectangle",

@@ -1,6 +1,8 @@
 """Formats on disk: specification, writing, opening and verification of each."""
 
 from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
+from longcrawl.formats.composed import Composed, ComposedBucket, ComposedSamples, open_composed
+from longcrawl.formats.composed_output import ComposedOutput
 from longcrawl.formats.convert import Conversion
 from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.parquet_result import ParquetResult
@@ -11,6 +13,10 @@ from longcrawl.formats.shard_result import DatatroveResult, GptSimpleResult, Meg
 from longcrawl.formats.token_shard import Documents, TokenShard
 
 __all__ = [
+    "Composed",
+    "ComposedBucket",
+    "ComposedOutput",
+    "ComposedSamples",
     "Conversion",
     "DatatroveOutput",
     "DatatroveResult",
@@ -29,6 +35,7 @@ __all__ = [
     "gpt_simple",
     "megatron",
     "nanogpt",
+    "open_composed",
     "open_shard",
     "token_parquet",
     "verify_shard",

@@ -15,7 +15,7 @@ from longcrawl.stages import SORT_KEY, column, with_column
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.windows import WINDOWS, DocumentWindows, windows_of_tokens
 
-__all__ = ["entries_of", "spilled_columns", "token_bytes"]
+__all__ = ["entries_of", "refuse_no_text", "spilled_columns", "token_bytes"]
 
 Longs = npt.NDArray[np.int64]
 COLUMNS = ("id", "url", "language", N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOWS, SORT_KEY)
@@ -33,15 +33,25 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
     if {WINDOWS, OVERLAP} <= {*table.column_names}:
         raise StageError(f"documents have a column {OVERLAP!r}: they are windows already, leave the stage windows out")
     if bucket is not None:
-        kind = column(table, bucket, f"{name}.buckets").type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise StageError(f"{name}.buckets names the column {bucket!r}, which is {kind}: name one of text")
+        refuse_no_text(table, bucket, f"{name}.buckets")
     wanted = {*COLUMNS, *([] if bucket is None else [bucket])}
     kept = table.select([each for each in table.column_names if each in wanted])
     if N_TOKENS not in kept.column_names:
         return with_column(kept, N_TOKENS, pc.cast(pc.fill_null(pc.list_value_length(tokens), 0), pa.int64()))
     return kept
+
+
+def refuse_no_text(table: pa.Table, name: str, setting: str) -> None:
+    """Refuse a column that a setting names if it is no text.
+
+    Raises:
+        StageError: it is something else, or not there.
+
+    """
+    kind = column(table, name, setting).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise StageError(f"{setting} names the column {name!r}, which is {kind}: name one of text")
 
 
 def token_bytes(batch: pa.RecordBatch) -> Longs:

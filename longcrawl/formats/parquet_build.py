@@ -22,7 +22,17 @@ from longcrawl.files import whole_file, write_text
 from longcrawl.keyed_hash import keyed_hash
 from longcrawl.stages import SORT_KEY, document_ids
 
-__all__ = ["Documents", "cut", "order_documents", "read_places", "row_bytes", "row_groups", "spill_documents"]
+__all__ = [
+    "ORDER",
+    "PLACE",
+    "Documents",
+    "cut",
+    "order_documents",
+    "read_places",
+    "row_bytes",
+    "row_groups",
+    "spill_documents",
+]
 
 ORDER = "order"
 LANGUAGE = "language"

@@ -137,8 +137,12 @@ class RectangleWriter(Writer):
         heldout = self.settings.heldout_rows(rows)
         layouts = self._layouts(dtype, masked=masked)
         splits = {"heldout": (0, heldout), "train": (heldout, rows)} if heldout else {"train": (0, rows)}
-        counts = {split: stop - start for split, (start, stop) in splits.items()}
-        lay_out(target, layouts, self._attributes(masked=masked), counts)
+        arrays = {
+            f"{split}{suffix}": (layout, stop - start)
+            for split, (start, stop) in splits.items()
+            for suffix, layout in layouts.items()
+        }
+        lay_out(target, arrays, self._attributes(masked=masked))
         return [
             WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype, masked))
             for split, (start, stop) in splits.items()

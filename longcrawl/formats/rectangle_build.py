@@ -8,7 +8,7 @@ places in the spill files and writes it whole: one writer per shard, so nothing 
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -155,19 +155,23 @@ def order_rows(spill: Path, parts: int) -> tuple[int, str, bool]:
     return rows, types[0], masked.pop()
 
 
-def lay_out(target: Path, layouts: dict[str, Layout], attributes: dict[str, Any], rows: dict[str, int]) -> None:
-    """Write the metadata of the group and of empty arrays; done again after a crash, it gives the same files.
+def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> None:
+    """Write the metadata of a group and of empty arrays; done again after a crash, it gives the same files.
 
-    Each split gets an array of every layout, named after it and what the layout is called.
+    Args:
+        target: the group.
+        arrays: by name, which may be a path in the group: layout and rows. All have one Zarr format.
+        attributes: of the group.
+
     """
     import zarr
 
     beside = target.with_name(f"{target.name}{PARTIAL}-layout-{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)
-    zarr.create_group(str(beside), zarr_format=layouts[""].zarr_format, attributes=attributes)
-    for split, count in rows.items():
-        for suffix, layout in layouts.items():
-            layout.create(beside / f"{split}{suffix}", count)
+    formats: list[Literal[2, 3]] = [layout.zarr_format for layout, _ in arrays.values()]
+    zarr.create_group(str(beside), zarr_format=formats[0], attributes=attributes)
+    for name, (layout, rows) in arrays.items():
+        layout.create(beside / name, rows)
     for made in sorted(path for path in beside.rglob("*") if path.is_file()):
         place = target / made.relative_to(beside)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -208,11 +212,11 @@ def gather(
     return tokens, flags, pa.Table.from_pylist(origins, schema=ORIGINS)
 
 
-def write_band(target: Path, split: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
-    """Write one band into an array of its own beside the target, then move its files there; give their names."""
+def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
+    """Write one band of an array into one of its own beside the target, then move its files; give their names."""
     import numcodecs.blosc
 
-    beside = target.with_name(f"{target.name}{PARTIAL}-{split}-{number}-{os.getpid()}")
+    beside = target.with_name(f"{target.name}{PARTIAL}-{name.replace('/', '-')}-{number}-{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)
     sharded = layout.zarr_format == 3  # the Zarr version
     threads = numcodecs.blosc.use_threads
@@ -225,10 +229,10 @@ def write_band(target: Path, split: str, number: int, tokens: npt.NDArray[Any], 
         numcodecs.blosc.use_threads = threads
     names = []
     for made in sorted((beside / "c" / "0").iterdir() if sharded else beside.glob("0.*")):
-        name = f"{split}/c/{number}/{made.name}" if sharded else f"{split}/{number}.{made.name[2:]}"
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        publish(made, target / name)
-        names.append(name)
+        place = f"{name}/c/{number}/{made.name}" if sharded else f"{name}/{number}.{made.name[2:]}"
+        (target / place).parent.mkdir(parents=True, exist_ok=True)
+        publish(made, target / place)
+        names.append(place)
     shutil.rmtree(beside)
     return names
 

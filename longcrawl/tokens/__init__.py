@@ -2,8 +2,9 @@
 
 from longcrawl.tokens.baselines import BestFit, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
 from longcrawl.tokens.buckets import Buckets
-from longcrawl.tokens.composition import Comparison, Composition, compare_strategies, default_strategies, measure
+from longcrawl.tokens.composition import Comparison, Composition, compare_strategies, measure
 from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
+from longcrawl.tokens.named_strategies import default_strategies, named_strategy
 from longcrawl.tokens.packing import BinnedGreedy, Packing, TokenEntries
 from longcrawl.tokens.plan import Plan
 from longcrawl.tokens.tokenize import Tokenize
@@ -33,4 +34,5 @@ __all__ = [
     "default_strategies",
     "document_windows",
     "measure",
+    "named_strategy",
 ]

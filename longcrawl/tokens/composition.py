@@ -6,17 +6,16 @@ Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, e
 import html
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from longcrawl.tokens.baselines import BestFit, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
-from longcrawl.tokens.buckets import Buckets
+from longcrawl.tokens.named_strategies import default_strategies
 from longcrawl.tokens.plan import Plan, checked_lengths
-from longcrawl.tokens.strategies import Longs, Strategy, check_capacities
+from longcrawl.tokens.strategies import Longs, Strategy
 
-__all__ = ["Bucket", "Comparison", "Composition", "compare_strategies", "default_strategies", "measure"]
+__all__ = ["Bucket", "Comparison", "Composition", "combine", "compare_strategies", "measure"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +118,24 @@ class Composition:
         lines = [_text_table(_HEAD, [_row(self)]), "", _text_table(_BUCKET_HEAD, _bucket_rows(self))]
         return "\n".join(lines)
 
+    def markdown(self) -> str:
+        """Give the row and the table of buckets as Markdown."""
+        return "\n\n".join([_markdown_table(_HEAD, [_row(self)]), _markdown_table(_BUCKET_HEAD, _bucket_rows(self))])
+
+
+_COUNTS = (
+    "documents",
+    "empty_documents",
+    "tokens",
+    "samples",
+    "pieces",
+    "capacity",
+    "placed_tokens",
+    "cut_documents",
+    "cut_documents_tokens",
+    "longer_documents",
+)
+
 
 class _Column(NamedTuple):
     title: str
@@ -184,35 +201,33 @@ def _buckets(plan: Plan, capacities: Sequence[int]) -> tuple[Bucket, ...]:
     return tuple(found)
 
 
-def default_strategies(
-    capacities: Sequence[int] = (2048, 4096, 8192, 16384), padding_threshold: float = 0.05
-) -> tuple[Strategy, ...]:
-    """Give what ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets of both planners.
+def combine(compositions: Sequence[Composition], label: str = "") -> Composition:
+    """Measure several plans of different documents as one; capacities must be the same in all.
 
-    Raises:
-        StageError: the capacities do not ascend, or the threshold is no share.
+    Args:
+        compositions: at least one.
+        label: what tables call it.
 
     """
-    sizes = tuple(capacities)
-    check_capacities("compose", sizes)
-    return (
-        *(FixedLength(size) for size in sizes),
-        MultiBucket(sizes),
-        BestFit(sizes[-1]),
-        FirstFit(sizes[-1], pool_size=256),
-        DatasetDecomposition((*_halves(sizes[0]), *sizes)),
-        Buckets(sizes, padding_threshold),
-        Buckets(sizes, padding_threshold, planner="exact-fill"),
+    if len(compositions) == 1:
+        return replace(compositions[0], label=label)
+    added = {name: sum(getattr(each, name) for each in compositions) for name in _COUNTS}
+    context = sum(each.context * each.placed_tokens for each in compositions)
+    whole_context = sum(each.whole_context * each.tokens for each in compositions)
+    buckets = [
+        Bucket(
+            here[0].capacity,
+            *(sum(getattr(each, name) for each in here) for name in ("samples", "documents", "tokens")),
+        )
+        for here in zip(*(each.buckets for each in compositions), strict=True)
+    ]
+    return Composition(
+        label=label,
+        context=_ratio(context, added["placed_tokens"]),
+        whole_context=_ratio(whole_context, added["tokens"]),
+        buckets=tuple(buckets),
+        **added,
     )
-
-
-def _halves(capacity: int, least: int = 256) -> list[int]:
-    """Give the half, the quarter and so on down to ``least``, ascending: a decomposition drops what is shorter."""
-    found: list[int] = []
-    while capacity % 2 == 0 and capacity // 2 >= least:
-        capacity //= 2
-        found.insert(0, capacity)
-    return found
 
 
 def compare_strategies(lengths: Any, strategies: Sequence[Strategy] | None = None) -> "Comparison":
@@ -279,9 +294,7 @@ class Comparison:
 
     def markdown(self) -> str:
         """Give the table as Markdown."""
-        lines = [f"| {' | '.join(_HEAD)} |", "| --- |" + " ---: |" * (len(_HEAD) - 1)]
-        lines += [f"| {' | '.join(_row(row))} |" for row in self.rows]
-        return "\n".join(lines)
+        return _markdown_table(_HEAD, [_row(row) for row in self.rows])
 
     def _repr_html_(self) -> str:
         def cells(values: Sequence[str], tag: str) -> str:
@@ -354,6 +367,11 @@ def _bucket_rows(row: Composition) -> list[list[str]]:
         ]
         for each in row.buckets
     ]
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
