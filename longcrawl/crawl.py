@@ -273,6 +273,10 @@ class Crawl:
         """Write flat files; ``settings`` are fields of ``lc.formats.NanoGptOutput``: ``header="llm.c"``."""
         return self.write("nanogpt", path, **settings)
 
+    def to_composed(self, path: str | Path, **settings: Any) -> dict[str, Any]:
+        """Write samples in buckets; ``settings`` are fields of ``lc.formats.ComposedOutput``: ``heldout=0.01``."""
+        return self.write("composed", path, **settings)
+
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write the documents with the output of this name and give what describes it.
 

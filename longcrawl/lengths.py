@@ -18,9 +18,8 @@ from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.sources import BadFiles, Part
 from longcrawl.builders.text import EXTENSIONS, Text
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError
-from longcrawl.formats import nanogpt
+from longcrawl.formats import composed_output, nanogpt, rectangle
 from longcrawl.formats.parquet import ParquetOutput
-from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.shard_formats import FORMATS, open_shard
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.tokens.encoders import Encoder, load_encoder
@@ -36,6 +35,13 @@ SHARDS = (".bin", ".ds")
 COLUMNS = ("n_tokens", "tokens")
 """What says how long a document is, without a tokenizer; the first that is there is taken."""
 
+TABLES = {
+    rectangle.DESCRIPTION: "rows/*.parquet",
+    composed_output.DESCRIPTION: "documents/**/*.parquet",
+    **{f"{name}.json": "documents/**/*.parquet" for name in FORMATS},
+}
+"""By the description of an output, where it says how long its documents were."""
+
 _ROWS = 8_192
 
 
@@ -49,6 +55,7 @@ def read_lengths(
     ============================================ ====================================================================
     the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
     the folder of an output of token shards      its tables of documents: tokens without the end-of-text token
+    the folder of a composed dataset             its tables of documents: tokens of each, end of text included
     the folder of a finished run                 what it wrote: one of these, or files
     a token shard, ``.bin`` or ``.ds``           where its entries end: windows are lengths of their own
     ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
@@ -112,10 +119,9 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
     base = absolute(path)
     if not is_url(base) and Path(base).is_dir():
         base = str(_output(Path(base)))
-        if not tokenised and Path(base, DESCRIPTION).exists():
-            return [str(file) for file in sorted(Path(base).glob("rows/*.parquet"))]
-        if not tokenised and any(Path(base, f"{name}.json").exists() for name in FORMATS):
-            return [str(file) for file in sorted(Path(base).glob("documents/**/*.parquet"))]
+        for description, tables in TABLES.items():
+            if not tokenised and Path(base, description).exists():
+                return [str(file) for file in sorted(Path(base).glob(tables))]
         # What describes an output of parquet files is no document.
         listed = [name for name in list_tree(base) if name != f"{ParquetOutput.name}.json"]
         names = [

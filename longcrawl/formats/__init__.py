@@ -3,6 +3,7 @@
 from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
 from longcrawl.formats.composed import Composed, ComposedBucket, ComposedSamples, open_composed
 from longcrawl.formats.composed_output import ComposedOutput
+from longcrawl.formats.composed_result import ComposedResult
 from longcrawl.formats.convert import Conversion
 from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.parquet_result import ParquetResult
@@ -16,6 +17,7 @@ __all__ = [
     "Composed",
     "ComposedBucket",
     "ComposedOutput",
+    "ComposedResult",
     "ComposedSamples",
     "Conversion",
     "DatatroveOutput",

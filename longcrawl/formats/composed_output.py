@@ -54,7 +54,7 @@ from longcrawl.tokens.strategies import Strategy
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
 
-__all__ = ["DESCRIPTION", "VERSION", "ComposedOutput", "ComposedWriter"]
+__all__ = ["DESCRIPTION", "HOLDS_MASK", "VERSION", "ComposedOutput", "ComposedWriter"]
 
 DESCRIPTION = "composed.json"
 VERSION = 1
@@ -201,6 +201,7 @@ class ComposedWriter(Writer):
             "stored_as": self.settings.format,
             "dtype": facts.dtype,
             **self._attributes(),
+            "masked": facts.masked,
             "loss_mask": self._masked(facts),
             "shuffled": self.shuffled,
             **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},

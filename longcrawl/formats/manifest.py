@@ -12,7 +12,7 @@ from typing import Any
 from longcrawl.errors import FormatError
 from longcrawl.files import checksum
 
-__all__ = ["is_sealed", "read_description", "seal", "verify_files"]
+__all__ = ["is_sealed", "read_description", "seal", "verify_described", "verify_files"]
 
 SEAL = "sha256"
 
@@ -43,6 +43,16 @@ def verify_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Iterat
             yield f"{name} has {file.stat().st_size:,} bytes, expected {expected['bytes']:,}"
         elif checksum(file) != expected["sha256"]:
             yield f"{name} has been changed: its SHA-256 differs"
+
+
+def verify_described(folder: Path, name: str, described: Mapping[str, Any]) -> Iterator[str]:
+    """Compare all that lies in a folder with its description ``name``; yields one sentence per problem."""
+    if not is_sealed(folder / name, described):
+        yield f"{name} has been changed: the SHA-256 that it gives of itself differs"
+        return
+    yield from verify_files(folder, described["files"])
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    yield from (f"{extra} is not part of this output" for extra in sorted(there - described["files"].keys() - {name}))
 
 
 def read_description(file: Path, kind: str, version: int, needed: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.manifest import is_sealed, verify_files
+from longcrawl.formats.manifest import verify_described
 from longcrawl.formats.rectangle_verify import unescape
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.shard_output import read_description
@@ -130,17 +130,8 @@ class ShardResult(Result):
     def verify(self, folder: Path) -> Verification:
         """Compare every file with its checksum; a shard that is not described would be read with the others."""
         described = read_description(folder, self.name)
-        if not is_sealed(folder / self.description, described):
-            problems = [f"{self.description} has been changed: the SHA-256 that it gives of itself differs"]
-        else:
-            there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-            extra = sorted(there - described["files"].keys() - {self.description})
-            problems = [
-                *verify_files(folder, described["files"]),
-                *(f"{name} is not part of this output" for name in extra),
-            ]
         checked = f"{len(described['files'])} files compared with their SHA-256"
-        return Verification(str(folder), checked, tuple(problems))
+        return Verification(str(folder), checked, tuple(verify_described(folder, self.description, described)))
 
     def inspect(self, folder: Path, split: str, row: int) -> ShardInspection:
         """Give how much a split holds, and one document; buckets come one after the other."""
