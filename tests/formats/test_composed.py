@@ -1,0 +1,322 @@
+"""Composed datasets: every token once and where its piece says, masks, measures as compared, and odd documents."""
+
+import itertools
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from datasets import Dataset, load_dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import CorruptionError, FormatError, StageError
+from longcrawl.formats import composed_output, composed_samples, open_composed, rectangle_build
+from longcrawl.formats.composed_plan import composition_of
+
+FORMATS = ["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
+STRATEGIES = {
+    "buckets": [16, 32, 64],
+    "fixed": [32],
+    "multi-bucket": [16, 32, 64],
+    "best-fit": [64],
+    "first-fit": [64],
+    "decomposition": [16, 32, 64],
+}
+LABELS = ["Buckets", "Fixed-32", "Multi-Bucket", "Best-fit-64", "First-fit-64, pools of 256", "Decomposition"]
+END = 7
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch):
+    """Make bands of 64 samples and groups of few tokens, so that some hundred documents fill several."""
+    for module in (composed_output, composed_samples, rectangle_build):
+        monkeypatch.setattr(module, "BAND", 64)
+    monkeypatch.setattr(composed_samples, "GROUP_TOKENS", 300)
+    monkeypatch.setattr(composed_samples, "GROUP_DOCUMENTS", 20)
+    monkeypatch.setattr(composed_output, "FILE_DOCUMENTS", 50)
+
+
+def documents(lengths, masked=None, **columns) -> lc.Crawl:
+    draw = np.random.default_rng(0)
+    tokens = [draw.integers(8, 60_000, length).tolist() for length in lengths]
+    made = {"id": pa.array([f"d{row}" for row in range(len(tokens))])}
+    made["url"] = pa.array([f"https://www.site.org/{row}" for row in range(len(tokens))])
+    made["tokens"] = pa.array(tokens, pa.list_(pa.uint16()))
+    if masked is not None:
+        flags = [(draw.random(length) >= masked).tolist() for length in lengths]
+        made["loss_mask"] = pa.array(flags, pa.list_(pa.bool_()))
+    return lc.Crawl(Dataset(pa.table(made | {name: pa.array(values) for name, values in columns.items()})))
+
+
+def compose(crawl: lc.Crawl, path: Path, capacities=(16, 32, 64), **fields) -> lc.formats.Composed:
+    crawl.to_composed(path, capacities=list(capacities), end_of_text=END, **fields)
+    return open_composed(path)
+
+
+def rebuilt(composed: lc.formats.Composed) -> dict[str, tuple[list[int], list[bool]]]:
+    """Put every document together again out of its pieces: its tokens, and whether their loss counts."""
+    found: dict[str, dict[int, tuple]] = {}
+    for bucket in composed.buckets:
+        samples = bucket.read(np.arange(len(bucket)))
+        assert samples.tokens.shape == samples.loss_mask.shape == (len(bucket), bucket.capacity)
+        files = sorted((Path(composed.path) / "pieces" / bucket.path).glob("*.parquet"))
+        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+        sizes = {}
+        for row in rows:
+            place = sum(sizes.setdefault(row["sample"], []))
+            sizes[row["sample"]].append(row["length"])
+            here = (row["sample"], slice(place, place + row["length"]))
+            pieces = found.setdefault(row["id"], {})
+            assert row["start"] not in pieces
+            pieces[row["start"]] = (samples.tokens[here].tolist(), samples.loss_mask[here].tolist(), row)
+        assert [row["sample"] for row in rows] == sorted(row["sample"] for row in rows)
+        assert [sizes[number] for number in range(len(bucket))] == [each.tolist() for each in samples.piece_sizes]
+        for number, row in enumerate(samples.tokens):
+            assert (row[sum(sizes[number]) :] == bucket.padding).all()
+            assert not samples.loss_mask[number, sum(sizes[number]) :].any()
+    whole = {}
+    for name, pieces in found.items():
+        starts = sorted(pieces)
+        assert starts == [0, *itertools.accumulate(len(pieces[start][0]) for start in starts)][:-1]
+        assert [pieces[start][2]["head"] for start in starts] == [start == 0 for start in starts]
+        assert [pieces[start][2]["tail"] for start in starts] == [start == starts[-1] for start in starts]
+        whole[name] = tuple(sum((pieces[start][side] for start in starts), []) for side in (0, 1))
+    return whole
+
+
+def ended(crawl: lc.Crawl) -> dict[str, tuple[list[int], list[bool]]]:
+    """Give what the documents must be rebuilt to."""
+    rows = crawl.data.with_format(None)
+    masks = rows["loss_mask"] if "loss_mask" in rows.column_names else [[True] * len(each) for each in rows["tokens"]]
+    given = zip(rows["id"], rows["tokens"], masks, strict=True)
+    return {name: ([*tokens, END], [*mask, True]) for name, tokens, mask in given if len(tokens)}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=4, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 150), min_size=5, max_size=200),
+    strategy=st.sampled_from([each for each in STRATEGIES if each != "decomposition"]),
+    threshold=st.sampled_from([0, 0.05, 1]),
+    with_domains=st.booleans(),
+    held=st.integers(0, 2),
+)
+def test_documents_are_rebuilt_from_their_pieces(name, lengths, strategy, threshold, with_domains, held):
+    masked = 0.2 if name in ("zarr", "datatrove", "token-parquet") else None
+    lengths = [*lengths, 5]
+    crawl = documents(lengths, masked, kind=["a" if row < len(lengths) - 3 else None for row in range(len(lengths))])
+    with tempfile.TemporaryDirectory() as folder:
+        composed = compose(
+            crawl, Path(folder) / "out", STRATEGIES[strategy], strategy=strategy, padding_threshold=threshold,
+            format=name, shard_bytes=500, heldout=held, domains="kind" if with_domains else None,
+        )  # fmt: skip
+        assert rebuilt(composed) == ended(crawl)
+        assert lc.verify(composed.path).problems == ()
+
+
+@pytest.mark.parametrize(("name", "label"), list(zip(STRATEGIES, LABELS, strict=True)))
+def test_the_measures_are_those_of_a_comparison(name, label, tmp_path):
+    lengths = np.random.default_rng(1).geometric(0.03, 400)
+    composed = compose(documents(lengths), tmp_path / "out", STRATEGIES[name], strategy=name)
+    told = composition_of(composed.described["splits"]["train"])
+    assert told == lc.compose(lengths + 1, capacities=STRATEGIES[name])[label]
+    assert sum(map(len, composed.buckets)) == told.samples
+    assert composed.described["splits"]["train"]["r_tru"] == told.r_tru
+    compared = lc.compose(tmp_path / "out", capacities=STRATEGIES[name])
+    assert compared.rows[0].tokens == told.tokens
+
+
+def test_domains_are_composed_by_themselves_and_measured_together(tmp_path):
+    lengths = np.random.default_rng(2).geometric(0.03, 300)
+    kinds = [["web", "code", None][row % 3] for row in range(300)]
+    composed = compose(documents(lengths, kind=kinds), tmp_path / "out", domains="kind", heldout=5)
+    assert {each.domain for each in composed.buckets} == {"web", "code", "unknown"}
+    for kind, bucket in itertools.product(["web", "code", "unknown"], composed.buckets):
+        if bucket.domain == kind:
+            table = pq.read_table(tmp_path / "out/pieces" / bucket.path)
+            assert set(table["domain"].to_pylist()) == {None if kind == "unknown" else kind}
+    parts = [composition_of(each) for each in composed.described["domains"] if each["split"] == "train"]
+    whole = composition_of(composed.described["splits"]["train"])
+    assert whole.documents == sum(each.documents for each in parts) == 285
+    context = sum(each.context * each.placed_tokens for each in parts) / whole.placed_tokens
+    assert whole.context == pytest.approx(context)
+    assert [each.samples for each in whole.buckets] == [
+        sum(each.buckets[place].samples for each in parts) for place in range(3)
+    ]
+
+
+def test_samples_are_shuffled_in_buckets_whatever_the_strategy(tmp_path):
+    lengths = np.random.default_rng(3).geometric(0.05, 400)
+    for name in ("buckets", "best-fit"):
+        taken = {}
+        for seed in (0, 1):
+            composed = compose(
+                documents(lengths), tmp_path / f"{name}{seed}", STRATEGIES[name], strategy=name, seed=seed
+            )
+            bucket = composed.bucket(64)
+            taken[seed] = [tuple(row) for row in bucket.read(range(len(bucket))).tokens.tolist()]
+        assert taken[0] != taken[1]
+        assert sorted(taken[0]) == sorted(taken[1])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_mask_is_kept_where_there_is_something_to_mask(name, tmp_path):
+    lengths = [30, 90, 5, 0, 12]
+    nothing = compose(documents(lengths, 0), tmp_path / "nothing", format=name)
+    assert not nothing.buckets[0].masked
+    assert not list((tmp_path / "nothing").rglob("*loss*"))
+    if name in ("gpt-simple", "megatron"):
+        with pytest.raises(FormatError, match=f"{name} cannot hold the loss mask, which is False for"):
+            compose(documents(lengths, 0.5), tmp_path / "refused", format=name)
+        with pytest.warns(UserWarning, match="cannot hold the loss mask"):
+            lost = compose(documents(lengths, 0.5), tmp_path / "lost", format=name, on_loss="warn")
+        assert rebuilt(lost) == ended(documents(lengths))
+        return
+    kept = compose(documents(lengths, 0.5), tmp_path / "kept", format=name)
+    assert rebuilt(kept) == ended(documents(lengths, 0.5))
+    if name == "zarr":
+        mask = zarr.open_group(str(tmp_path / "kept"), mode="r")[f"{kept.buckets[0].path}_loss_mask"]
+        assert (mask[:] == kept.buckets[0].read(range(len(kept.buckets[0]))).loss_mask).all()
+
+
+def test_no_loss_is_due_on_overlaps_of_rows_that_are_windows_already(tmp_path):
+    table = pa.table({"id": ["a", "b"], "tokens": pa.array([[1, 2, 3], [3, 4, END]], pa.list_(pa.uint16()))})
+    table = table.append_column("overlap", pa.array([0, 1], pa.uint32()))
+    composed = compose(lc.Crawl(Dataset(table)), tmp_path / "out")
+    assert rebuilt(composed) == {"a": ([1, 2, 3], [True] * 3), "b": ([3, 4, END], [False, True, True])}
+
+
+def test_samples_are_read_in_any_order_anywhere(tmp_path):
+    composed = compose(documents(np.full(900, 20)), tmp_path / "out", [64])
+    (bucket,) = composed.buckets
+    order = np.random.default_rng(0).permutation(len(bucket))[:100]
+    everything, some = bucket.read(range(len(bucket))), pickle.loads(pickle.dumps(bucket)).read(order)
+    assert len(bucket) > 3 * 64
+    assert (some.tokens == everything.tokens[order]).all()
+    assert (some.loss_mask == everything.loss_mask[order]).all()
+    assert [each.tolist() for each in some.piece_sizes] == [everything.piece_sizes[row].tolist() for row in order]
+    assert bucket.read([]).tokens.shape == (0, 64)
+    with pytest.raises(IndexError, match=f"train/64 has samples 0 to {len(bucket) - 1}, not {len(bucket)}"):
+        bucket.read([0, len(bucket)])
+    with pytest.raises(FormatError, match="has no bucket heldout/64; there is: train/64"):
+        composed.bucket(64, "heldout")
+    assert zarr.open_group(str(tmp_path / "out"), mode="r")["train/64"].shape == (len(bucket), 64)
+    batches = lc.loading.Rectangle(tmp_path / "out", split="train/64", batch_size=8)
+    assert (batches[0]["targets"] == everything.tokens[:8]).all()
+    (tmp_path / "out/pieces/train/64/00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(CorruptionError, match="pieces/train/64/00001.parquet cannot be read"):
+        open_composed(tmp_path / "out").buckets[0].read([64])
+    (tmp_path / "out/train/64/c/2/0").unlink()
+    with pytest.raises(CorruptionError, match="is missing"):
+        open_composed(tmp_path / "out").buckets[0].read([128])
+    assert len(lc.verify(tmp_path / "out").problems) == 2
+
+
+def test_an_identity_is_one_of_content(tmp_path):
+    first = compose(documents([20] * 30), tmp_path / "a").buckets
+    again = compose(documents([20] * 30), tmp_path / "b").buckets
+    other = compose(documents([20] * 31), tmp_path / "c").buckets
+    assert [each.identity for each in first] == [each.identity for each in again]
+    assert {each.identity for each in first}.isdisjoint(each.identity for each in other)
+
+
+def test_shards_are_read_by_whatever_reads_their_format(tmp_path):
+    crawl = documents(np.full(60, 20))
+    composed = compose(crawl, tmp_path / "out", [64], format="gpt-simple", shard_bytes=1000, heldout=3)
+    files = sorted(map(str, (tmp_path / "out/train/64").glob("*.bin")))
+    assert len(files) > 2
+    entries = load_dataset("longcrawl", "gpt-simple", data_files=files, split="train")
+    samples = composed.bucket(64).read(range(len(entries)))
+    kept = [row[: sizes.sum()].tolist() for row, sizes in zip(samples.tokens, samples.piece_sizes, strict=True)]
+    assert [each["tokens"] for each in entries] == kept
+    assert {each.split for each in composed.buckets} == {"train", "val"}
+
+
+# Odd documents.
+
+
+def test_a_document_a_thousand_times_longer_than_any_bucket(tmp_path):
+    crawl = documents([64_000, 3, 0, 10])
+    composed = compose(crawl, tmp_path / "out")
+    assert rebuilt(composed) == ended(crawl)
+    told = composed.described["splits"]["train"]
+    assert (told["documents"], told["empty_documents"], told["cut_documents"]) == (3, 1, 1)
+    assert pq.read_table(tmp_path / "out/documents")["n_tokens"].to_pylist() == [64_001, 4, 0, 11]
+
+
+def test_one_document_is_one_sample(tmp_path):
+    (bucket,) = compose(documents([5]), tmp_path / "out").buckets
+    assert (bucket.capacity, len(bucket)) == (16, 1)
+    assert bucket.read([0]).piece_sizes[0].tolist() == [6]
+
+
+def test_a_document_that_ends_already_is_not_ended_again(tmp_path):
+    table = pa.table({"tokens": pa.array([[1, END], [END]], pa.list_(pa.uint32()))})
+    (bucket,) = compose(lc.Crawl(Dataset(table)), tmp_path / "out").buckets
+    assert bucket.read([0]).tokens.tolist() == [[1, *[END] * 15]]
+    assert bucket.read([0]).piece_sizes[0].tolist() == [2, 1]
+    assert bucket.dtype == "uint32"
+
+
+def test_a_domain_without_tokens_has_no_bucket(tmp_path):
+    composed = compose(documents([0, 9, 0], kind=["a", "b", "a"]), tmp_path / "out", domains="kind")
+    assert [each.path for each in composed.buckets] == ["train/b/16"]
+    assert [(each["folder"], each["samples"]) for each in composed.described["domains"]] == [("a", 0), ("b", 1)]
+    assert "`a` | 0 | 0 |" in lc.results.RESULTS["composed"].contents(composed.described)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "fields", "said"),
+    [
+        ([], {}, "there are no documents to write"),
+        ([0, 0], {}, "there is no token to write: every document is empty"),
+        ([3, 3], {"strategy": "decomposition", "capacities": [16]}, "dropped as shorter than the smallest capacity"),
+        ([3, 0], {"heldout": 1}, "there is no sample to train on"),
+    ],
+)
+def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_path):
+    with pytest.raises(FormatError, match=said):
+        documents(lengths).to_composed(tmp_path / "out", end_of_text=END, **fields)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"capacities": [64, 16]}, r"capacities of buckets ascend .* got \[64, 16\]: write \[16, 64\]"),
+        ({"capacities": []}, r"buckets needs a capacity: write \[2048, 4096, 8192, 16384\]"),
+        ({"strategy": "fixed"}, r"'fixed' makes samples of one length, got the capacities .* write \[16384\]"),
+        ({"strategy": "best"}, "takes one of 'buckets', 'fixed', 'multi-bucket', 'best-fit', 'first-fit', 'decompos"),
+        ({"strategy": "multi-bucket", "pool_size": 9}, "plans all documents together: leave pool_size out"),
+        ({"padding_threshold": 2}, "padding_threshold is a share of a bucket, from 0 to 1, got 2"),
+        ({"format": "nanogpt"}, "format takes one of 'zarr', 'gpt-simple', 'datatrove', 'megatron', 'token-parquet'"),
+        ({"shard_bytes": 0}, "composed.shard_bytes takes a whole number of 1 or more, got 0"),
+        ({"heldout": 1.5}, "composed.heldout takes a fraction below 1 or a whole number"),
+        ({"domains": "kind"}, "composed.domains needs a column 'kind'; the documents have: id, url, tokens"),
+        ({"domains": "tokens"}, "composed.domains names the column 'tokens', which is list"),
+        ({"end_of_text": None}, "composed needs an end-of-text token: add the stage tokenize, or set"),
+        ({"end_of_text": 70_000}, "end_of_text 70,000 is no uint16"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(fields, said, tmp_path):
+    with pytest.raises((StageError, FormatError), match=said):
+        documents([20, 3]).to_composed(tmp_path / "out", **({"end_of_text": END} | fields))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_would_be_lost_or_cut_twice_is_refused(tmp_path):
+    crawl = documents([20, 3])
+    with pytest.raises(StageError, match="composed cuts documents where its plan says, and windows would cut them"):
+        compose(crawl | lc.tokens.Windows(8, 2), tmp_path / "out")
+    cut = lc.Crawl((crawl | lc.tokens.Windows(8, 2)).data)
+    with pytest.raises(StageError, match="leave the stage windows out"):
+        compose(cut, tmp_path / "out")
+    masked = documents([3], masked_=[0]).data.rename_column("masked_", "masked")
+    with pytest.raises(StageError, match="composed would lose the column 'masked', which is of the text"):
+        compose(lc.Crawl(masked), tmp_path / "out")
