@@ -68,6 +68,7 @@ def test_characters_beyond_ascii_survive():
 
 def test_these_recipes_are_shipped():
     assert list(recipes()) == [
+        "bucket-pretraining",
         "datatrove",
         "gpt-simple",
         "longcrawl64",

@@ -6,8 +6,12 @@ tests say so.
 """
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset
 
+import longcrawl as lc
 from longcrawl.tokens import Buckets, FixedLength, MultiBucket, Plan, measure
 
 SIZES = (2048, 4096, 8192, 16384)
@@ -243,3 +247,79 @@ def test_a_greedy_plan_may_not_be_the_optimum(lengths):
     greedy, exact = (measure(Buckets(planner=planner).plan(web)) for planner in ("algorithm-1", "exact-fill"))
     assert exact.r_pad < greedy.r_pad
     assert exact.r_tru == greedy.r_tru
+
+
+# What is written: section 3, Algorithm 1 and section 4.1.
+
+PAD = 1
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Write documents of few and of many tokens into four buckets; give them and the folder."""
+    chance = np.random.Generator(np.random.PCG64(2))
+    sizes = np.minimum(np.exp(chance.normal(3.4, 1.2, 600)).astype(int) + 1, 900)
+    documents = [chance.integers(2, 60_000, size).tolist() for size in sizes]
+    table = pa.table({"id": [str(n) for n in range(600)], "tokens": pa.array(documents, pa.list_(pa.uint16()))})
+    folder = tmp_path_factory.mktemp("composed") / "out"
+    crawl = lc.Crawl(Dataset(table))
+    crawl.to_composed(folder, capacities=[64, 128, 256, 512], padding_threshold=0.05, end_of_text=PAD)
+    return [[*tokens, PAD] for tokens in documents], folder
+
+
+def pieces_of(folder) -> list[dict]:
+    return pq.read_table(sorted((folder / "pieces").rglob("*.parquet"))).to_pylist()
+
+
+def test_each_of_the_samples_of_a_bucket_has_its_fixed_length(written):
+    """We predefine four buckets with commonly used sequence lengths: 2048, 4096, 8192, and 16384."""
+    buckets = lc.formats.open_composed(written[1]).buckets
+    assert [each.capacity for each in buckets] == [64, 128, 256, 512]
+    for bucket in buckets:
+        assert bucket.read(range(len(bucket))).tokens.shape == (len(bucket), bucket.capacity)
+
+
+def test_documents_are_split_with_a_special_token(written):
+    """All data are concatenated, and then split (with a special token): a piece that ends a document ends with it."""
+    documents, folder = written
+    composed, place = lc.formats.open_composed(folder), {}
+    for row in pieces_of(folder):
+        here = (row["bucket"], row["sample"])
+        place[here] = place.get(here, 0) + row["length"]
+        last = composed.bucket(row["bucket"]).read([row["sample"]]).tokens[0, place[here] - 1]
+        assert row["tail"] == (row["start"] + row["length"] == len(documents[row["document"]]))
+        assert (last == PAD) == row["tail"]
+
+
+def test_the_integrity_of_the_original_data_is_preserved(written):
+    """Preserving the integrity of the original data: what fits into a bucket is whole, unless it fills a gap."""
+    documents, folder = written
+    cut = {row["id"] for row in pieces_of(folder) if not (row["head"] and row["tail"])}
+    long = {str(number) for number, tokens in enumerate(documents) if len(tokens) > 512}
+    assert long <= cut
+    told = lc.formats.open_composed(folder).described["splits"]["train"]
+    assert told["r_tru"] == len(cut) / 600
+    assert len(cut - long) <= 2
+
+
+def test_line_17_appends_padding_tokens_to_the_bucket(written):
+    """Line 17: add [pad_id] x r to bucket. It is the end-of-text token here, and no loss is due on it."""
+    for bucket in lc.formats.open_composed(written[1]).buckets:
+        samples = bucket.read(range(len(bucket)))
+        for tokens, mask, sizes in zip(samples.tokens, samples.loss_mask, samples.piece_sizes, strict=True):
+            assert (tokens[sizes.sum() :] == PAD).all()
+            assert mask.tolist() == [True] * int(sizes.sum()) + [False] * int(bucket.capacity - sizes.sum())
+
+
+def test_lines_14_and_15_leave_the_rest_of_a_document_for_another_sample(written):
+    """Lines 14 and 15: D[-1][0:r] is added to the bucket, and D[-1][r:] is what is left of the document."""
+    documents, folder = written
+    tokens = [np.full(len(each), -1) for each in documents]
+    composed, place = lc.formats.open_composed(folder), {}
+    for row in pieces_of(folder):
+        here = (row["bucket"], row["sample"])
+        sample, first = composed.bucket(row["bucket"]).read([row["sample"]]).tokens[0], place.get(here, 0)
+        place[here] = first + row["length"]
+        assert (tokens[row["document"]][row["start"] : row["start"] + row["length"]] == -1).all()
+        tokens[row["document"]][row["start"] : row["start"] + row["length"]] = sample[first : place[here]]
+    assert all(found.tolist() == wanted for found, wanted in zip(tokens, documents, strict=True))
