@@ -101,9 +101,8 @@ class ComposedResult(Result):
             places = {str(each): f"{{}}/{depth}{each}/*.parquet" for each in capacities} | places
         configs: list[dict[str, Any]] = []
         for name, place in places.items():
-            splits = dict.fromkeys(
-                each["split"] for each in described["buckets"] if not name.isdigit() or each["capacity"] == int(name)
-            )
+            here = [each for each in described["buckets"] if not name.isdigit() or each["capacity"] == int(name)]
+            splits = described["splits"] if name == "documents" else dict.fromkeys(each["split"] for each in here)
             files = [{"split": split, "path": f"composed/{place.format(split)}"} for split in splits]
             configs.append({"config_name": name, "data_files": files} | ({} if configs else {"default": True}))
         return configs

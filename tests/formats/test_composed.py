@@ -218,6 +218,13 @@ def test_samples_are_read_in_any_order_anywhere(tmp_path):
     assert len(lc.verify(tmp_path / "out").problems) == 2
 
 
+def test_zarr_format_2_and_another_codec_hold_the_same(tmp_path):
+    crawl = documents(np.full(300, 20), 0.1)
+    composed = compose(crawl, tmp_path / "out", [64], zarr_format=2, codec="lz4")
+    assert rebuilt(composed) == ended(crawl)
+    assert zarr.open_group(str(tmp_path / "out"), mode="r", zarr_format=2)["train/64"].chunks == (64, 64)
+
+
 def test_an_identity_is_one_of_content(tmp_path):
     first = compose(documents([20] * 30), tmp_path / "a").buckets
     again = compose(documents([20] * 30), tmp_path / "b").buckets
