@@ -47,12 +47,13 @@ def test_the_public_surface():
         "Composed", "ComposedBucket", "ComposedOutput", "ComposedResult", "ComposedSamples", "Conversion",
         "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult", "MegatronOutput",
         "MegatronResult", "NanoGptOutput", "NanoGptResult", "ParquetOutput", "ParquetResult", "RectangleOutput",
-        "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_composed", "open_shard", "token_parquet",
-        "verify_shard",
+        "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_composed", "open_shard",
+        "token_parquet", "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
-        "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset", "Jsonl", "Packed", "Phase", "Rectangle",
-        "WindowBatches", "Windows", "collators", "plan_curriculum", "read_curriculum", "validate",
+        "ComposedBatches", "ComposedPhase", "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset",
+        "Jsonl", "Packed", "Phase", "Rectangle", "WindowBatches", "Windows", "collators", "plan_curriculum",
+        "read_curriculum", "validate",
     ]  # fmt: skip
 
 

@@ -12,6 +12,8 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
+from longcrawl.loading.composed_phases import BucketStock
+from longcrawl.loading.step_plan import plan_schedule
 from longcrawl.tokens import Buckets, FixedLength, MultiBucket, Plan, measure
 
 SIZES = (2048, 4096, 8192, 16384)
@@ -323,3 +325,46 @@ def test_lines_14_and_15_leave_the_rest_of_a_document_for_another_sample(written
         assert (tokens[row["document"]][row["start"] : row["start"] + row["length"]] == -1).all()
         tokens[row["document"]][row["start"] : row["start"] + row["length"]] = sample[first : place[here]]
     assert all(found.tolist() == wanted for found, wanted in zip(tokens, documents, strict=True))
+
+
+# The feed: section 4.2, "Training Performance".
+
+
+def paper_stock(samples: int) -> list[BucketStock]:
+    """Give four buckets with the data ratios of table 2."""
+    return [
+        BucketStock("", size, int(samples * share))
+        for size, share in zip(SIZES, (0.7461, 0.1752, 0.0537, 0.0249), strict=True)
+    ]
+
+
+def test_all_ranks_of_a_step_are_within_the_same_bucket(written):
+    """A bucket sampling algorithm to ensure that data across all GPUs of the same step resides within one bucket."""
+    composed = lc.formats.open_composed(written[1])
+    feeds = [lc.loading.ComposedBatches(composed, 1024, rank=rank, world_size=2) for rank in range(2)]
+    capacities = set()
+    for batches in zip(*feeds, strict=True):
+        shapes = {batch["input_ids"].shape for batch in batches}
+        assert len(shapes) == 1
+        rows, capacity = shapes.pop()
+        assert rows * capacity * 2 == 1024
+        capacities.add(capacity)
+    assert capacities == {64, 128, 256, 512}
+
+
+@pytest.mark.parametrize(("size", "batch"), [(2048, 24), (4096, 12), (8192, 6), (16384, 3)])
+def test_all_buckets_have_the_same_global_batch_of_6_million_tokens(size, batch):
+    """All buckets maintain a consistent global batch size: 2048 * 24 samples * 16 nodes * 8 GPUs (table 2)."""
+    tokens = 2048 * 24 * 16 * 8
+    plan = plan_schedule(paper_stock(400_000), tokens, "mixed", "drop", 0)
+    step = plan.capacities.tolist().index(size)
+    capacity, picks, _ = plan.step(step)
+    assert (capacity, len(picks) / (16 * 8)) == (size, batch)
+    assert len(set(picks.tolist())) == 1
+
+
+def test_long_and_short_context_lengths_are_trained_simultaneously():
+    """Efficient and effective training dynamics for both long and short context length simultaneously."""
+    plan = plan_schedule(paper_stock(400_000), 2048 * 24 * 16 * 8, "mixed", "drop", 0)
+    quarters = np.array_split(plan.capacities, 4)
+    assert all(set(quarter.tolist()) == set(SIZES) for quarter in quarters)

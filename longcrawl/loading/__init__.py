@@ -1,6 +1,8 @@
 """Batches for a trainer, with exact resume."""
 
 from longcrawl.loading import collators
+from longcrawl.loading.buckets import ComposedBatches
+from longcrawl.loading.composed_phases import ComposedPhase
 from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
 from longcrawl.loading.curriculum_file import read_curriculum
 from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
@@ -12,6 +14,8 @@ from longcrawl.loading.window_batches import WindowBatches
 from longcrawl.loading.windows import Windows
 
 __all__ = [
+    "ComposedBatches",
+    "ComposedPhase",
     "CurriculumPlan",
     "DatatroveFileDataset",
     "DatatroveFolderDataset",

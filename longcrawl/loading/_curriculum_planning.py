@@ -13,7 +13,7 @@ from longcrawl.loading.packing_plan import Longs
 if TYPE_CHECKING:
     from longcrawl.loading.curriculum import Phase
 
-__all__ = ["Drained", "PhaseTotals", "Planning"]
+__all__ = ["Drained", "PhaseTotals", "Planning", "picked"]
 
 CHUNK = 1 << 16
 
@@ -41,6 +41,14 @@ class PhaseTotals:
     first_sample: int
     stop_sample: int
     tokens: Mapping[str, int]
+
+
+def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """Give what numbers in [0, 1) pick by these shares, of which one is positive: uint8, as many as numbers."""
+    limits = np.cumsum(shares) / shares.sum()
+    # No later than the last bucket of the mix: rounding may leave the last limit a little below 1.
+    last = int(np.flatnonzero(np.diff(limits, prepend=0.0) > 0)[-1])
+    return np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.uint8)
 
 
 @dataclass
@@ -95,7 +103,7 @@ class Planning:
             if not shares.sum() > 0:
                 self.drained.append(Drained(self.samples, number, None))
                 return False
-            chunk, bucket = self._draw(np.cumsum(shares) / shares.sum(), budget)
+            chunk, bucket = self._draw(shares, budget)
             self._take(chunk)
             if bucket is not None:
                 self.drained.append(Drained(self.samples, number, self.names[bucket]))
@@ -104,12 +112,10 @@ class Planning:
                     return False
         return True
 
-    def _draw(self, limits: npt.NDArray[np.float64], budget: int) -> tuple[npt.NDArray[np.uint8], int | None]:
+    def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[npt.NDArray[np.uint8], int | None]:
         """Draw up to a chunk of buckets: as far as the budget reaches, or to the draw that a bucket cannot answer."""
         numbers = uniform_numbers(self.seed, "curriculum", self.samples, CHUNK)
-        # No later than the last bucket of the mix: rounding may leave the last limit a little below 1.
-        last = int(np.flatnonzero(np.diff(limits, prepend=0.0) > 0)[-1])
-        chunk = np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.uint8)
+        chunk = picked(shares, numbers)
         costs, stop, bucket = np.zeros(CHUNK, np.int64), CHUNK, None
         for each, name in enumerate(self.names):
             places = np.flatnonzero(chunk == each)

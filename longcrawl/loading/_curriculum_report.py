@@ -1,7 +1,8 @@
 """What a curriculum asks of its buckets, what they have, and what comes of it, to read before training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
 
@@ -34,6 +35,7 @@ class CurriculumReport:
 
     """
 
+    counted: ClassVar[str] = "samples"
     plan: CurriculumPlan
     phases: tuple[Phase, ...]
     stock: Mapping[str, Stock]
@@ -50,13 +52,16 @@ class CurriculumReport:
     def __str__(self) -> str:
         lines = [self._bucket(name) for name in self.stock]
         lines += [self._phase(number) for number in range(len(self.plan.phases))]
-        tokens = sum(sum(each.tokens.values()) for each in self.plan.phases)
-        padding = 1 - tokens / max(len(self.plan) * self.max_length, 1)
-        lines.append(f"total    {len(self.plan):,} samples, {tokens:,} tokens, {padding:.2%} padding")
+        lines.append(f"total    {self._total()}")
         lines += [f"note     {each}" for each in self.notes]
         lines += [f"WARNING  {each}" for each in self.warnings]
         lines += [f"ERROR    {each}" for each in self.problems]
         return "\n".join(lines)
+
+    def _total(self) -> str:
+        tokens = sum(sum(each.tokens.values()) for each in self.plan.phases)
+        padding = 1 - tokens / max(len(self.plan) * self.max_length, 1)
+        return f"{len(self.plan):,} samples, {tokens:,} tokens, {padding:.2%} padding"
 
     def _bucket(self, name: str) -> str:
         stock, demand = self.stock[name], _demand(self.phases).get(name, 0.0)
@@ -75,7 +80,7 @@ class CurriculumReport:
             for name, wanted in weights.items()
         )
         stop = max(totals.stop_sample - 1, totals.first_sample)
-        return f"phase {number + 1}  samples {totals.first_sample:,} to {stop:,}, {tokens:,} tokens: {parts}"
+        return f"phase {number + 1}  {self.counted} {totals.first_sample:,} to {stop:,}, {tokens:,} tokens: {parts}"
 
 
 def _demand(phases: Sequence[Phase]) -> dict[str, float]:
@@ -88,29 +93,50 @@ def _demand(phases: Sequence[Phase]) -> dict[str, float]:
 
 
 def exhaustion_problem(
-    plan: CurriculumPlan, phases: Sequence[Phase], stock: Mapping[str, Stock], on_exhausted: OnExhausted
+    plan: CurriculumPlan,
+    phases: Sequence[Phase],
+    stock: Mapping[str, Stock],
+    on_exhausted: OnExhausted,
+    counted: str = "sample",
+    meant: Callable[[str | None], Sequence[str]] | None = None,
 ) -> str:
-    """Say where buckets run dry; "" where none does."""
+    """Say where buckets run dry; "" where none does.
+
+    Args:
+        plan: where.
+        phases: what was asked for.
+        stock: what is there.
+        on_exhausted: what becomes of it.
+        counted: what the plan counts.
+        meant: gives the buckets that the name of what ran dry stands for; None for those of that name.
+
+    """
     if not plan.drained:
         return ""
     first, last = plan.drained[0], plan.drained[-1]
-    name = first.bucket or ""
-    where = f"at sample {first.sample:,}, in phase {first.phase + 1} of {len(phases)}"
+    names = meant(first.bucket) if meant else [first.bucket] if first.bucket is not None else list(stock)
+    demand = _demand(phases)
+    what = "everything" if first.bucket is None else f"bucket {first.bucket!r}"
     said = (
-        f"bucket {name!r} runs dry {where}: it has {stock[name].tokens:,} tokens, and the curriculum asks for "
-        f"{_demand(phases)[name]:,.0f}"
+        f"{what} runs dry at {counted} {first.sample:,}, in phase {first.phase + 1} of {len(phases)}: it has "
+        f"{sum(stock[name].tokens for name in names):,} tokens, and the curriculum asks for "
+        f"{sum(demand.get(name, 0.0) for name in names):,.0f}"
     )
     if on_exhausted == "renormalize":
-        others = [f"{each.bucket!r} at sample {each.sample:,}" for each in plan.drained[1:] if each.bucket is not None]
-        then = "; from there on the other weights are renormalised"
+        others = [
+            f"{each.bucket!r} at {counted} {each.sample:,}" for each in plan.drained[1:] if each.bucket is not None
+        ]
+        then = "" if first.bucket is None else "; from there on the other weights are renormalised"
         then += f", and likewise without {', '.join(others)}" if others else ""
-        then += f"; at sample {last.sample:,} nothing is left, and the feed halts" if plan.halted else ""
+        then += f"; at {counted} {last.sample:,} nothing is left, and the feed halts" if plan.halted else ""
         return said + then
     if on_exhausted == "halt":
         return f"{said}; the feed halts there"
-    more = stock[name].epochs + 1
+    more = max(stock[name].epochs for name in names) + 1
+    if first.bucket is None:
+        return f"{said}; lower the budgets, repeat it with epochs={more}, or say on_exhausted='halt' to stop there"
     return (
-        f"{said}; lower its weight or the budgets, repeat it with epochs={{{name!r}: {more}}}, or say "
+        f"{said}; lower its weight or the budgets, repeat it with epochs={{{first.bucket!r}: {more}}}, or say "
         "on_exhausted='renormalize' to go on without it, or 'halt' to stop there"
     )
 

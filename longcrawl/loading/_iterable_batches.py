@@ -12,17 +12,8 @@ __all__ = ["ResumableFeed", "iterable_batches"]
 class ResumableFeed(Feed, Protocol):
     """A feed for one rank, with a state."""
 
-    @property
-    def batch_size(self) -> int:
-        """Rows of a batch."""
-
-    @property
-    def rank(self) -> int:
-        """Which of the trainer's processes this is."""
-
-    @property
-    def world_size(self) -> int:
-        """How many there are."""
+    def topology(self) -> dict[str, int]:
+        """Give what this feed's part of a step depends on, beside its number."""
 
     def state_dict(self) -> dict[str, Any]:
         """Give what a resume needs."""
@@ -48,9 +39,7 @@ def _topology(feed: ResumableFeed) -> dict[str, int]:
     return {
         "num_workers": 0 if worker is None else worker.num_workers,
         "worker": 0 if worker is None else worker.id,
-        "rank": feed.rank,
-        "world_size": feed.world_size,
-        "batch_size": feed.batch_size,
+        **feed.topology(),
     }
 
 

@@ -13,7 +13,7 @@ from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shard_formats import find_format, shards_in
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.loading._data_identity import data_changes, data_identity
-from longcrawl.loading._keyed_order import KeyedOrder
+from longcrawl.loading._epoch_order import EpochOrder
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading.packing_plan import Longs, Packing, PackingPlan, plan_packing
 
@@ -66,26 +66,11 @@ class ShardBucket:
 
     def samples_at(self, places: Longs) -> Longs:
         """Give the samples that are delivered at these places; each epoch has an order of its own."""
-        if self.seed is None or not len(places):
-            return places % max(len(self), 1)
-        if self.epochs == 1:
-            return self._order(0)(places)
-        first, last = int(places.min()) // len(self), int(places.max()) // len(self)
-        if first == last:
-            return self._order(first)(places - first * len(self))
-        samples, epochs = places % len(self), places // len(self)
-        for epoch in range(first, last + 1):
-            samples[epochs == epoch] = self._order(epoch)(samples[epochs == epoch])
-        return samples
-
-    def _order(self, epoch: int) -> KeyedOrder:
-        if epoch not in self._orders:
-            self._orders[epoch] = KeyedOrder(len(self), self.seed or 0, f"samples of {self.name}, epoch {epoch}")
-        return self._orders[epoch]
+        return self._order(places)
 
     @cached_property
-    def _orders(self) -> dict[int, KeyedOrder]:
-        return {}
+    def _order(self) -> EpochOrder:
+        return EpochOrder(len(self), self.seed, self.name)
 
     def fill(self, samples: Longs, rows: Longs, reset: int, out: Longs, counts: Longs, filled: Longs) -> Longs:
         """Move samples into rows of a batch, padding left out, and give the tokens of each piece.

@@ -21,7 +21,7 @@ from longcrawl.keyed_hash import keyed_hash
 from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, Planning
 from longcrawl.loading.packing_plan import Longs
 
-__all__ = ["CurriculumPlan", "MixBy", "OnExhausted", "Phase", "phases_of", "plan_curriculum"]
+__all__ = ["CurriculumPlan", "MixBy", "OnExhausted", "Phase", "check_weights", "phases_of", "plan_curriculum"]
 
 MixBy = Literal["tokens", "samples"]
 """What the numbers of a mix are shares of."""
@@ -56,13 +56,23 @@ class Phase:
         check_fields(self, LoaderError)
         if self.duration_tokens < 1:
             raise LoaderError(f"duration_tokens is {self.duration_tokens:,}: give a phase 1 token or more")
-        for bucket, weight in self.mix.items():
-            if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-                raise LoaderError(f"the weight of bucket {bucket!r} is {weight!r}: give a number from 0 on")
+        check_weights("bucket", self.mix)
         if not sum(self.mix.values()) > 0:
             raise LoaderError(
                 "a phase has no bucket with a weight: give one a positive weight, as mix={'web': 1.0} has"
             )
+
+
+def check_weights(of: str, weights: Mapping[Any, Any]) -> None:
+    """Refuse weights that are not numbers from 0 on.
+
+    Raises:
+        LoaderError: naming the first of them.
+
+    """
+    for name, weight in weights.items():
+        if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            raise LoaderError(f"the weight of {of} {name!r} is {weight!r}: give a number from 0 on")
 
 
 def phases_of(phases: Sequence[Phase | Mapping[str, Any]]) -> tuple[Phase, ...]:
@@ -111,13 +121,18 @@ class CurriculumPlan:
         picks = self.picks[first:stop]
         if len(self.names) == 1:
             return picks, np.arange(first, first + len(picks))
-        block = first // BLOCK
-        before = self._before[block] + np.bincount(self.picks[block * BLOCK : first], minlength=len(self.names))
+        before = self.counts(first)
         places = np.empty(len(picks), np.int64)
         for bucket in set(picks.tolist()):
             where = np.flatnonzero(picks == bucket)
             places[where] = before[bucket] + np.arange(len(where))
         return picks, places
+
+    def counts(self, sample: int) -> Longs:
+        """Count the samples of each bucket before a sample: int64 [buckets]."""
+        block = sample // BLOCK
+        between = np.bincount(self.picks[block * BLOCK : sample], minlength=len(self.names))
+        return np.asarray(self._before[block] + between)
 
     @cached_property
     def _before(self) -> Longs:

@@ -6,11 +6,11 @@ position is one number, and ranks, workers and interruptions make no difference 
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from longcrawl.loading._curriculum_report import CurriculumReport, Stock, budget
 from longcrawl.loading._data_identity import STATE_VERSION, check_state
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
 from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
+from longcrawl.loading._step_feed import Status, StepFeed, status_of
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
     MixBy,
@@ -31,23 +32,9 @@ from longcrawl.loading.curriculum import (
 )
 from longcrawl.loading.packing_plan import Packing
 
-if TYPE_CHECKING:
-    from longcrawl.loading._rectangle_workers import WorkerBatches
-
 __all__ = ["Packed", "Status"]
 
 SPLITS = ("train", "val")
-
-
-@dataclass(frozen=True)
-class Status:
-    """Whether a feed has more to give: "running", "finished" or "halted", and why it is halted."""
-
-    state: Literal["running", "finished", "halted"]
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.state}: {self.reason}" if self.reason else self.state
 
 
 @dataclass
@@ -56,7 +43,7 @@ class _Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class Packed(StepFeed):
     """Batches of packed samples for one rank of a trainer, from the token shards in ``path``, of any format.
 
     >>> mix = [Phase(5_000_000_000, {"web": 0.6, "code": 0.4}), Phase(5_000_000_000, {"web": 0.3, "code": 0.7})]
@@ -250,13 +237,8 @@ class Packed:
     @property
     def status(self) -> Status:
         """Whether there is another step, the same on all ranks."""
-        if self._stop(self._progress.next_sample) > self._progress.next_sample:
-            return Status("running")
-        if not self.plan.halted:
-            return Status("finished")
-        last = self.plan.drained[-1]
-        what = "every bucket of the mix" if last.bucket is None else f"bucket {last.bucket!r}"
-        return Status("halted", f"{what} is exhausted at sample {last.sample:,}, in phase {last.phase + 1}")
+        first = self._progress.next_sample
+        return status_of(self.plan, "sample", running=self._stop(first) > first)
 
     @property
     def phase(self) -> int:
@@ -284,13 +266,6 @@ class Packed:
         if not 0 <= step < len(self):
             raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
         return self.global_batch(step * self._step)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield the rest of the plan."""
-        for first in self.remaining_steps():
-            batch = self.global_batch(first)
-            self.hand_out(first)
-            yield batch
 
     def remaining_steps(self) -> range:
         """Give the first global sample of each step that is left."""
@@ -377,30 +352,6 @@ class Packed:
             "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},
         }
 
-    def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
-        """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.
-
-        It takes part in this feed's state: ``batches.state_dict()`` counts what the trainer was given, not what workers
-        have read. ``options`` go to ``torch.utils.data.DataLoader``, except those that would change the order.
-
-        Raises:
-            LoaderError: torch is not installed, or an option would change the order.
-
-        """
-        from longcrawl.loading._rectangle_workers import WorkerBatches
-
-        return WorkerBatches(self, num_workers, options)
-
-    def iterable(self) -> Any:
-        """Give a ``torch.utils.data.IterableDataset`` of the batches that are left, for a loader with a state.
-
-        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
-        the global order. Such a state is of one rank and as many workers; :meth:`state_dict` is of any.
-
-        Raises:
-            LoaderError: torch is not installed.
-
-        """
-        from longcrawl.loading._iterable_batches import iterable_batches
-
-        return iterable_batches(self)
+    def topology(self) -> dict[str, int]:
+        """Give what this feed's part of a step depends on, beside its first sample."""
+        return {"rank": self.rank, "world_size": self.world_size, "batch_size": self.batch_size}

@@ -269,6 +269,10 @@ class Rectangle:
         tokens = np.concatenate([self.array.read_chunk(0, column)[0] for column in chunks])[:length]
         return blake2b(tokens.astype("<u4").tobytes(), digest_size=8).hexdigest()
 
+    def topology(self) -> dict[str, int]:
+        """Give what this feed's part of a step depends on, beside its number."""
+        return {"rank": self.rank, "world_size": self.world_size, "batch_size": self.batch_size}
+
     def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
         """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.
 

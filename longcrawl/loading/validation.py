@@ -4,7 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from longcrawl.errors import LoaderError
+from longcrawl.loading._composed_rows import ComposedDataset
 from longcrawl.loading._curriculum_report import CurriculumReport
+from longcrawl.loading.buckets import ComposedBatches
+from longcrawl.loading.composed_phases import ComposedPhase
 from longcrawl.loading.curriculum import Phase
 from longcrawl.loading.packed import Packed
 
@@ -18,8 +22,17 @@ class _Draft(Packed):
         """Leave them to whoever reads the report."""
 
 
+class _ComposedDraft(ComposedBatches):
+    """Likewise of composed samples."""
+
+    def check_plan(self) -> None:
+        """Leave them to whoever reads the report."""
+
+
 def validate(
-    path: str | os.PathLike[str], curriculum: Sequence[Phase | Mapping[str, Any]] = (), **settings: Any
+    path: str | os.PathLike[str] | ComposedDataset,
+    curriculum: Sequence[Phase | ComposedPhase | Mapping[str, Any]] = (),
+    **settings: Any,
 ) -> CurriculumReport:
     """Plan a curriculum without a feed, and say what would come of it.
 
@@ -29,12 +42,17 @@ def validate(
     total    1 samples, 1,894 tokens, 7.52% padding
 
     Args:
-        path: folder of the shards.
+        path: folder of the shards, or a composed dataset, or its folder.
         curriculum: phases, or mappings of their fields.
-        settings: other fields of :class:`Packed`.
+        settings: other fields of :class:`Packed`; with ``tokens_per_step``, of :class:`ComposedBatches`.
 
     Raises:
         LoaderError: a setting is none, or a bucket is missing or empty.
 
     """
-    return _Draft(path, curriculum, **settings).report
+    if "tokens_per_step" in settings or not isinstance(path, str | os.PathLike):
+        return _ComposedDraft(path, curriculum=curriculum, **settings).report
+    plain = [each for each in curriculum if not isinstance(each, ComposedPhase)]
+    if len(plain) < len(curriculum):
+        raise LoaderError("a ComposedPhase is of a composed dataset: give its tokens_per_step, too")
+    return _Draft(path, plain, **settings).report

@@ -179,6 +179,10 @@ class WindowBatches:
     def _data(self) -> dict[str, Any]:
         return data_identity(self.windows.files)
 
+    def topology(self) -> dict[str, int]:
+        """Give what this feed's part of a step depends on, beside its number."""
+        return {"rank": self.rank, "world_size": self.world_size, "batch_size": self.batch_size}
+
     def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
         """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.
 

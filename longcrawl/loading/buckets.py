@@ -1,0 +1,315 @@
+"""Training feed of a composed dataset: in a step all ranks draw from one capacity, and every step has as many tokens.
+
+Which capacity a step has, and which bucket each of its samples, is planned up front as a function of global numbers. So
+a position is one number, and ranks, workers and interruptions make no difference to what the global steps are.
+"""
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from longcrawl.errors import LoaderError
+from longcrawl.fields import check_fields
+from longcrawl.loading._composed_rows import ComposedDataset, DeliveredBucket, SampleBucket, assemble_step
+from longcrawl.loading._curriculum_report import Stock, budget_problem, exhaustion_problem
+from longcrawl.loading._data_identity import STATE_VERSION, check_state
+from longcrawl.loading._packed_rows import Batch, Positions
+from longcrawl.loading._step_feed import Status, StepFeed, status_of
+from longcrawl.loading._step_report import StepReport, asked_phases, buckets_called, check_tokens_per_step, left_out
+from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
+from longcrawl.loading.curriculum import OnExhausted, Phase
+from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
+
+__all__ = ["ComposedBatches"]
+
+
+@dataclass
+class _Progress:
+    next_step: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class ComposedBatches(StepFeed):
+    """Batches for one rank of a trainer, from a composed dataset: rows of one length in each, of another in the next.
+
+    >>> batches = ComposedBatches("out/composed", tokens_per_step=1_048_576, rank=0, world_size=8)  # doctest: +SKIP
+    >>> for batch in batches:  # doctest: +SKIP
+    ...     step(batch["input_ids"], batch["labels"])  # (64, 2048) or (8, 16384), on all ranks the same
+    ...     checkpoint["data"] = batches.state_dict()
+
+    A batch has ``tokens_per_step / (capacity * world_size)`` rows, and is a dictionary as that of
+    :class:`longcrawl.loading.Packed`: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [rows,
+    capacity], ``n_tokens``, int64 [rows], and ``seq_lengths``, for each row an int64 array with the lengths of its
+    pieces, the padding's as the last where there is some. Labels are not shifted; they are -100 where the loss mask of
+    the dataset is false and on the first token of each piece.
+
+    Without a curriculum every sample is delivered, ``epochs`` times, in an order of capacities that ``schedule`` says;
+    the buckets of a capacity run dry together. Iterating goes on after the last step handed out, and ends with the
+    plan, for good: ``status`` then says whether it is finished or halted. ``batches[i]`` is a pure function of ``i``.
+
+    Attributes:
+        path: folder of the composed dataset, or the dataset opened.
+        tokens_per_step: tokens of a step on all ranks together, padding included: a multiple of each capacity times
+            ``world_size``.
+        curriculum: phases, or mappings of the fields of :class:`ComposedPhase`; none for all samples.
+        schedule: without a curriculum, "mixed", "short-first", "long-first", or "short-mixed-long": half of the steps
+            of the smallest capacity, everything else mixed, half of the steps of the largest.
+        split: "train", "val" or another that is there.
+        rank: which of the trainer's ``world_size`` processes this is.
+        world_size: processes that share each step.
+        seed: of the order of samples and steps and of the draws of a curriculum.
+        shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the dataset.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
+            row, and has 0 in padding.
+        on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
+            "renormalize" goes on without it, at one step on all ranks, and warns.
+        epochs: how often samples may be delivered: one number, or one by bucket, domain or capacity.
+        last_step: without a curriculum, "drop" leaves out samples of a capacity that do not fill a step; "fill" makes
+            a step of them and rows of padding, which a mean over targets may divide by.
+        training_tokens: what the training takes; compared with the sum of the budgets.
+        on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
+        pad_token: id of padding; None for that of the dataset.
+
+    Raises:
+        LoaderError: a field or the curriculum does not fit the data; the message says what would.
+
+    """
+
+    path: str | os.PathLike[str] | ComposedDataset
+    tokens_per_step: int
+    curriculum: Sequence[ComposedPhase | Phase | Mapping[str, Any]] = ()
+    schedule: Schedule = "mixed"
+    split: str = "train"
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    shuffle: Literal["keyed", "none"] = "keyed"
+    positions: Positions = "reset"
+    on_exhausted: OnExhausted = "error"
+    epochs: int | Mapping[str, int] = 1
+    last_step: Literal["drop", "fill"] = "drop"
+    training_tokens: int | None = None
+    on_budget_mismatch: Literal["error", "warn"] = "error"
+    pad_token: int | None = None
+    _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "curriculum", composed_phases_of(self.curriculum))
+        check_fields(self, LoaderError)
+        if self.world_size < 1:
+            raise LoaderError(f"world_size is {self.world_size}: give 1 or more")
+        if not 0 <= self.rank < self.world_size:
+            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+        if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
+            raise LoaderError("schedule and last_step are of feeds without curriculum: leave one or the other out")
+        capacities = sorted({each.capacity for each in self.stock})
+        check_tokens_per_step(self.tokens_per_step, capacities, self.world_size)
+        self.check_plan()
+
+    def check_plan(self) -> None:
+        """Refuse what the report has problems with."""
+        for problem in self.report.problems:
+            raise LoaderError(problem)
+        if not len(self):
+            raise LoaderError("the plan has no step: lower tokens_per_step, or say last_step='fill'")
+        for warning in self.report.warnings:
+            warnings.warn(warning, stacklevel=4)
+
+    @property
+    def _phases(self) -> tuple[ComposedPhase, ...]:
+        return composed_phases_of(self.curriculum)
+
+    @cached_property
+    def _dataset(self) -> ComposedDataset:
+        if isinstance(self.path, str | os.PathLike):
+            from longcrawl.formats.composed import open_composed
+
+            return open_composed(self.path)
+        return self.path
+
+    @cached_property
+    def _buckets(self) -> tuple[SampleBucket, ...]:
+        """The buckets of the split that have samples, by domain and capacity."""
+        there = [each for each in self._dataset.buckets if each.split == self.split and len(each)]
+        if not there:
+            known = ", ".join(repr(each) for each in sorted({each.split for each in self._dataset.buckets}))
+            raise LoaderError(f"there is no sample in split {self.split!r} of {self._where}; splits: {known or 'none'}")
+        return tuple(sorted(there, key=lambda each: (each.domain, each.capacity)))
+
+    @property
+    def _where(self) -> str:
+        return str(self.path) if isinstance(self.path, str | os.PathLike) else "the dataset"
+
+    @cached_property
+    def buckets(self) -> tuple[DeliveredBucket, ...]:
+        """The buckets of the split, by domain and capacity, as they are delivered."""
+        seed = self.seed if self.shuffle == "keyed" else None
+        epochs = self._epochs()
+        return tuple(DeliveredBucket(each, count, seed) for each, count in zip(self._buckets, epochs, strict=True))
+
+    @cached_property
+    def stock(self) -> tuple[BucketStock, ...]:
+        """What the buckets have to give, all epochs."""
+        return tuple(each.stock for each in self.buckets)
+
+    def _epochs(self) -> list[int]:
+        given = self.epochs if isinstance(self.epochs, Mapping) else {None: self.epochs}
+        there = [BucketStock(each.domain, each.capacity, len(each)) for each in self._buckets]
+        found: dict[str, int] = {}
+        # The fewer buckets a name stands for, the later it is set: "web/2048" goes before "web".
+        for name, epochs in sorted(given.items(), key=lambda item: -len(buckets_called(item[0], there))):
+            if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
+                raise LoaderError(f"epochs of {name or 'the data'!r} is {epochs!r}: give a whole number from 1 on")
+            meant = buckets_called(name, there)
+            if not meant:
+                known = ", ".join(repr(each.name) for each in there)
+                raise LoaderError(f"epochs names {name!r}, which is not there; known: {known}")
+            found |= dict.fromkeys(meant, epochs)
+        return [found.get(each.name, 1) for each in there]
+
+    @cached_property
+    def plan(self) -> StepPlan:
+        """The capacity of every step, and the bucket of every sample."""
+        if self._phases:
+            return plan_phases(self._phases, self.stock, self.tokens_per_step, self.seed, self.on_exhausted)
+        return plan_schedule(self.stock, self.tokens_per_step, self.schedule, self.last_step, self.seed)
+
+    @cached_property
+    def report(self) -> StepReport:
+        """What is asked for, what is there, and what comes of it."""
+        stock = {
+            each.name: Stock(each.samples, each.samples * each.capacity, bucket.epochs)
+            for each, bucket in zip(self.stock, self.buckets, strict=True)
+        }
+        phases = asked_phases(self._phases, self.plan, self.stock)
+        dry = exhaustion_problem(
+            self.plan.steps, phases, stock, self.on_exhausted, "step", lambda name: buckets_called(name, self.stock)
+        )
+        budget = budget_problem(phases, self.training_tokens)
+        blocking = [dry] * (self.on_exhausted == "error") + [budget] * (self.on_budget_mismatch == "error")
+        problems = tuple(each for each in blocking if each)
+        other = tuple(each for each in (dry, budget) if each and each not in problems)
+        notes, unheard = self._notes()
+        samples = int(self.plan.samples.counts(len(self.plan.samples))[: len(self.stock)].sum())
+        return StepReport(
+            self.plan.steps, phases, stock, max(each.capacity for each in self.stock), problems, (*other, *unheard),
+            notes, self.tokens_per_step, samples,
+        )  # fmt: skip
+
+    def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Say what is left unused, and of which capacities everything is, though all was to be delivered."""
+        notes, warned = [], []
+        for capacity, left in left_out(self.plan, self.stock).items():
+            needed = self.tokens_per_step // capacity
+            said = f"{left:,} of the samples of {capacity:,} tokens are in no step"
+            if self._phases:
+                notes.append(said)
+            elif str(capacity) in {self.plan.steps.names[pick] for pick in np.unique(self.plan.steps.picks)}:
+                notes.append(f"{said}: they do not fill one; last_step='fill' pads them")
+            else:
+                warned.append(f"{said}, which takes {needed:,}: lower tokens_per_step, or say last_step='fill'")
+        return tuple(notes), tuple(warned)
+
+    @property
+    def status(self) -> Status:
+        """Whether there is another step, the same on all ranks."""
+        return status_of(self.plan.steps, "step", running=self._progress.next_step < len(self))
+
+    @property
+    def phase(self) -> int:
+        """The phase of the next step, counted from 0."""
+        return self.plan.steps.phase_of(self._progress.next_step)
+
+    def __len__(self) -> int:
+        """Count the steps of the whole plan."""
+        return len(self.plan)
+
+    def __getitem__(self, index: int) -> Batch:
+        """Give this rank's batch of step ``index``; negative from the end. It does not move the iteration."""
+        step = index + len(self) if index < 0 else index
+        if not 0 <= step < len(self):
+            raise IndexError(f"step {index} of {len(self)}: there are steps 0 to {len(self) - 1}")
+        return self.global_batch(step)
+
+    def remaining_steps(self) -> range:
+        """Give the steps that are left."""
+        return range(self._progress.next_step, len(self))
+
+    def global_batch(self, step: int) -> Batch:
+        """Assemble this rank's part of a step: every ``world_size``-th of its samples, from the ``rank``-th on."""
+        capacity, picks, places = self.plan.step(step)
+        mine = slice(self.rank, None, self.world_size)
+        padding = self._buckets[0].padding if self.pad_token is None else self.pad_token
+        buckets = dict(enumerate(self.buckets))
+        return assemble_step(buckets, picks[mine], places[mine], capacity, padding, self.positions)
+
+    def hand_out(self, step: int) -> None:
+        """Note that the trainer is given a step; all ranks do at the same time."""
+        self._progress.next_step = step + 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give what a resume needs, the same on every rank: the next step, and what it is counted in."""
+        return {"next_step": self._progress.next_step, **self._identity(self._progress.next_step)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state taken under any world size that fits, or any workers.
+
+        The curriculum may have changed in what comes after the state, so that a halted feed goes on with another one.
+
+        Raises:
+            LoaderError: the state is of other data, another order or another curriculum; the message names which.
+
+        """
+        check_state(state, ("next_step", *self._identity(0)), "a ComposedBatches feed")
+        next_step = state["next_step"]
+        if not isinstance(next_step, int) or isinstance(next_step, bool):
+            raise LoaderError(f"next_step {next_step!r} of the state is no number of steps")
+        if not 0 <= next_step <= len(self):
+            raise LoaderError(
+                f"the state is at step {next_step:,} and the plan here has {len(self):,}: open the data and the "
+                "curriculum as they were then"
+            )
+        changed = self._changes(state, self._identity(next_step))
+        if changed:
+            raise LoaderError(
+                f"this state is not of {self._where} as opened here: {', '.join(changed)}; open it as it was then"
+            )
+        self._progress.next_step = next_step
+
+    def _changes(self, state: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+        changed = [
+            f"{name} was {state[name]!r} and is {value!r}"
+            for name, value in now.items()
+            if name != "data" and state[name] != value
+        ]
+        was, data = state["data"], now["data"]
+        if set(was) != set(data):
+            before, after = (", ".join(map(repr, sorted(each))) for each in (was, data))
+            return [*changed, f"buckets were {before} and are {after}"]
+        return changed + [
+            f"data of {name} was {was[name]!r} and is {data[name]!r}" for name in data if was[name] != data[name]
+        ]
+
+    def _identity(self, next_step: int) -> dict[str, Any]:
+        return {**self._order, "plan up to here": self.plan.fingerprint(next_step)}
+
+    @cached_property
+    def _order(self) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "split": self.split,
+            "tokens_per_step": self.tokens_per_step,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "positions": self.positions,
+            "data": {stock.name: each.identity for stock, each in zip(self.stock, self._buckets, strict=True)},
+        }
+
+    def topology(self) -> dict[str, int]:
+        """Give what this feed's part of a step depends on, beside its number."""
+        return {"rank": self.rank, "world_size": self.world_size}

@@ -1,0 +1,428 @@
+"""Feeds of composed samples, against naive readings, under any topology, interruption, schedule and mix."""
+
+import pickle
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain
+from math import lcm
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import LoaderError
+from longcrawl.loading import ComposedBatches, ComposedPhase, Phase
+from longcrawl.loading.composed_phases import BucketStock
+from longcrawl.loading.step_plan import plan_phases, plan_schedule
+
+IGNORED = -100
+PAD = 7
+STEP = 64
+SCHEDULES = ["mixed", "short-first", "long-first", "short-mixed-long"]
+
+
+@dataclass
+class Samples:
+    tokens: np.ndarray
+    loss_mask: np.ndarray
+    piece_sizes: list
+
+
+@dataclass
+class Bucket:
+    """Samples in memory: the first token of each says which it is, and every third token is masked."""
+
+    domain: str
+    capacity: int
+    samples: int
+    first: int
+    split: str = "train"
+    identity: str = "as written"
+    end_of_text: int | None = 0
+    padding: int = PAD
+
+    def __len__(self):
+        return self.samples
+
+    def read(self, samples):
+        rows = [self.row(int(sample)) for sample in samples]
+        return Samples(*(np.array([row[at] for row in rows]) for at in (0, 1)), [np.array(row[2]) for row in rows])
+
+    def row(self, sample):
+        """Give tokens, loss mask and sizes of pieces: two pieces, and as much padding as the number of the sample."""
+        filled = self.capacity - sample % (self.capacity - 1)
+        sizes = [1, filled - 1] if filled > 1 else [1]
+        tokens = [self.first + sample, *range(1, filled), *[self.padding] * (self.capacity - filled)]
+        return (
+            np.array(tokens, np.uint32),
+            np.arange(self.capacity) % 3 < (np.arange(self.capacity) < filled) * 2,
+            sizes,
+        )
+
+
+@dataclass
+class Dataset:
+    buckets: tuple
+
+
+def dataset(stock: dict[str, int]) -> Dataset:
+    """Give a dataset with as many samples of each bucket, "web/8" or "8"; their ids are from 1,000 on."""
+    made, first = [], 1000
+    for name, samples in stock.items():
+        domain, _, capacity = name.rpartition("/")
+        made.append(Bucket(domain, int(capacity), samples, first))
+        first += samples
+    return Dataset(tuple(made))
+
+
+DATA = dataset({"web/8": 50, "web/16": 20, "code/8": 10, "code/16": 30, "web/32": 9})
+
+
+def ids(batch) -> list[int]:
+    return [int(row[0]) for row in batch["input_ids"] if row[0] != PAD]
+
+
+def global_steps(feeds) -> list[tuple[int, list[int]]]:
+    """Give capacity and ids of the steps that are left, put together from all ranks; checks what a step promises."""
+    made = []
+    for batches in zip(*feeds, strict=True):
+        shapes = {batch["input_ids"].shape for batch in batches}
+        assert len(shapes) == 1
+        rows, capacity = shapes.pop()
+        assert rows * capacity * len(batches) == feeds[0].tokens_per_step
+        together = [[] for _ in range(rows * len(batches))]
+        for rank, batch in enumerate(batches):
+            for row in range(rows):
+                together[row * len(batches) + rank] = ids({"input_ids": batch["input_ids"][row : row + 1]})
+        made.append((capacity, list(chain(*together))))
+    return made
+
+
+def ranks(world_size, data=DATA, tokens_per_step=STEP, **fields):
+    return [ComposedBatches(data, tokens_per_step, rank=rank, world_size=world_size, **fields)
+            for rank in range(world_size)]  # fmt: skip
+
+
+drawn_stocks = st.dictionaries(
+    st.sampled_from([f"{domain}{capacity}" for domain in ("web/", "code/") for capacity in (4, 6, 8, 16)]),
+    st.integers(1, 60), min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@settings(max_examples=20, deadline=None)
+@given(drawn_stocks, st.sampled_from(SCHEDULES), st.integers(1, 2), st.data())
+def test_every_sample_once_on_any_ranks_with_any_interruptions(stock, schedule, epochs, data):
+    unit = lcm(*(int(name.split("/")[1]) for name in stock))
+    size = data.draw(st.sampled_from([1, 2, 4]))
+    fields = {"data": dataset(stock), "tokens_per_step": unit * size, "schedule": schedule, "epochs": epochs}
+    fields |= {"last_step": "fill", "seed": data.draw(st.integers(0, 3))}
+    whole = global_steps(ranks(1, **fields))
+    found, state = [], None
+    while True:
+        world_size = data.draw(st.sampled_from([each for each in (1, 2, 4) if size % each == 0]))
+        feeds = ranks(world_size, **fields)
+        for feed in feeds if state else []:
+            feed.load_state_dict(state)
+        stop = data.draw(st.integers(1, 9)) if len(found) < 20 else len(whole)
+        found += global_steps([_Part(feed, stop) for feed in feeds])
+        states = [feed.state_dict() for feed in feeds]
+        assert all(each == states[0] for each in states)
+        state = states[0]
+        if feeds[0].status.state == "finished":
+            break
+    assert found == whole
+    counts = Counter(chain(*(samples for _, samples in found)))
+    assert counts == dict.fromkeys(range(1000, 1000 + sum(stock.values())), epochs)
+
+
+@dataclass
+class _Part:
+    """The next steps of a feed."""
+
+    feed: ComposedBatches
+    steps: int
+
+    @property
+    def tokens_per_step(self):
+        return self.feed.tokens_per_step
+
+    def __iter__(self):
+        for _, batch in zip(range(self.steps), self.feed, strict=False):
+            yield batch
+
+
+weights = st.dictionaries(st.sampled_from(["web", "code", "web/8", "code/16"]), st.integers(1, 5), max_size=3)
+phases = st.lists(
+    st.builds(
+        lambda tokens, mix, sizes: {"duration_tokens": tokens, "mix": mix, "capacities": {} if mix else sizes},
+        st.integers(1, 500), weights, st.dictionaries(st.sampled_from([8, 16, 32]), st.integers(1, 3), max_size=3),
+    ), min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(phases, st.integers(0, 5), st.integers(0, 12))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_curriculum_is_one_sequence_that_never_repeats_a_sample(curriculum, seed, stop):
+    fields = {"curriculum": curriculum, "on_exhausted": "renormalize", "seed": seed}
+    whole = global_steps(ranks(1, **fields))
+    feeds, rest = ranks(2, **fields), ranks(1, **fields)
+    found = global_steps([_Part(feed, stop) for feed in feeds])
+    rest[0].load_state_dict(feeds[0].state_dict())
+    assert found + global_steps(rest) == whole
+    delivered = list(chain(*(samples for _, samples in whole)))
+    assert len(set(delivered)) == len(delivered)
+    report = rest[0].report
+    if not report.plan.halted:
+        assert len(whole) == -(-sum(each["duration_tokens"] for each in curriculum) // STEP)
+    for totals, phase in zip(report.plan.phases, curriculum, strict=False):
+        steps = whole[totals.first_sample : totals.stop_sample]
+        assert sum(totals.tokens.values()) == len(steps) * STEP
+        if phase["capacities"]:
+            assert {capacity for capacity, _ in steps} <= set(phase["capacities"])
+
+
+def test_a_batch_is_what_a_naive_reading_gives():
+    for positions in ("reset", "continuous"):
+        feed = ComposedBatches(DATA, STEP, positions=positions, shuffle="none", schedule="short-first", pad_token=9)
+        batch = feed[len(feed) - 1]
+        bucket = next(each for each in DATA.buckets if each.capacity == 32)
+        for row in range(2):
+            tokens, trained, sizes = bucket.row(int(batch["input_ids"][row, 0]) - bucket.first)
+            filled = sum(sizes)
+            assert batch["n_tokens"][row] == filled
+            assert batch["seq_lengths"][row].tolist() == sizes + [32 - filled] * (filled < 32)
+            assert batch["input_ids"][row].tolist() == [*tokens[:filled], *[9] * (32 - filled)]
+            first = {0, *np.cumsum(sizes).tolist()}
+            wanted = [int(tokens[at]) if trained[at] and at not in first else IGNORED for at in range(32)]
+            assert batch["labels"][row].tolist() == wanted
+            numbers = [number for number, size in enumerate(batch["seq_lengths"][row]) for _ in range(size)]
+            assert batch["doc_ids"][row].tolist() == numbers
+            places = [place for size in batch["seq_lengths"][row] for place in range(size)]
+            continuous = [*range(filled), *[0] * (32 - filled)]
+            assert batch["position_ids"][row].tolist() == (places if positions == "reset" else continuous)
+        assert {batch[name].dtype for name in ("input_ids", "labels", "position_ids", "doc_ids")} == {np.dtype("int64")}
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn_stocks, st.integers(1, 3), st.integers(0, 3), st.sampled_from(["drop", "fill"]))
+def test_schedules_order_the_same_steps(stock, size, seed, last_step):
+    buckets = [BucketStock(*name.split("/"), samples) for name, samples in stock.items()]
+    buckets = [each._replace(capacity=int(each.capacity)) for each in buckets]
+    tokens = lcm(*(each.capacity for each in buckets)) * size
+    plans = {each: plan_schedule(buckets, tokens, each, last_step, seed) for each in SCHEDULES}
+    found = {name: plan.capacities.tolist() for name, plan in plans.items()}
+    totals = Counter()
+    for each in buckets:
+        totals[each.capacity] += each.samples
+    round_up = last_step == "fill"
+    wanted = Counter({capacity: (count * capacity + (tokens - 1) * round_up) // tokens
+                      for capacity, count in totals.items()})  # fmt: skip
+    assert all(Counter(each) == +wanted for each in found.values())
+    assert found["short-first"] == sorted(found["short-first"])
+    assert found["long-first"] == sorted(found["long-first"], reverse=True)
+    short, long = min(totals), max(totals)
+    if short != long:
+        begins, ends = wanted[short] // 2, wanted[long] // 2
+        assert found["short-mixed-long"][:begins] == [short] * begins
+        assert found["short-mixed-long"][len(found["mixed"]) - ends :] == [long] * ends
+    assert plans["mixed"].fingerprint(0) == plans["long-first"].fingerprint(0)
+
+
+def test_mixed_buckets_run_dry_together():
+    stock = [BucketStock(domain, capacity, samples * 400) for domain, capacity, samples in
+             [("web", 8, 50), ("web", 16, 20), ("code", 8, 10), ("code", 16, 30)]]  # fmt: skip
+    plan = plan_schedule(stock, STEP, "mixed", "drop", 0)
+    half = plan.first_sample(len(plan) // 2)
+    for bucket, each in enumerate(stock):
+        assert np.count_nonzero(plan.samples.picks[:half] == bucket) == pytest.approx(each.samples / 2, rel=0.05)
+
+
+def test_a_phase_has_the_shares_that_it_asks_for():
+    stock = [BucketStock(domain, capacity, 200_000) for domain in ("web", "code") for capacity in (8, 16, 32)]
+    mixes = [
+        ComposedPhase(STEP * 4000, {"web": 0.7, "code": 0.3}, {8: 0.25, 32: 0.75}),
+        ComposedPhase(STEP * 4000, {"web/8": 0.2, "code/16": 0.8}),
+        ComposedPhase(STEP * 4000, {"code": 1.0}),
+        ComposedPhase(STEP * 4000, {}, {16: 1}),
+    ]
+    plan = plan_phases(mixes, stock, STEP)
+    wanted = [
+        {"web/8": 0.175, "web/32": 0.525, "code/8": 0.075, "code/32": 0.225},
+        {"web/8": 0.2, "code/16": 0.8},
+        {"code/8": 8 / 56, "code/16": 16 / 56, "code/32": 32 / 56},
+        {"web/16": 0.5, "code/16": 0.5},
+    ]
+    for totals, asked, shares in zip(plan.steps.phases, plan.asked, wanted, strict=True):
+        for name, tokens in totals.tokens.items():
+            assert asked[name] == pytest.approx(shares.get(name, 0), abs=0.03)
+            assert tokens / (STEP * 4000) == pytest.approx(asked[name], abs=0.02)
+
+
+def test_capacities_are_spread_over_every_sixteen_steps():
+    stock = [BucketStock("", capacity, 10_000) for capacity in (8, 16, 32)]
+    found = plan_phases([ComposedPhase(STEP * 100, {}, {8: 0.5, 16: 0.25, 32: 0.25})], stock, STEP, seed=1).capacities
+    for first in range(0, 96, 16):
+        assert Counter(found[first : first + 16].tolist()) == {8: 8, 16: 4, 32: 4}
+    assert len({tuple(found[first : first + 16]) for first in range(0, 96, 16)}) == 6
+
+
+def test_a_phase_goes_on_where_the_one_before_it_stopped_and_the_prefix_stays():
+    data = dataset({"8": 200, "32": 50})
+    one = ComposedBatches(data, STEP, [ComposedPhase(STEP * 10, {}, {8: 1})])
+    two = ComposedBatches(data, STEP, [Phase(STEP * 10, {"8": 1}), {"duration_tokens": STEP * 20}])
+    first, both = global_steps([one]), global_steps([two])
+    assert both[:10] == first
+    assert two.plan.steps.phase_of(10) == 1
+    more = ComposedBatches(data, STEP, [{"duration_tokens": STEP * 15, "mix": {"8": 1}}])
+    more.load_state_dict(one.state_dict())
+    assert len(global_steps([more])) == 5
+
+
+def test_where_a_bucket_runs_dry_is_known_before_training():
+    mix = [{"duration_tokens": STEP * 20, "mix": {"web/32": 1, "code": 1}}]
+    with pytest.raises(LoaderError, match=r"bucket 'web/32' runs dry at step \d+, in phase 1 of 1: it has 288 tokens"):
+        ComposedBatches(DATA, STEP, mix)
+    with pytest.warns(UserWarning, match="the feed halts there"):
+        halting = ComposedBatches(DATA, STEP, mix, on_exhausted="halt", world_size=2)
+    list(halting)
+    dry = halting.plan.steps.drained[0].sample
+    assert str(halting.status) == f"halted: bucket 'web/32' is exhausted at step {dry}, in phase 1"
+    with pytest.warns(UserWarning, match="the other weights are renormalised"):
+        resumed = ComposedBatches(DATA, STEP, mix, on_exhausted="renormalize")
+    resumed.load_state_dict(halting.state_dict())
+    assert {capacity for capacity, _ in global_steps([resumed])} in ({8, 16}, {16})
+    repeated = ComposedBatches(DATA, STEP, mix, epochs={"web/32": 3, "code": 2})
+    assert repeated.report.stock["web/32"].epochs == 3
+    with pytest.raises(LoaderError, match=r"everything runs dry at step 23, .* epochs=2"):
+        ComposedBatches(DATA, STEP, [{"duration_tokens": STEP * 24}])
+    with pytest.raises(LoaderError, match=r"bucket '8' runs dry at step 7, .* epochs=\{'8': 2\}"):
+        ComposedBatches(DATA, STEP, [{"duration_tokens": STEP * 8, "capacities": {8: 1}}])
+
+
+def test_a_report_says_what_comes_of_it():
+    report = lc.loading.validate(DATA, [{"duration_tokens": STEP * 99, "mix": {"web/8": 1}}], tokens_per_step=STEP)
+    assert not report.ok
+    assert str(report).splitlines()[3:] == [
+        "bucket   web/16: 20 samples, 320 tokens; asked for 0, delivers 0",
+        "bucket   web/32: 9 samples, 288 tokens; asked for 0, delivers 0",
+        "phase 1  steps 0 to 5, 384 tokens: web/8 100.00% (asked 100.00%)",
+        "total    6 steps of 64 tokens, padding included: 48 samples, 384 tokens",
+        *(
+            f"note     {left} of the samples of {each} tokens are in no step"
+            for each, left in ((8, 12), (16, 50), (32, 9))
+        ),
+        f"ERROR    {report.problems[0]}",
+    ]
+    with pytest.raises(LoaderError, match="a ComposedPhase is of a composed dataset"):
+        lc.loading.validate("anywhere", [ComposedPhase(8)])
+
+
+def test_what_is_left_is_dropped_or_filled():
+    with pytest.warns(UserWarning, match="in no step, which takes") as warned:
+        dropped = ComposedBatches(DATA, 512)
+    assert [str(each.message)[:60] for each in warned] == [
+        "60 of the samples of 8 tokens are in no step, which takes 64",
+        "9 of the samples of 32 tokens are in no step, which takes 16",
+    ]
+    assert "18 of the samples of 16 tokens are in no step: they do not fill one" in str(dropped.report)
+    steps = global_steps(ranks(2, tokens_per_step=512, last_step="fill"))
+    assert sorted(len(samples) for _, samples in steps) == [9, 18, 32, 60]
+    batch = ComposedBatches(DATA, 512, schedule="long-first", last_step="fill")[0]
+    assert (batch["n_tokens"][9:] == 0).all()
+    assert (batch["labels"][9:] == IGNORED).all()
+    assert batch["input_ids"][9:].tolist() == [[PAD] * 32] * 7
+    assert [lengths.tolist() for lengths in batch["seq_lengths"][9:]] == [[32]] * 7
+    lc.loading.collators.for_flash_attention(batch, tensors="numpy")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"world_size": 3}, "on 3 ranks that is no whole number of samples of 8, 16, 32 tokens on each: give a mul"),
+        ({"world_size": 3}, "give a multiple of 96, such as 96, 192, 288; or a world_size of 1, 2"),
+        ({"tokens_per_step": 100}, "give a multiple of 32, such as 64, 96, 128, 160"),
+        ({"tokens_per_step": 0}, "give a multiple of 32, such as 32"),
+        ({"tokens_per_step": 1 << 20}, "the plan has no step: lower tokens_per_step, or say last_step='fill'"),
+        ({"rank": 1}, "rank 1 must be from 0 to world_size - 1 = 0"),
+        ({"world_size": 0}, "world_size is 0: give 1 or more"),
+        ({"split": "val"}, "there is no sample in split 'val' of the dataset; splits: 'train'"),
+        ({"epochs": 0}, "epochs of 'the data' is 0"),
+        ({"epochs": {"math": 2}}, "epochs names 'math', which is not there; known: 'code/8'"),
+        ({"schedule": "random"}, "ComposedBatches.schedule takes one of 'mixed', 'short-first'"),
+        ({"schedule": "short-first", "curriculum": [ComposedPhase(8)]}, "leave one or the other out"),
+        ({"curriculum": [ComposedPhase(8)], "training_tokens": 16}, "the phases have budgets of 8 tokens"),
+        ({"curriculum": [ComposedPhase(8, {"math": 1})]}, "phase 1 draws from 'math', which is not there"),
+        ({"curriculum": [ComposedPhase(8, {}, {64: 1})]}, "from capacity 64, which is not there; known: 8, 16, 32"),
+        ({"curriculum": [ComposedPhase(8, {"web/8": 1}, {8: 1})]}, "'web/8' in its mix is no domain; known: 'code'"),
+        ({"curriculum": [ComposedPhase(8, {"code": 1}, {32: 1})]}, "phase 1 draws from 'code/32', which is not there"),
+        ({"curriculum": [{"duration_tokens": 0}]}, "duration_tokens is 0: give a phase 1 token or more"),
+        ({"curriculum": [{"duration_tokens": 1, "capacities": {"x": 1}}]}, "capacity 'x' is none"),
+        ({"curriculum": [{"duration_tokens": 1, "mix": {"web": -1}}]}, "the weight of bucket 'web' is -1"),
+        ({"curriculum": [{"duration_tokens": 1, "capacities": {8: 0}}]}, "capacities has no positive weight"),
+        ({"curriculum": [{"tokens": 1}]}, "phase 1 has no field 'tokens'; known: capacities, duration_tokens, mix"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_said(fields, said):
+    with pytest.raises(LoaderError, match=re.escape(said)):
+        ComposedBatches(DATA, **{"tokens_per_step": STEP} | fields)
+
+
+def other_data():
+    return Dataset((*DATA.buckets[:1], Bucket("web", 16, 20, 1050, identity="written anew"), *DATA.buckets[2:]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tokens_per_step": 128}, "tokens_per_step was 64 and is 128, plan up to here was"),
+        ({"seed": 1}, "seed was 0 and is 1, plan up to here was"),
+        ({"shuffle": "none"}, "shuffle was 'keyed' and is 'none'"),
+        ({"positions": "continuous"}, "positions was 'reset' and is 'continuous'"),
+        ({"schedule": "long-first"}, "opened here: plan up to here was"),
+        (
+            {"path": Dataset(DATA.buckets[1:])},
+            "buckets were 'code/16', 'code/8', 'web/16', 'web/32', 'web/8' and are 'c",
+        ),
+        ({"path": other_data()}, "opened here: data of web/16 was 'as written' and is 'written anew'"),
+    ],
+)
+def test_a_state_of_something_else_is_refused_and_what_changed_is_named(fields, said):
+    opened = {"path": DATA, "tokens_per_step": STEP}
+    feed = ComposedBatches(**opened)
+    for _ in range(5):
+        next(iter(feed))
+    other = ComposedBatches(**opened | fields)
+    with pytest.raises(LoaderError, match=re.escape(said)):
+        other.load_state_dict(feed.state_dict())
+    assert other.state_dict()["next_step"] == 0
+    with pytest.raises(LoaderError, match="this is no state of a ComposedBatches feed: it lacks next_step"):
+        other.load_state_dict({"next_sample": 5})
+    with pytest.raises(LoaderError, match="the state is at step 99 and the plan here has"):
+        other.load_state_dict(feed.state_dict() | {"next_step": 99})
+
+
+def test_steps_by_number_do_not_move_the_iteration_and_a_feed_can_be_sent():
+    feed = ComposedBatches(DATA, STEP, schedule="short-mixed-long")
+    iterated = list(feed)
+    assert len(iterated) == len(feed)
+    assert ids(feed[-1]) == ids(iterated[-1])
+    assert list(feed) == []
+    sent = pickle.loads(pickle.dumps(feed))
+    assert sent.state_dict() == feed.state_dict()
+    assert ids(sent[3]) == ids(iterated[3])
+    with pytest.raises(IndexError, match="there are steps 0 to 22"):
+        feed[23]
+
+
+def test_worker_processes_change_nothing():
+    data = pytest.importorskip("torch.utils.data", reason="worker processes are torch's")
+    feed = ComposedBatches(DATA, STEP, rank=1, world_size=2)
+    wanted = [ids(feed[step]) for step in range(len(feed))]
+    found = [ids(batch) for _, batch in zip(range(4), feed.dataloader(1), strict=False)]
+    assert feed.state_dict()["next_step"] == 4
+    rest = data.DataLoader(feed.iterable(), batch_size=None, num_workers=2)
+    assert found + [ids(batch) for batch in rest] == wanted
