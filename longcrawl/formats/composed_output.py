@@ -145,6 +145,13 @@ class ComposedWriter(Writer):
     settings: ComposedOutput
     tokenize: Tokenize | None
     shuffled: bool
+    """Whether documents have a sort key, by which they are put in order."""
+    in_order: bool = False
+    """Whether they come in the order of a shuffle already."""
+
+    def after_shuffle(self) -> "ComposedWriter":
+        """Take documents as they come, and describe them as shuffled."""
+        return replace(self, in_order=True)
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the tokens of one part, and where they came from."""
@@ -203,7 +210,7 @@ class ComposedWriter(Writer):
             **self._attributes(),
             "masked": facts.masked,
             "loss_mask": self._masked(facts),
-            "shuffled": self.shuffled,
+            "shuffled": self.shuffled or self.in_order,
             **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},
             "capacities": list(self.settings.chosen().capacities),
             "domain_column": self.settings.domains,

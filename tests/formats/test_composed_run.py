@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 
 import longcrawl as lc
 from longcrawl.errors import FormatError, RecipeError
@@ -229,3 +229,11 @@ def test_the_shipped_recipe_runs(tmp_path, make_release, tokenizer):
     assert told["documents"] == summary.funnel.kept - 2 > 10
     assert told["r_tru"] == told["longer_documents"] / told["documents"]
     assert {each.capacity for each in open_composed(tmp_path / "out").buckets} <= {256, 512, 1024}
+
+
+def test_a_shuffled_crawl_is_described_as_shuffled(tmp_path):
+    data = Dataset.from_dict({"id": ["a", "b"], "tokens": [[1, 2, 3], [4]]})
+    settings = {"capacities": (4, 8), "end_of_text": 0}
+    plain, shuffled = lc.Crawl(data), lc.Crawl(data) | lc.tokens.Shuffle(seed=1)
+    assert plain.to_composed(tmp_path / "plain", **settings)["shuffled"] is False
+    assert shuffled.to_composed(tmp_path / "shuffled", **settings)["shuffled"] is True
