@@ -2,7 +2,10 @@
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import fsspec
@@ -10,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longcrawl.builders.files import absolute, join, local_copy
+from longcrawl.builders.files import absolute, is_url, join, opened
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.formats.rectangle import DESCRIPTION
@@ -21,6 +24,10 @@ __all__ = ["Rectangle"]
 
 SPLITS = ("train", "heldout")
 PART_ROWS = 2048
+REQUESTS = 8
+"""Chunks of a remote rectangle that are fetched at once."""
+TABLE_BYTES = 1 << 16
+"""How much of a remote table of rows is fetched at a time."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +91,18 @@ class Rectangle(Source):
         chunk_rows = array.layout.chunks[0]
         start, stop = int(first), min(int(first) + PART_ROWS, array.shape[0])
         ids = self._ids(split, start, stop)
-        for block in range(start // chunk_rows, -(-stop // chunk_rows)):
-            try:
-                read = [
-                    np.concatenate([each.read_chunk(block, j) for j in range(each.layout.chunk_grid[1])], axis=1)
-                    for each in arrays
-                ]
-            except CorruptionError as broken:
-                bad_files.report(f"{self._root()}/{split}", str(broken), min(chunk_rows, stop - block * chunk_rows))
-                continue
-            low = max(start - block * chunk_rows, 0)
-            high = min(stop - block * chunk_rows, len(read[0]))
-            rows = [values[low:high] for values in read]
-            yield _table(rows, block * chunk_rows + low, ids.slice(block * chunk_rows + low - start), schema)
+        # A remote chunk is a request to wait for; a local one is work for this process.
+        with ThreadPoolExecutor(REQUESTS) if is_url(self._root()) else nullcontext() as pool:
+            for block in range(start // chunk_rows, -(-stop // chunk_rows)):
+                try:
+                    read = [_row_of_chunks(each, block, pool) for each in arrays]
+                except CorruptionError as broken:
+                    bad_files.report(f"{self._root()}/{split}", str(broken), min(chunk_rows, stop - block * chunk_rows))
+                    continue
+                low = max(start - block * chunk_rows, 0)
+                high = min(stop - block * chunk_rows, len(read[0]))
+                rows = [values[low:high] for values in read]
+                yield _table(rows, block * chunk_rows + low, ids.slice(block * chunk_rows + low - start), schema)
 
     def _root(self) -> str:
         if self.data_dir is None:
@@ -125,11 +131,23 @@ class Rectangle(Source):
         filesystem, path = fsspec.core.url_to_fs(rows)
         if not filesystem.exists(path):
             return pa.nulls(stop - start, pa.string())
-        with local_copy(rows) as local:
-            return pq.read_table(local, columns=["id"])["id"].slice(start, stop - start).combine_chunks()
+        with opened(rows, TABLE_BYTES) as file:
+            table = pq.ParquetFile(file)
+            ends = np.cumsum([table.metadata.row_group(each).num_rows for each in range(table.num_row_groups)])
+            # One row group holds the rows of one part, unless somebody has written the table anew.
+            first, last = np.searchsorted(ends, [start, stop - 1], side="right")
+            groups = table.read_row_groups(range(first, last + 1), columns=["id"])
+            before = int(ends[first - 1]) if first else 0
+            return groups["id"].slice(start - before, stop - start).combine_chunks()
 
 
 SOURCES[Rectangle.name] = Rectangle
+
+
+def _row_of_chunks(array: SplitArray, block: int, pool: ThreadPoolExecutor | None) -> "np.ndarray[Any, Any]":
+    """Read the chunks of the same rows, side by side."""
+    columns, read = range(array.layout.chunk_grid[1]), partial(array.read_chunk, block)
+    return np.concatenate(list(map(read, columns) if pool is None else pool.map(read, columns)), axis=1)
 
 
 def _table(rows: "list[np.ndarray[Any, Any]]", first: int, ids: pa.Array, schema: pa.Schema) -> pa.Table:

@@ -21,6 +21,7 @@ from longcrawl.finished import analysis, clusters, funnel, inspect, removal_rate
 from longcrawl.formats.convert import convert  # noqa: E402  # as above
 from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
 from longcrawl.planning import Plan, plan  # noqa: E402  # as above
+from longcrawl.push import Push, push  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
 from longcrawl.run import RunSummary, run  # noqa: E402  # as above
 from longcrawl.tokenize_files import tokenize  # noqa: E402  # as above
@@ -34,6 +35,7 @@ __all__ = [
     "Funnel",
     "LongCrawlError",
     "Plan",
+    "Push",
     "Reason",
     "Recipe",
     "RunSummary",
@@ -50,6 +52,7 @@ __all__ = [
     "loading",
     "open",
     "plan",
+    "push",
     "recipes",
     "removal_rates",
     "report",

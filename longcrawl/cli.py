@@ -19,6 +19,7 @@ from longcrawl.loading.curriculum_file import read_curriculum
 from longcrawl.loading.validation import validate as validate_curriculum
 from longcrawl.planning import Plan
 from longcrawl.planning import plan as make_plan
+from longcrawl.push import push as push_run
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
 from longcrawl.tokenize_files import FORMATS as OUTPUT_SHARDS
@@ -38,7 +39,8 @@ app.add_typer(lists_app, name="lists")
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
 AnyPath = Annotated[
-    Path, typer.Argument(help="The folder of a run, or of an output alone; or a token shard.", metavar="PATH")
+    str,
+    typer.Argument(help="The folder or URL of a run, or of an output alone; or a token shard.", metavar="PATH"),
 ]
 SHARDS = ", ".join(FORMATS)
 
@@ -176,6 +178,21 @@ def verify(path: AnyPath) -> None:
 
 
 @app.command()
+def push(
+    folder: RunFolder,
+    repo: Annotated[str, typer.Argument(help="A dataset on the Hub: user/name.", metavar="REPO")],
+    *,
+    private: Annotated[bool | None, typer.Option("--private/--public", help="Who may see it.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")] = False,
+) -> None:
+    """Send a run to the Hugging Face Hub; the same command goes on with a push that was stopped."""
+    if private is None:
+        raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
+    with _stoppable():
+        typer.echo(push_run(folder, repo, "private" if private else "public", dry_run=dry_run))
+
+
+@app.command()
 def validate(
     path: Annotated[Path, typer.Argument(help="The folder of the shards, with its splits.", metavar="PATH")],
     curriculum: Annotated[
@@ -205,7 +222,7 @@ def validate(
 @app.command()
 def inspect(
     path: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(help="The folder of a run, or of an output alone.", metavar="PATH", show_default=False),
     ] = None,
     split: Annotated[str | None, typer.Option(help="train or heldout; train if left out.")] = None,

@@ -15,6 +15,7 @@ import pyarrow.dataset as pads
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
+from longcrawl.hub import Visibility, push_documents
 from longcrawl.ledger import (
     LEDGER_SCHEMA,
     Funnel,
@@ -277,6 +278,10 @@ class Crawl:
         """Write samples in buckets; ``settings`` are fields of ``lc.formats.ComposedOutput``: ``heldout=0.01``."""
         return self.write("composed", path, **settings)
 
+    def push_to_hub(self, repo: str, visibility: Visibility) -> None:
+        """Push the documents to ``user/name`` on the Hub, and the ledger beside them; ``longcrawl push`` sends runs."""
+        push_documents(repo, visibility, self.data, self.ledger)
+
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write the documents with the output of this name and give what describes it.
 
@@ -293,8 +298,7 @@ class Crawl:
         verdicts = _all_rows(_map(self.data, _Verdicts(stage), stage))
         kept = pc.is_null(verdicts["rule"]).to_numpy()
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
-        data = self.data if not gone.num_rows else self.data.select(np.flatnonzero(kept))
-        return self._then(data, stage, gone)
+        return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
     def _edited(self, edit: Edit, stage: Stage) -> "Crawl":
         data = _map(self.data, _Edited(edit), stage)

@@ -9,6 +9,7 @@ LongCrawlError
 ├── LoaderError         a loader was asked for a batch, state or shape it cannot give
 ├── RecipeError         a recipe or an override names something that does not exist
 ├── RunError            a run cannot start, continue or finish
+├── HubError            the Hub cannot be reached, or does not take or give what was asked
 └── LedgerError         a question to the ledger that it cannot answer
 
 Every message is one sentence: what is wrong, where, and what to type next.
@@ -17,6 +18,7 @@ Every message is one sentence: what is wrong, where, and what to type next.
 __all__ = [
     "CorruptionError",
     "FormatError",
+    "HubError",
     "LedgerError",
     "LoaderError",
     "LongCrawlError",
@@ -62,6 +64,10 @@ class RecipeError(LongCrawlError, ValueError):
 
 class RunError(LongCrawlError):
     """A run cannot start, continue or finish."""
+
+
+class HubError(LongCrawlError):
+    """The Hub cannot be reached, or does not take or give what was asked."""
 
 
 class LedgerError(LongCrawlError, LookupError):

@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.duplicates import Clusters, find_clusters
-from longcrawl.errors import LedgerError
+from longcrawl.errors import FormatError, LedgerError
+from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.formats.shard_formats import verify_shard
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
@@ -19,6 +20,7 @@ from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Inspection, Result, Verification
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.source_texts import source_texts
+from longcrawl.verify_url import verify_url
 
 __all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rates", "verify", "why"]
 
@@ -87,12 +89,16 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
 def verify(path: str | Path) -> Verification:
     """Check a token shard, or every file of a run, an output by itself, or a rectangle in the original layout.
 
+    Of a URL, such as ``hf://datasets/user/name``, a run or an output by itself; see :func:`verify_url`.
+
     Raises:
         FormatError: there is none of these at ``path``.
         RunError: the run is not finished.
 
     """
-    folder = Path(path)
+    if is_remote(str(path)):
+        return verify_url(str(path))
+    folder = Path(str(path).removeprefix("file://"))
     if folder.is_file():
         return verify_shard(folder)
     told, output = _result(folder)
@@ -126,6 +132,8 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
         RunError: the run is not finished.
 
     """
+    if is_remote(str(path)):
+        raise FormatError(f"inspect reads what is on this machine: fetch {path} first, with `hf download` from the Hub")
     told, output = _result(Path(path))
     return told.inspect(output, split, row)
 

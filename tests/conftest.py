@@ -4,6 +4,7 @@ import functools
 import gzip
 import hashlib
 import http.server
+import importlib.util
 import itertools
 import json
 import os
@@ -329,6 +330,41 @@ def web_server() -> Iterator[Callable[..., str]]:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+def _hub_server() -> Any:
+    """Load tests/hub_server.py, which no test can import as its folder is no package."""
+    spec = importlib.util.spec_from_file_location("hub_server", Path(__file__).with_name("hub_server.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Give a server that speaks the Hub's protocol, with this process's `huggingface_hub` signed in to it.
+
+    ``hub.environment`` does the same for another process; ``hub.token`` is what nobody may see.
+    """
+    from huggingface_hub import constants
+
+    module = _hub_server()
+    server = module.HubServer()
+    home = tmp_path_factory.mktemp("hub_home")
+    server.token = module.TOKEN
+    server.environment = {"HF_ENDPOINT": server.url, "HF_TOKEN": module.TOKEN, "HF_HOME": str(home)}
+    server.environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_UPDATE_DOWNLOAD_COUNTS": "0"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_TOKEN", module.TOKEN)
+        patch.setattr(constants, "ENDPOINT", server.url)
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}")
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        patch.setattr(datasets.config, "HF_ENDPOINT", server.url)
+        yield server
+    server.stop()
 
 
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):

@@ -22,9 +22,9 @@ def test_all_is_sorted_and_resolves(name):
 
 def test_the_public_surface():
     assert lc.__all__ == [
-        "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Reason", "Recipe", "RunSummary",
+        "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason", "Recipe", "RunSummary",
         "analysis", "clusters", "compose", "convert", "dedup", "formats", "funnel", "inspect", "load", "load_recipe",
-        "loading", "open", "plan", "recipes", "removal_rates", "report", "run", "text", "tokenize", "tokens",
+        "loading", "open", "plan", "push", "recipes", "removal_rates", "report", "run", "text", "tokenize", "tokens",
         "verify", "why",
     ]  # fmt: skip
     assert lc.text.__all__ == [

@@ -13,6 +13,7 @@ LAYERS = [
         "data_files",
         "keyed_hash",
         "fields",
+        "hub",
         "survey_reports",
         "user_warnings",
         "_adopt_builders",
@@ -36,7 +37,7 @@ LAYERS = [
     ["planning"],
     ["lengths"],
     ["run"],
-    ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose", "tokenize_files"],
+    ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose", "tokenize_files", "push", "verify_url"],
     ["cli", "cli_lists"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

@@ -1,4 +1,4 @@
-"""The two engines that decode one chunk: bytes straight from local files, or zarr-python for everything else.
+"""The two engines that decode one chunk: bytes straight from files, or zarr-python for everything else.
 
 Neither holds a lock, so both survive a fork in the middle of a read by another thread.
 """
@@ -7,13 +7,13 @@ import os
 import zlib
 from collections.abc import Callable
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError
+from longcrawl.formats._byte_ranges import open_ranges
 from longcrawl.formats._rectangle_layout import ArrayLayout
 
 __all__ = ["ChunkReader", "DirectReader", "OnMissingChunks", "Tokens", "ZarrReader"]
@@ -37,9 +37,9 @@ class ChunkReader(Protocol):
 
 
 class DirectReader:
-    """Reads blosc chunks of local files, sharded or not, with no Zarr code on the way."""
+    """Reads blosc chunks, sharded or not, with no Zarr code on the way; of a remote file the bytes of a chunk alone."""
 
-    def __init__(self, folder: Path, layout: ArrayLayout, on_missing_chunks: OnMissingChunks) -> None:
+    def __init__(self, folder: str, layout: ArrayLayout, on_missing_chunks: OnMissingChunks) -> None:
         import numcodecs.blosc
 
         # Blosc's thread pool is one per process behind one lock, and dies in a fork; zarr also switches it off.
@@ -51,16 +51,14 @@ class DirectReader:
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Give one chunk, clipped to the array's shape."""
         layout = self._layout
-        path = self._folder / layout.file_name(row_chunk, column_chunk)
+        path = f"{self._folder}/{layout.file_name(row_chunk, column_chunk)}"
         rows, columns = layout.clip(row_chunk, column_chunk)
         height, width = rows.stop - rows.start, columns.stop - columns.start
         try:
-            packed = (
-                path.read_bytes() if layout.index_at == "none" else self._open_shard(path).read(row_chunk, column_chunk)
-            )
+            packed = _whole(path) if layout.index_at == "none" else self._open_shard(path).read(row_chunk, column_chunk)
         except FileNotFoundError as missing:
             if self._on_missing_chunks == "error":
-                raise missing_chunk(str(path), row_chunk, column_chunk) from missing
+                raise missing_chunk(path, row_chunk, column_chunk) from missing
             packed = None
         if packed is None:
             return np.full((height, width), layout.fill_value, layout.dtype)
@@ -85,23 +83,18 @@ class DirectReader:
 class _Shard:
     """One open shard file and its index: (offset, bytes) per chunk, checked against its checksum once."""
 
-    def __init__(self, layout: ArrayLayout, path: Path) -> None:
-        self._file = -1
+    def __init__(self, layout: ArrayLayout, path: str) -> None:
         self._path, self._per_file = path, layout.chunks_per_file
-        self._file = os.open(path, os.O_RDONLY)
-        self._size = os.fstat(self._file).st_size
+        self._file = open_ranges(path)
         entries = self._per_file[0] * self._per_file[1]
         index_bytes = 16 * entries + CHECKSUM_BYTES
-        if self._size < index_bytes:
+        if self._file.size < index_bytes:
             raise CorruptionError(
-                f"{path} is cut: it has {self._size} bytes, its index alone {index_bytes}; fetch it again"
+                f"{path} is cut: it has {self._file.size} bytes, its index alone {index_bytes}; fetch it again"
             )
-        stored = os.pread(self._file, index_bytes, 0 if layout.index_at == "start" else self._size - index_bytes)
-        self._index = np.frombuffer(_without_checksum(stored, path), "<u8").reshape(*self._per_file, 2)
-
-    def __del__(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
+        start = 0 if layout.index_at == "start" else self._file.size - index_bytes
+        stored = _without_checksum(self._file.read(start, index_bytes), path)
+        self._index = np.frombuffer(stored, "<u8").reshape(*self._per_file, 2)
 
     def read(self, row_chunk: int, column_chunk: int) -> bytes | None:
         """Give the stored bytes of a chunk, or None where the index says that it is all fill value."""
@@ -109,15 +102,20 @@ class _Shard:
         offset, length = (int(number) for number in self._index[row, column])
         if offset == ABSENT and length == ABSENT:
             return None
-        if offset + length > self._size:
+        if offset + length > self._file.size:
             raise CorruptionError(
                 f"{self._path} is cut: chunk ({row_chunk}, {column_chunk}) would end at byte {offset + length} of "
-                f"{self._size}; fetch it again"
+                f"{self._file.size}; fetch it again"
             )
-        return os.pread(self._file, length, offset)
+        return self._file.read(offset, length)
 
 
-def _without_checksum(stored: bytes, path: Path) -> bytes:
+def _whole(path: str) -> bytes:
+    file = open_ranges(path)
+    return file.read(0, file.size)
+
+
+def _without_checksum(stored: bytes, path: str) -> bytes:
     import google_crc32c
 
     index, checksum = stored[:-CHECKSUM_BYTES], stored[-CHECKSUM_BYTES:]

@@ -4,9 +4,12 @@ A rectangle is a folder with two token arrays of shape (documents, tokens per do
 document per row. Each split lies in ``<folder>/<split>`` (ours, Zarr format 3 or 2) or ``<folder>/<split>.zarr`` (the
 original LongCrawl64, Zarr format 2). Two engines give equal chunks:
 
-* ``"direct"`` reads local files of little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked
-  against its crc32c) or not;
-* ``"zarr"`` reads everything that zarr-python reads, also from URLs (``http://``, ``hf://``, ``memory://``).
+* ``"direct"`` reads little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked against its
+  crc32c) or not;
+* ``"zarr"`` reads everything that zarr-python reads.
+
+Both read local folders and URLs of fsspec (``http://``, ``hf://``, ``memory://``). "direct" fetches the index of a
+shard once and then the bytes of each chunk that is asked for; plain Zarr over ``hf://`` reads five megabytes ahead.
 
 A chunk that a shard's index records as absent is all fill value. A *file* that is absent reads as fill value in plain
 Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError` unless ``on_missing_chunks="fill"``. Bytes
@@ -24,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from longcrawl.errors import FormatError
+from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats._rectangle_layout import ArrayLayout, parse_layout
 from longcrawl.formats._rectangle_readers import ChunkReader, DirectReader, OnMissingChunks, Tokens, ZarrReader
 
@@ -38,7 +42,7 @@ __all__ = [
 ]
 
 Engine = Literal["auto", "direct", "zarr"]
-"""Who decodes chunks: "direct" (local blosc files), "zarr" (zarr-python), or "auto": direct where it can."""
+"""Who decodes chunks: "direct" (blosc), "zarr" (zarr-python), or "auto": direct where it can."""
 
 GPT2_END_OF_TEXT = 50256
 """The end-of-text id of a rectangle that does not name its own, as the original LongCrawl64 does not."""
@@ -74,7 +78,7 @@ class SplitArray:
     def __post_init__(self) -> None:
         reader: ChunkReader
         if self.engine == "direct":
-            reader = DirectReader(Path(self.root) / self.name, self.layout, self.on_missing_chunks)
+            reader = DirectReader(f"{self.root}/{self.name}", self.layout, self.on_missing_chunks)
         else:
             reader = ZarrReader(self.root, self.name, self.layout, _folder(self.root).exists, self.on_missing_chunks)
         object.__setattr__(self, "_reader", reader)
@@ -152,10 +156,9 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
     folder = _folder(path)
     name, metadata = _find_array(folder, split)
     layout = parse_layout(metadata, f"{folder.root}/{name}")
-    indirect = layout.indirect if folder.local else "files that are not local"
-    if engine == "direct" and indirect:
-        raise FormatError(f"{folder.root}/{name}: the direct engine does not read {indirect}; use engine='auto'")
-    chosen: Literal["direct", "zarr"] = "zarr" if engine == "zarr" or indirect else "direct"
+    if engine == "direct" and layout.indirect:
+        raise FormatError(f"{folder.root}/{name}: the direct engine does not read {layout.indirect}; use engine='auto'")
+    chosen: Literal["direct", "zarr"] = "zarr" if engine == "zarr" or layout.indirect else "direct"
     attributes = (_read_json(folder, "zarr.json") or {}).get("attributes") or _read_json(folder, ".zattrs") or {}
     masked = attributes.get("loss_mask") is True
     return SplitArray(
@@ -207,7 +210,6 @@ class _Folder(Protocol):
     """The little that is asked of a folder, local or remote."""
 
     root: str
-    local: bool
 
     def read(self, name: str) -> bytes | None: ...
     def exists(self, name: str) -> bool: ...
@@ -215,8 +217,6 @@ class _Folder(Protocol):
 
 
 class _LocalFolder:
-    local = True
-
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/") or "/"
 
@@ -234,8 +234,6 @@ class _LocalFolder:
 
 
 class _RemoteFolder:
-    local = False
-
     def __init__(self, root: str) -> None:
         import fsspec
 
@@ -262,4 +260,4 @@ class _RemoteFolder:
 def _folder(root: str) -> _Folder:
     if root.startswith("file://"):
         return _LocalFolder(unquote(urlsplit(root).path))
-    return _RemoteFolder(root) if "://" in root or "::" in root else _LocalFolder(root)
+    return _RemoteFolder(root) if is_remote(root) else _LocalFolder(root)

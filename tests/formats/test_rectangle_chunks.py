@@ -317,11 +317,9 @@ def memory_store(tmp_path) -> Iterator[str]:
 
 
 def test_reads_fsspec_urls(memory_store):
-    array = open_split(memory_store)
-    assert array.engine == "zarr"
-    np.testing.assert_array_equal(read_all(array), tokens_of(75, 210))
-    with pytest.raises(FormatError, match="direct engine does not read files that are not local"):
-        open_split(memory_store, engine="direct")
+    assert open_split(memory_store).engine == "direct"
+    for engine in ("direct", "zarr"):
+        np.testing.assert_array_equal(read_all(open_split(memory_store, engine=engine)), tokens_of(75, 210))
     with pytest.raises(FormatError, match=r"has no split 'heldout'; there is: 'train', 'zarr.json'"):
         open_split(memory_store, "heldout")
 

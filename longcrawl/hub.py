@@ -1,0 +1,245 @@
+"""Talking to the Hugging Face Hub: who may, what fits, what lies there, and one sentence for whatever goes wrong.
+
+The token is the one that `huggingface_hub` knows (``hf auth login``, or ``HF_TOKEN``). It is put into requests by
+`huggingface_hub` and into nothing else: no message, file or argument of this package ever holds it.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import pyarrow as pa
+
+from longcrawl.errors import HubError
+
+if TYPE_CHECKING:
+    import datasets
+    from huggingface_hub import HfApi
+
+__all__ = [
+    "FILE_BYTES",
+    "FOLDER_ENTRIES",
+    "REPOSITORY_FILES",
+    "RemoteFile",
+    "Repository",
+    "Visibility",
+    "check_visibility",
+    "connect",
+    "hub_errors",
+    "over_limits",
+    "push_documents",
+    "read_repository",
+    "refuse_other_visibility",
+    "remote_files",
+]
+
+Visibility = Literal["private", "public"]
+"""Who may see what is pushed; there is no default, as making data public cannot be undone."""
+
+FOLDER_ENTRIES, REPOSITORY_FILES = 10_000, 100_000
+"""Files and folders in one folder, and files in all, that the Hub takes (its documentation on storage limits)."""
+
+FILE_BYTES = 50_000_000_000
+"""What one file may have: `huggingface_hub` downloads no larger one over plain HTTP."""
+
+NAME = re.compile(r"[\w.-]+/[\w.-]+")
+TOKEN = re.compile(r"[!-~]+")
+SAME_AGAIN = "type the same command again, what has been sent is not sent again"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file on the Hub: its bytes, and a digest of its content."""
+
+    size: int
+    oid: str
+    """SHA-256 of a large file, what git calls a small one."""
+    is_large: bool
+
+    def is_like(self, file: Path, sha256: str) -> bool:
+        """Say whether a local file of this SHA-256 has the same content."""
+        if self.size != file.stat().st_size:
+            return False
+        return self.oid == (sha256 if self.is_large else _git_oid(file.read_bytes()))
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A dataset repository as it is on the Hub."""
+
+    visibility: Visibility
+    head: str
+    """The commit that ``main`` is at."""
+    files: Mapping[str, RemoteFile]
+    tags: Mapping[str, str]
+
+
+def check_visibility(repo: str, visibility: Visibility) -> None:
+    """Refuse what is no name of a repository, or no answer to who may see it.
+
+    Raises:
+        HubError: the message says what to write instead.
+
+    """
+    if not NAME.fullmatch(repo):
+        raise HubError(f"{repo!r} is no name of a dataset on the Hub: write it as user/name")
+    if visibility not in get_args(Visibility):
+        raise HubError(f"who may see {repo}? say private or public, got {visibility!r}")
+
+
+def connect() -> "HfApi":
+    """Give a client of the Hub that is signed in.
+
+    Raises:
+        HubError: there is no token, or it cannot be one.
+
+    """
+    from huggingface_hub import HfApi, get_token
+
+    token = get_token()
+    if token is None:
+        raise HubError("you are not signed in to the Hub: type `hf auth login`, or set HF_TOKEN")
+    if not TOKEN.fullmatch(token):
+        # A client would repeat such a token in its complaint about the request.
+        raise HubError("the token of the Hub holds characters that no token has: type `hf auth login`, or set HF_TOKEN")
+    return HfApi(library_name="longcrawl")
+
+
+@contextmanager
+def hub_errors(repo: str) -> Iterator[None]:
+    """Turn what the Hub or the network raises into one sentence.
+
+    Raises:
+        HubError: what went wrong, and what to do about it.
+
+    """
+    from huggingface_hub import errors
+
+    # The class of connection errors is httpx's or httpx2's, by the release of huggingface_hub.
+    network: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]  # imported there, not exported
+    try:
+        yield
+    except (network, ConnectionError, RuntimeError, ValueError) as wrong:
+        if isinstance(wrong, HubError):
+            raise
+        # What is uploaded in threads comes as a RuntimeError that names the file.
+        cause = wrong.__cause__ if isinstance(wrong, RuntimeError) and wrong.__cause__ else wrong
+        raise HubError(_sentence(repo, cause)) from wrong
+
+
+def _sentence(repo: str, wrong: BaseException) -> str:
+    status = getattr(getattr(wrong, "response", None), "status_code", None)
+    said = str(getattr(wrong, "server_message", None) or next(iter(str(wrong).splitlines()), type(wrong).__name__))
+    if status in (401, 403):
+        return (
+            f"the Hub does not let you do that to {repo} ({status}: {said}): type `hf auth login`, or set HF_TOKEN to "
+            "a token that may"
+        )
+    if status == 404:
+        return f"the Hub knows no {repo}, or does not show it to you ({said}): check the name and `hf auth whoami`"
+    if status == 412:
+        return f"somebody else has committed to {repo} meanwhile: {SAME_AGAIN}"
+    if status == 429:
+        return f"the Hub asks to wait before more is sent to {repo} ({said}): in an hour {SAME_AGAIN}"
+    if isinstance(wrong, ValueError):
+        return f"the Hub does not take {repo} as it is: {said}"
+    return f"the Hub cannot be reached or has failed at {repo} ({said}): {SAME_AGAIN}"
+
+
+def read_repository(api: "HfApi", repo: str) -> Repository | None:
+    """Look up what lies on ``main`` of a dataset repository; None where there is none."""
+    from huggingface_hub import RepoFile
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        info = api.dataset_info(repo)
+    except RepositoryNotFoundError as missing:
+        if missing.response.status_code == 404:
+            return None
+        raise
+    listed = api.list_repo_tree(repo, repo_type="dataset", revision=info.sha, recursive=True)
+    files = {each.path: _remote_file(each) for each in listed if isinstance(each, RepoFile)}
+    tags = {each.name: each.target_commit for each in api.list_repo_refs(repo, repo_type="dataset").tags}
+    return Repository("private" if info.private else "public", str(info.sha), files, tags)
+
+
+def remote_files(files: Any, path: str) -> dict[str, RemoteFile]:
+    """List what lies below a folder of the Hub's file system, by path relative to it, as the Hub knows it now."""
+    from huggingface_hub import HfApi, RepoFile
+
+    place = files.resolve_path(path)
+    inside = f"{place.path_in_repo}/" if place.path_in_repo else ""
+    listed = HfApi().list_repo_tree(
+        place.repo_id, place.path_in_repo or None, repo_type=place.repo_type, revision=place.revision, recursive=True
+    )
+    return {each.path.removeprefix(inside): _remote_file(each) for each in listed if isinstance(each, RepoFile)}
+
+
+def _remote_file(entry: Any) -> RemoteFile:
+    return RemoteFile(entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, entry.lfs is not None)
+
+
+def _git_oid(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324  # what git calls a file
+
+
+def over_limits(files: Mapping[str, int]) -> list[str]:
+    """Say which limits of the Hub files would go beyond, given their bytes by path; nothing where they fit.
+
+    >>> over_limits({"a/b.parquet": 1})
+    []
+    >>> over_limits({"a/b.parquet": 51 * 10**9})
+    ['a/b.parquet has 51,000,000,000 bytes, the Hub takes files of up to 50,000,000,000']
+    """
+    found = [
+        f"{path} has {size:,} bytes, the Hub takes files of up to {FILE_BYTES:,}"
+        for path, size in files.items()
+        if size > FILE_BYTES
+    ]
+    folders = {path.rsplit("/", depth)[0] for path in files for depth in range(1, path.count("/") + 1)}
+    entries = Counter(path.rpartition("/")[0] for path in {*files, *folders})
+    found += [
+        f"{folder or 'the top folder'} has {count:,} entries, the Hub takes {FOLDER_ENTRIES:,} in a folder"
+        for folder, count in sorted(entries.items())
+        if count > FOLDER_ENTRIES
+    ]
+    if len(files) > REPOSITORY_FILES:
+        found.append(f"there are {len(files):,} files, the Hub takes {REPOSITORY_FILES:,} in a repository")
+    return found
+
+
+def push_documents(
+    repo: str,
+    visibility: Visibility,
+    documents: "datasets.Dataset | datasets.IterableDataset",
+    ledger: pa.Table,
+) -> None:
+    """Push documents as the configuration "documents", and a ledger that has rows as "ledger"; see ``Crawl``."""
+    import datasets
+
+    check_visibility(repo, visibility)
+    with hub_errors(repo):
+        there = read_repository(connect(), repo)
+        refuse_other_visibility(repo, visibility, there)
+        private = visibility == "private"
+        documents.push_to_hub(repo, "documents", split="train", private=private, set_default=True)
+        if ledger.num_rows:
+            datasets.Dataset(ledger).push_to_hub(repo, "ledger", split="removed", private=private)
+
+
+def refuse_other_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
+    """Refuse to push as private what is public by now, or the other way round; only its owner should change that.
+
+    Raises:
+        HubError: the repository is not as it was said to be.
+
+    """
+    if there is not None and there.visibility != visibility:
+        raise HubError(
+            f"{repo} is {there.visibility}: push it as {there.visibility}, or change that in its settings on the Hub"
+        )

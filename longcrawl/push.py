@@ -1,0 +1,250 @@
+"""A finished run on the Hub: the files that its manifest names, no others, and a tag for exactly these bytes.
+
+What is sent first is data; the card, the manifest and deletions come with the last commit, and only then the tag. Up to
+``COMMIT_FILES`` changed files are one commit, so that nobody sees a half of it. Larger pushes take several: until the
+last one, ``main`` may hold old files beside new ones, a tag never does.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from longcrawl.errors import HubError, RunError
+from longcrawl.files import checksum
+from longcrawl.formats.manifest import is_sealed, verify_files
+from longcrawl.hub import (
+    FILE_BYTES,
+    Repository,
+    Visibility,
+    check_visibility,
+    connect,
+    hub_errors,
+    over_limits,
+    read_repository,
+    refuse_other_visibility,
+)
+from longcrawl.run_folder import MANIFEST, read_manifest
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+__all__ = ["COMMIT_FILES", "Push", "push"]
+
+CARD = "README.md"
+COMMIT_FILES = 500
+"""Files in one commit: few commits, as the Hub limits them by the hour, and none so large that it times out."""
+
+TAG_LENGTH = 12
+FEWER = {
+    "parquet": "a larger parquet.file_bytes",
+    "rectangle": "rectangle.zarr_format=3, which makes one file of 2,048 rows",
+    "shards": "a larger {}.shard_bytes",
+}
+SMALLER = {
+    "parquet": "a smaller parquet.file_bytes",
+    "rectangle": "a smaller truncate.n, or its first parts alone",
+    "shards": "a smaller {}.shard_bytes",
+}
+"""What to write in a recipe so that its output fits, by output."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """What a push sends, or has sent."""
+
+    repo: str
+    visibility: Visibility
+    send: Mapping[str, int]
+    """Bytes by path of the files that are new or changed."""
+    unchanged: Mapping[str, int]
+    """Bytes by path of those that lie there already."""
+    delete: tuple[str, ...]
+    """What an earlier push has left there and this run does not have."""
+    tag: str
+    """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself."""
+    commit: str | None = None
+    """The commit that holds the run; None of a dry run."""
+    digests: Mapping[str, str] = field(repr=False, default_factory=dict)
+    """SHA-256 by path of all files of the run."""
+
+    def __str__(self) -> str:
+        size, same = sum(self.send.values()), sum(self.unchanged.values())
+        rest = f"{_files(len(self.unchanged))} ({same:,} bytes) unchanged, {_files(len(self.delete))} to delete"
+        told = f"{_files(len(self.send))} ({size:,} bytes) to send, {rest}"
+        if self.commit is not None:
+            done = told.replace("to send", "new or changed").replace("to delete", "deleted")
+            return (
+                f"{self.repo} ({self.visibility}) holds the run at {self.commit[:TAG_LENGTH]}, tag {self.tag}: {done}"
+            )
+        width = max((len(f"{each:,}") for each in self.send.values()), default=0)
+        lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
+        lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
+        return "\n".join([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
+
+
+def push(run: str | Path, repo: str, visibility: Visibility, *, dry_run: bool = False) -> Push:
+    """Send a finished run to a dataset repository of the Hub, and tag it.
+
+    What was pushed loads by plain `datasets`: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. A push that
+    was stopped goes on when it is called again; files that lie on the Hub already are not sent again. What an earlier
+    run has left there goes, all else in the repository stays.
+
+    Args:
+        run: the folder of a finished run; temporary files in it are not sent.
+        repo: ``user/name``; it is made where it does not exist.
+        visibility: "private" or "public"; that of a repository which exists is not changed.
+        dry_run: say what would be sent, and change nothing.
+
+    Raises:
+        RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
+        HubError: the Hub refuses it or cannot be reached; the message says what to do.
+
+    """
+    check_visibility(repo, visibility)
+    folder = Path(run)
+    manifest = read_manifest(folder)
+    _refuse_limits(folder, manifest)
+    _refuse_damage(folder, manifest)
+    digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    # A person may edit the card of a finished run.
+    digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
+    with hub_errors(repo):
+        api = connect()
+        there = read_repository(api, repo)
+        refuse_other_visibility(repo, visibility, there)
+        tag = f"run-{manifest['sha256'][:TAG_LENGTH]}"
+        planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}))
+        return planned if dry_run else _carry_out(api, folder, planned, there)
+
+
+def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
+    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
+    if beyond := over_limits(sizes):
+        name = manifest["output"]["format"]
+        words = SMALLER if max(sizes.values()) > FILE_BYTES else FEWER
+        advice = words.get(name, words["shards"]).format(name)
+        raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
+
+
+def _refuse_damage(folder: Path, manifest: Mapping[str, Any]) -> None:
+    if not is_sealed(folder / MANIFEST, manifest):
+        problem = f"{MANIFEST} has been changed"
+    elif not (folder / CARD).is_file():
+        problem = f"{CARD} is missing"
+    else:
+        rest = {name: entry for name, entry in manifest["files"].items() if name != CARD}
+        problem = next(verify_files(folder, rest), "")
+    if problem:
+        raise RunError(f"{folder} is not whole, so it is not pushed: {problem}; longcrawl verify {folder} says it all")
+
+
+def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: Repository) -> Push:
+    """Compare what a run has with what lies on the Hub."""
+    same = {
+        name
+        for name, digest in digests.items()
+        if name in there.files and there.files[name].is_like(folder / name, digest)
+    }
+    earlier = _earlier(repo, there)
+    folders = {name.partition("/")[0] for name in digests if "/" in name}
+    for name in there.files:
+        changed = name in digests and name not in same
+        among = name not in digests and "/" in name and name.partition("/")[0] in folders
+        if (changed or among) and name not in earlier:
+            raise HubError(
+                f"{repo} holds {name}, which no run of longcrawl has put there: choose another repository, or delete "
+                "it on the Hub"
+            )
+    sizes = {name: (folder / name).stat().st_size for name in sorted(digests)}
+    return Push(
+        repo,
+        there.visibility,
+        {name: size for name, size in sizes.items() if name not in same},
+        {name: size for name, size in sizes.items() if name in same},
+        tuple(sorted((earlier & there.files.keys()) - digests.keys())),
+        tag,
+        digests=digests,
+    )
+
+
+def _earlier(repo: str, there: Repository) -> set[str]:
+    """Name the files that an earlier push has put on the Hub, as the manifest there says."""
+    if MANIFEST not in there.files:
+        return set()
+    from huggingface_hub import HfFileSystem
+
+    try:
+        manifest = json.loads(HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{MANIFEST}"))
+    except ValueError:
+        return set()
+    if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:
+        return set()
+    return {*manifest["files"], CARD, MANIFEST}
+
+
+def _refuse_card(card: Path) -> None:
+    """Ask the Hub whether it takes a card, before anything is made or sent."""
+    from huggingface_hub import DatasetCard
+
+    try:
+        DatasetCard(card.read_text("utf-8")).validate(repo_type="dataset")
+    except (ValueError, yaml.YAMLError) as wrong:
+        said = " ".join(str(wrong).split())
+        raise RunError(f"the Hub does not take the head of {card} ({said}): mend what is between its dashes") from wrong
+
+
+def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | None) -> Push:
+    if CARD in planned.send:
+        _refuse_card(folder / CARD)
+    if there is None:
+        api.create_repo(planned.repo, repo_type="dataset", private=planned.visibility == "private")
+        there = _found(api, planned.repo)
+    commit = _commit(api, folder, planned, there.head)
+    if commit != there.head:
+        there = _found(api, planned.repo)
+        _refuse_differences(folder, planned, there)
+    if planned.tag not in there.tags:
+        api.create_tag(planned.repo, tag=planned.tag, revision=commit, repo_type="dataset", exist_ok=True)
+    return replace(planned, commit=commit)
+
+
+def _found(api: "HfApi", repo: str) -> Repository:
+    there = read_repository(api, repo)
+    if there is None:
+        raise HubError(f"the Hub has taken {repo} and does not show it: type the same command again in a minute")
+    return there
+
+
+def _commit(api: "HfApi", folder: Path, planned: Push, head: str) -> str:
+    """Commit what is to be sent, the card and the manifest last, and give the last commit."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    names = sorted(planned.send, key=lambda name: (name == MANIFEST, name == CARD, name))
+    parts: list[list[Any]] = [
+        [CommitOperationAdd(name, folder / name) for name in names[first : first + COMMIT_FILES]]
+        for first in range(0, max(len(names), 1), COMMIT_FILES)
+    ]
+    parts[-1] += [CommitOperationDelete(name, is_folder=False) for name in planned.delete]
+    for number, operations in enumerate(parts, 1):
+        if operations:
+            of = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
+            head = api.create_commit(
+                planned.repo, operations, commit_message=planned.tag + of, repo_type="dataset", parent_commit=head
+            ).oid
+    return head
+
+
+def _refuse_differences(folder: Path, planned: Push, there: Repository) -> None:
+    """Look whether the Hub holds what was sent, by its own digests."""
+    for name, size in (*planned.send.items(), *planned.unchanged.items()):
+        found = there.files.get(name)
+        if found is None or found.size != size or not found.is_like(folder / name, planned.digests[name]):
+            raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"

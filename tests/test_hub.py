@@ -1,0 +1,452 @@
+"""Runs on the Hub: the real client pushes to a server of our own, is cut off, goes on, and reads back what it sent."""
+
+import hashlib
+import importlib
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import datasets
+import fsspec
+import huggingface_hub
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import longcrawl as lc
+from longcrawl.cli import app
+from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, SourceError
+from longcrawl.hub import over_limits
+
+push_module = importlib.import_module("longcrawl.push")
+DOCUMENTS, LENGTH = 240, 64
+RECTANGLE = "rectangle/train/c/0/0"
+
+
+def write_run(folder: Path, heldout: int, output: str = "rectangle") -> Path:
+    chance = random.Random(2)
+    folder.mkdir()
+    with (folder / "documents.jsonl").open("w") as lines:
+        for number in range(DOCUMENTS):
+            words = 40 if number % 10 else 3
+            text = " ".join("".join(chance.choices("abcdefghij", k=chance.randint(2, 7))) for _ in range(words))
+            lines.write(json.dumps({"id": str(number), "url": f"https://e.org/{number}", "text": text}) + "\n")
+    stages = [{"min_chars": {"n": 100}}, {"tokenize": {"tokenizer": "trained", "vocabulary_size": 400}}]
+    stages += [{"min_tokens": {"n": LENGTH}}, {"truncate": {"n": LENGTH}}, "shuffle"]
+    stages = stages[:1] if output == "parquet" else stages
+    source = {"builder": "text", "id_field": "id", "data_files": str(folder / "documents.jsonl")}
+    spec = {"longcrawl": 1, "name": "tiny", "about": "Made in a test.", "source": source, "stages": stages}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(spec | {"outputs": {output: {"heldout": heldout}}}))
+    lc.run(folder / "tiny.yaml", folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("finished") / "a", 10)
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """Give a copy of a finished run, with things in its folder that are no part of it."""
+    folder = shutil.copytree(finished, tmp_path / "run")
+    for left in ("work/spill/00.tokens", "notes.txt", "rectangle/train/c/0/0.partial-12"):
+        (folder / left).parent.mkdir(parents=True, exist_ok=True)
+        (folder / left).write_text("not to be sent")
+    return folder
+
+
+@pytest.fixture
+def repo(hub, request):
+    """Give the name of a repository that does not exist yet."""
+    hub.failures.clear()
+    hub.multipart_over, hub.page = None, 1000
+    hub.blobs.clear()
+    hub.reset()
+    huggingface_hub.HfFileSystem.clear_instance_cache()
+    return f"me/{request.node.name[5:].replace('[', '-').replace(']', '')[:80].rstrip('_-')}"
+
+
+@pytest.fixture
+def slept(monkeypatch):
+    """Give how long the client would have waited before each further attempt."""
+    waited = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
+def described(run: Path) -> dict[str, bytes]:
+    """Give what a push is to send."""
+    names = [*json.loads((run / "manifest.json").read_text())["files"], "manifest.json"]
+    return {name: (run / name).read_bytes() for name in names}
+
+
+def on_hub(hub, repo: str, revision: str = "main") -> dict[str, bytes]:
+    files = hub.repositories[repo].files(revision)
+    return {name: blob.content for name, blob in files.items() if name != ".gitattributes"}
+
+
+def titles(hub, repo: str) -> list[str]:
+    return [commit.title for commit in hub.repositories[repo].commits.values()][1:]
+
+
+def commit(repo: str, **files: str) -> None:
+    """Commit files as somebody else would."""
+    operations = [huggingface_hub.CommitOperationAdd(name, text.encode()) for name, text in files.items()]
+    api = huggingface_hub.HfApi()
+    api.create_repo(repo, repo_type="dataset", private=True, exist_ok=True)
+    api.create_commit(repo, operations, commit_message="by hand", repo_type="dataset")
+
+
+def test_a_push_sends_the_run_and_nothing_else_once(hub, repo, run):
+    sent = lc.push(run, repo, "private")
+    assert on_hub(hub, repo) == on_hub(hub, repo, sent.tag) == described(run)
+    assert hub.sent() == {name: len(content) for name, content in described(run).items()} == sent.send
+    assert hub.repositories[repo].private
+    assert titles(hub, repo) == [sent.tag]
+    assert sent.tag == f"run-{json.loads((run / 'manifest.json').read_text())['sha256'][:12]}"
+    assert str(sent).startswith(f"{repo} (private) holds the run at {sent.commit[:12]}, tag {sent.tag}: ")
+
+    hub.reset()
+    again = lc.push(run, repo, "private")
+    assert (again.send, again.commit, hub.sent()) == ({}, sent.commit, {})
+    assert not [asked for asked in hub.requests if not asked.startswith("GET")]
+
+    (run / "README.md").write_text((run / "README.md").read_text() + "\nA person has added this.\n")
+    edited = lc.push(run, repo, "private")
+    assert edited.send.keys() == hub.sent().keys() == {"README.md"}
+    assert b"A person" not in on_hub(hub, repo, sent.tag)["README.md"]
+    assert b"A person" in on_hub(hub, repo)["README.md"]
+
+
+def test_a_dry_run_lists_what_would_be_sent_and_changes_nothing(hub, repo, run):
+    shown = CliRunner().invoke(app, ["push", str(run), repo, "--public", "--dry-run"])
+    for name, content in described(run).items():
+        assert f"{len(content):,}  {name}\n" in shown.stdout
+    assert "notes.txt" not in shown.stdout
+    assert hub.requests == [f"GET /api/datasets/{repo}"]
+    assert repo not in hub.repositories
+
+
+def test_a_cut_upload_is_tried_again_and_a_stopped_push_goes_on(hub, repo, run, slept):
+    oid = hashlib.sha256((run / RECTANGLE).read_bytes()).hexdigest()
+    hub.fail(f"PUT /lfs/{oid}", cut_after=5000, times=6)
+    with pytest.raises(HubError, match="type the same command again, what has been sent is not sent again"):
+        lc.push(run, repo, "private")
+    assert slept == [1, 2, 4, 8, 8]
+    arrived = set(hub.received)
+    assert arrived
+    assert on_hub(hub, repo) == {}
+
+    hub.reset()
+    hub.fail(f"PUT /lfs/{oid}", cut_after=5000)
+    lc.push(run, repo, "private")
+    assert RECTANGLE in hub.sent()
+    assert not arrived & set(hub.received)
+    assert on_hub(hub, repo) == described(run)
+
+
+def test_many_files_take_several_commits_of_which_the_last_says_what_they_are(hub, repo, run, monkeypatch):
+    monkeypatch.setattr(push_module, "COMMIT_FILES", 4)
+    hub.multipart_over, hub.page = 3000, 3
+    create, messages = huggingface_hub.HfApi.create_commit, []
+
+    def create_and_cut(*given, **settings):
+        messages.append(settings["commit_message"])
+        if len(messages) == 2:
+            hub.fail("POST .*/commit/main", cut_after=10)
+        return create(*given, **settings)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create_and_cut)
+    with pytest.raises(HubError, match="has failed"):
+        lc.push(run, repo, "private")
+    first = on_hub(hub, repo)
+    assert len(first) == 4
+    assert "manifest.json" not in first
+    assert hub.repositories[repo].tags == {}
+
+    hub.reset()
+    sent = lc.push(run, repo, "private")
+    assert not first.keys() & hub.sent().keys()
+    left = -(-(len(described(run)) - 4) // 4)
+    assert titles(hub, repo)[1:] == [f"{sent.tag}, part {number} of {left}" for number in range(1, left + 1)]
+    assert "manifest.json" not in list(hub.repositories[repo].commits.values())[-2].files
+    assert hub.repositories[repo].tags == {sent.tag: sent.commit}
+    assert on_hub(hub, repo) == described(run)
+
+
+@pytest.mark.parametrize(
+    ("failure", "waited"),
+    [
+        ({"request": "POST .*/preupload/", "status": 500}, [1]),
+        ({"request": "PUT /lfs/", "status": 503, "times": 2}, None),
+        ({"request": "POST .*/objects/batch", "status": 429, "retry_after": 7}, [8]),
+    ],
+    ids=["500", "503", "429"],
+)
+def test_what_passes_by_itself_is_waited_for(hub, repo, run, slept, failure, waited):
+    hub.fail(**failure)
+    lc.push(run, repo, "private")
+    assert waited is None or slept == waited
+    assert on_hub(hub, repo) == described(run)
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentence"),
+    [
+        ({"request": "POST .*/commit/", "status": 429, "retry_after": 3600}, "asks to wait before more is sent"),
+        ({"request": "POST .*/commit/", "status": 403}, "does not let you do that"),
+        ({"request": "POST .*/commit/", "cut_after": 20}, "cannot be reached or has failed"),
+        ({"request": "POST .*/tag/", "status": 500}, "has failed"),
+    ],
+    ids=["429", "403", "cut", "tag"],
+)
+def test_what_does_not_pass_is_one_sentence_and_the_next_push_goes_on(hub, repo, run, slept, failure, sentence):
+    hub.fail(**failure)
+    with pytest.raises(HubError, match=sentence) as raised:
+        lc.push(run, repo, "private")
+    assert "\n" not in str(raised.value)
+    sent = lc.push(run, repo, "private")
+    assert on_hub(hub, repo, sent.tag) == described(run)
+
+
+def test_a_commit_of_somebody_else_meanwhile_stops_a_push(hub, repo, run, monkeypatch):
+    create = huggingface_hub.HfApi.create_commit
+
+    def create_after_another(*given, **settings):
+        monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create)
+        commit(repo, LICENSE="mine")
+        return create(*given, **settings)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create_after_another)
+    with pytest.raises(HubError, match="somebody else has committed"):
+        lc.push(run, repo, "private")
+    lc.push(run, repo, "private")
+    assert on_hub(hub, repo) == described(run) | {"LICENSE": b"mine"}
+
+
+def test_another_run_replaces_the_one_before_and_nothing_of_anybody_else(hub, repo, run, tmp_path):
+    lc.push(run, repo, "private")
+    commit(repo, **{"LICENSE": "mine", "pictures/a.svg": "<svg/>"})
+    other = write_run(tmp_path / "b", 0)
+    sent = lc.push(other, repo, "private")
+    gone = set(described(run)) - set(described(other))
+    assert set(sent.delete) == gone
+    assert "rectangle/rows/heldout.parquet" in gone
+    assert on_hub(hub, repo) == {**described(other), "LICENSE": b"mine", "pictures/a.svg": b"<svg/>"}
+    assert len(hub.repositories[repo].tags) == 2
+
+    commit(repo, **{"rectangle/train/c/9/0": "a chunk of nobody's"})
+    with pytest.raises(HubError, match="holds rectangle/train/c/9/0, which no run of longcrawl has put there"):
+        lc.push(other, repo, "private")
+
+
+def test_what_somebody_else_wrote_is_not_overwritten(hub, repo, run):
+    commit(repo, **{"README.md": "---\nlicense: mit\n---\n"})
+    with pytest.raises(HubError, match=r"holds README\.md, which no run of longcrawl has put there"):
+        lc.push(run, repo, "private")
+
+
+def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
+    shown = CliRunner().invoke(app, ["push", str(run), repo])
+    assert shown.exit_code == 1
+    assert str(shown.exception) == f"who may see {repo}? type --private or --public behind it"
+    lc.push(run, repo, "public")
+    assert not hub.repositories[repo].private
+    with pytest.raises(HubError, match=f"{repo} is public: push it as public"):
+        lc.push(run, repo, "private")
+    with pytest.raises(HubError, match="say private or public, got 'secret'"):
+        lc.push(run, repo, "secret")
+    with pytest.raises(HubError, match="write it as user/name"):
+        lc.push(run, "tiny", "private")
+    with pytest.raises(HubError, match="does not let you do that to somebody/else"):
+        lc.push(run, "somebody/else", "private")
+
+
+def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, finished, monkeypatch):
+    hub_module = importlib.import_module("longcrawl.hub")
+    monkeypatch.setattr(hub_module, "FOLDER_ENTRIES", 2)
+    with pytest.raises(RunError, match=r"takes 2 in a folder.*run its recipe again with rectangle\.zarr_format=3"):
+        lc.push(run, repo, "private")
+    monkeypatch.undo()
+    (run / "README.md").write_text("---\nlicense: {\n---\n")
+    with pytest.raises(RunError, match=r"does not take the head of .*README\.md .*: mend what is between its dashes"):
+        lc.push(run, repo, "private")
+    hub.fail("POST .*/validate-yaml", status=400)
+    shutil.copy(finished / "README.md", run)
+    with pytest.raises(RunError, match="told to fail"):
+        lc.push(run, repo, "private")
+    assert repo not in hub.repositories
+    hub.reset()
+    (run / RECTANGLE).write_bytes(b"cut")
+    with pytest.raises(RunError, match="not whole, so it is not pushed: rectangle/train/c/0/0 has 3 bytes"):
+        lc.push(run, repo, "private")
+    (run / "manifest.json").unlink()
+    with pytest.raises(RunError, match="is not finished"):
+        lc.push(run, repo, "private")
+    assert hub.requests == []
+
+
+def test_the_limits_of_the_hub():
+    assert over_limits({f"a/{number // 9999}/{number}": 1 for number in range(100_000)}) == []
+    (said,) = over_limits({f"a/{number}/0": 1 for number in range(10_001)})
+    assert said == "a has 10,001 entries, the Hub takes 10,000 in a folder"
+    (said,) = over_limits({f"{number // 9999}/{number}": 1 for number in range(100_001)})
+    assert said == "there are 100,001 files, the Hub takes 100,000 in a repository"
+
+
+def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch, caplog, capfd):
+    home = Path(hub.environment["HF_HOME"])
+    caplog.set_level(logging.DEBUG)
+    wrong = "hf_thisIsAnotherTokenThatTheHubDoesNotKnow"
+    said = []
+    for token, failure in [(hub.token, None), (hub.token, 500), (wrong, None), (f"{wrong}\x07", None), (None, None)]:
+        monkeypatch.setenv("HF_TOKEN", token) if token else monkeypatch.delenv("HF_TOKEN")
+        if failure:
+            (run / "README.md").write_text((run / "README.md").read_text() + "more\n")
+            hub.fail("", status=failure, times=7)
+        shown = CliRunner().invoke(app, ["push", str(run), repo, "--private"])
+        said += [shown.output, repr(shown.exception)]
+        hub.failures.clear()
+    assert "holds the run" in said[0]
+    assert "401" in said[5]
+    assert "holds characters that no token has" in said[7]
+    assert "not signed in" in said[9]
+    written = [file.read_bytes().decode("utf-8", "replace") for file in home.rglob("*") if file.is_file()]
+    written += [
+        content.decode("utf-8", "replace") for content in (*described(run).values(), *on_hub(hub, repo).values())
+    ]
+    for text in (*said, *written, caplog.text, *capfd.readouterr()):
+        assert hub.token not in text
+        assert wrong not in text
+
+
+PLAIN = """
+import sys
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "longcrawl":
+            raise ImportError("longcrawl is not here")
+
+sys.meta_path.insert(0, Nowhere())
+import json, zarr
+from datasets import load_dataset
+
+repo, tag = sys.argv[1:]
+rows = load_dataset(repo, "rows", revision=tag)
+ledger = load_dataset(repo, "ledger", split="removed")
+group = zarr.open_group(f"hf://datasets/{repo}@{tag}/rectangle", mode="r")
+told = {"rows": {split: data["id"] for split, data in rows.items()}, "ledger": ledger[0]}
+told |= {"default": load_dataset(repo, split="train").num_rows, "train": group["train"][:].tolist()}
+told |= {"attributes": dict(group.attrs), "parquet": load_dataset(f"{repo}-parquet", split="heldout")["id"]}
+print(json.dumps(told, default=list))
+"""
+
+
+def test_what_was_pushed_loads_without_longcrawl(hub, repo, run, tmp_path):
+    sent = lc.push(run, repo, "private")
+    documents = write_run(tmp_path / "parquet", 7, "parquet")
+    lc.push(documents, f"{repo}-parquet", "public")
+    environment = os.environ | hub.environment | {"HF_HOME": str(tmp_path / "home"), "USE_TORCH": "NO"}
+    command = [sys.executable, "-c", PLAIN, repo, sent.tag]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    for split in ("train", "heldout"):
+        assert told["rows"][split] == pq.read_table(run / f"rectangle/rows/{split}.parquet")["id"].to_pylist()
+    assert told["default"] == len(told["train"]) == DOCUMENTS - 24 - 10
+    assert told["ledger"]["stage"] == "min_chars"
+    assert told["parquet"] == pq.read_table(next(documents.glob("parquet/heldout-*")))["id"].to_pylist()
+    batch = lc.loading.Rectangle(run / "rectangle", batch_size=8)[0]
+    assert told["train"][:8] == batch["targets"].tolist()
+    assert told["attributes"]["end_of_text"] == lc.loading.Rectangle(run / "rectangle").pad_token
+
+
+def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo, run, slept):
+    lc.push(run, repo, "private")
+    url = f"hf://datasets/{repo}/rectangle"
+    hub.reset()
+    settings = {"split": "train", "streaming": True, "context_length": 32}
+    data = datasets.load_dataset("longcrawl", "rectangle", data_dir=url, **settings)
+    here = datasets.load_dataset("longcrawl", "rectangle", data_dir=str(run / "rectangle"), **settings)
+    first = next(iter(data))
+    # Of 206 rows, a chunk has 64; the index of a shard has 32 chunks that could be, and a checksum.
+    stored = (run / RECTANGLE).stat().st_size
+    assert hub.served[RECTANGLE] < 0.4 * stored
+    assert hub.served["rectangle/heldout/c/0/0"] == 0
+    assert first == next(iter(here))
+
+    hub.reset()
+    hub.fail(f"GET .*/{RECTANGLE}", cut_after=100)
+    hub.fail(f"GET .*/{RECTANGLE}", status=500)
+    assert list(data) == list(here)
+    assert len(slept) == 2
+    assert hub.served[RECTANGLE] < 2.5 * stored
+
+    remote, local = (lc.loading.Rectangle(place, batch_size=8, context_length=16) for place in (url, run / "rectangle"))
+    assert len(remote) == len(local)
+    np.testing.assert_array_equal(remote[-1]["targets"], local[-1]["targets"])
+    hub.fail(f"GET .*/{RECTANGLE}", status=500, times=99)
+    with pytest.raises(SourceError, match="cannot be read now"):
+        lc.loading.Rectangle(url, batch_size=8)[0]
+
+
+def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hub, repo, run):
+    sent = lc.push(run, repo, "private")
+    hub.reset()
+    found = lc.verify(f"hf://datasets/{repo}")
+    assert found.problems == ()
+    assert "5 files compared with the SHA-256 that the Hub gives" in str(found)
+    assert hub.served[RECTANGLE] == 0
+    assert lc.verify(f"hf://datasets/{repo}/rectangle").problems == ()
+
+    heldout = (run / "rectangle/heldout/c/0/0").stat().st_size
+    changed = {"rectangle/heldout/c/0/0": "\0" * heldout, "rectangle/train/c/0/0": "\0other"}
+    commit(repo, **changed, **{"rectangle/train/c/1/0": "more", "recipe.yaml": "longcrawl: 1"})
+    shown = CliRunner().invoke(app, ["verify", f"hf://datasets/{repo}"])
+    assert shown.exit_code == 1
+    assert "rectangle/heldout/c/0/0 has been changed: its SHA-256 differs" in shown.stdout
+    assert "rectangle/train/c/0/0 has 6 bytes" in shown.stdout
+    assert "rectangle/train/c/1/0 is not part of this output" in shown.stdout
+    assert "recipe.yaml has 12 bytes" in shown.stdout
+    assert lc.verify(f"hf://datasets/{repo}@{sent.tag}").problems == ()
+    with pytest.raises(HubError, match="check the name"):
+        lc.verify("hf://datasets/me/nothing")
+    with pytest.raises(FormatError, match="inspect reads what is on this machine"):
+        lc.inspect(f"hf://datasets/{repo}")
+
+
+def test_an_output_behind_any_url_is_verified_by_fetching_it(run):
+    files = fsspec.filesystem("memory")
+    files.put(str(run / "rectangle"), "/verified", recursive=True)
+    try:
+        (stranger,) = lc.verify("memory://verified").problems
+        assert stranger == "train/c/0/0.partial-12 is not part of this output"
+        files.pipe_file("/verified/train/c/0/0", bytes((run / RECTANGLE).stat().st_size))
+        files.rm_file("/verified/tokenizer.json")
+        assert {each.split(" ")[0] for each in lc.verify("memory://verified").problems} == {
+            "train/c/0/0", "tokenizer.json", "train/c/0/0.partial-12",
+        }  # fmt: skip
+        with pytest.raises(FormatError, match="holds neither a run nor an output"):
+            lc.verify("memory://verified/train")
+    finally:
+        files.rm("/verified", recursive=True)
+
+
+def test_a_crawl_pushes_its_documents_and_its_ledger(hub, repo):
+    documents = datasets.Dataset.from_dict({"id": ["a", "b"], "text": ["too short", "just about long enough"]})
+    (lc.Crawl(documents) | lc.text.MinChars(12)).push_to_hub(repo, "private")
+    assert hub.repositories[repo].private
+    assert datasets.load_dataset(repo, split="train")["id"] == ["b"]
+    assert datasets.load_dataset(repo, "ledger", split="removed")["id"] == ["a"]
+    with pytest.raises(LongCrawlError, match="private or public"):
+        lc.Crawl(documents).push_to_hub(repo, "yes")
