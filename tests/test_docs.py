@@ -15,12 +15,21 @@ from pathlib import Path
 
 import pytest
 from datasets import load_dataset
+from typer.testing import CliRunner
 
 import longcrawl
 from longcrawl.cli import app
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TINY = """
+longcrawl: 1
+name: tiny
+about: Made in a test.
+source: {builder: text, data_files: texts.jsonl}
+stages: [{min_chars: {n: 99}}, {tokenize: {tokenizer: trained, vocabulary_size: 400}}, {truncate: {n: 1024}}]
+outputs: {rectangle: {}}
+"""
 MODULES = sorted(
     {
         module.name
@@ -69,7 +78,7 @@ def test_every_block_of_the_readme_runs(workplace, release):
     for language, text in blocks("README.md"):
         if language == "sh":
             command = text.replace("pip install -e . && ", "")
-            if "pytest" not in command:
+            if "pytest" not in command and "longcrawl push" not in command:
                 shell(command, workplace)
                 ran += 1
         elif language == "python":
@@ -87,6 +96,26 @@ def test_every_block_of_the_formats_runs(workplace):
     assert len(python) == 8
     for text in python:
         shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
+
+
+def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
+    monkeypatch.chdir(tmp_path)
+    texts = (" ".join(f"word{(number + 7 * i) % 1009}" for i in range(1500 if number else 3)) for number in range(13))
+    Path("texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    Path("tiny.yaml").write_text(TINY)
+    longcrawl.run("tiny.yaml", "quickstart")
+    ran = 0
+    for language, text in blocks("docs/publish.md"):
+        if language == "sh" and "push" in text:
+            for line in text.splitlines():
+                done = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+                assert done.exit_code == 0, f"{line}: {done.exception}"
+                ran += 1
+        elif language == "python" and "me/quickstart" in text:
+            exec(compile(text, "publish.md", "exec"), {})  # noqa: S102  # a page of our own
+            ran += 1
+    assert ran == 6
+    assert hub.repositories["me/quickstart"].tags
 
 
 @pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb", "composition", "feeds", "plan"])
