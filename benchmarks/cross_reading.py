@@ -70,6 +70,8 @@ def write_ours(folder: Path, made: dict[str, np.ndarray]) -> None:
     for name, written in FORMATS.items():
         table = pa.table({"tokens": tokens, **extras.get(name, {})})
         settings = {"tokenizer": "gpt2"} if name == "datatrove" else {}
+        # A flat file does not say that its tokens are uint32, which is therefore to be asked for.
+        settings |= {"dtype": str(made["tokens"].dtype)} if name == "nanogpt" else {}
         batches = [table.slice(first, 1000) for first in range(0, DOCUMENTS, 1000)]
         written.write(batches, folder / name / f"shard{written.suffix}", end_of_text=END, **settings)
     table = pa.table({"tokens": tokens})

@@ -35,13 +35,15 @@ def test_a_shard_is_a_bin_and_an_idx(tmp_path):
 
 def test_bin_is_a_flat_array_of_uint16_ids(tmp_path):
     """.bin: a flat array of token IDs (uint16, …)."""
-    lc.formats.gpt_simple.write([documents([1, 2], [END])], tmp_path / "a.bin")
+    table = documents([1, 2], [END], dtype=pa.int64())
+    lc.formats.gpt_simple.write([table], tmp_path / "a.bin", vocabulary_size=END + 1)
     assert (tmp_path / "a.bin").read_bytes() == struct.pack("<3H", 1, 2, END)
 
 
 def test_bin_is_uint32_for_large_vocabularies(tmp_path):
     """… (… or uint32 for large vocabularies)."""
-    lc.formats.gpt_simple.write([documents([1, 128_000], dtype=pa.uint32())], tmp_path / "a.bin")
+    table = documents([1, 128_000], dtype=pa.int64())
+    lc.formats.gpt_simple.write([table], tmp_path / "a.bin", vocabulary_size=128_256)
     assert (tmp_path / "a.bin").read_bytes() == struct.pack("<2I", 1, 128_000)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
-from longcrawl.formats._token_shard_writing import DocumentStream, Terminate, documents_of
+from longcrawl.formats._token_shard_writing import DocumentStream, Terminate, TokenType, documents_of
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.stages import SORT_KEY, column, with_column
 from longcrawl.tokens.loss_mask import LOSS_MASK
@@ -54,7 +54,7 @@ def refuse_no_text(table: pa.Table, name: str, setting: str) -> None:
         raise StageError(f"{setting} names the column {name!r}, which is {kind}: name one of text")
 
 
-def token_bytes(batch: pa.RecordBatch) -> Longs:
+def token_bytes(batch: pa.RecordBatch, width: int) -> Longs:
     """Give the bytes that the tokens of each document take in a shard, an end-of-text token included."""
     tokens = batch.column(TOKENS)
     lengths: Longs = pc.fill_null(pc.list_value_length(tokens), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 1
@@ -63,11 +63,12 @@ def token_bytes(batch: pa.RecordBatch) -> Longs:
         sizes = pc.subtract(pc.struct_field(windows.flatten(), "stop"), pc.struct_field(windows.flatten(), "start"))
         ends = np.concatenate([[0], np.cumsum(pc.list_value_length(windows).to_numpy(zero_copy_only=False))])
         lengths = np.diff(np.concatenate([[0], np.cumsum(sizes.to_numpy(zero_copy_only=False))])[ends])
-    sizes_in_bytes: Longs = lengths * max(tokens.type.value_type.bit_width // 8, 1)
-    return sizes_in_bytes
+    return lengths * width
 
 
-def entries_of(table: pa.Table, end_of_text: int | None, name: str, overlaps: str) -> tuple[Documents, Longs]:
+def entries_of(
+    table: pa.Table, end_of_text: int | None, name: str, overlaps: str, dtype: TokenType = "auto"
+) -> tuple[Documents, Longs]:
     """Give the entries of some documents, each ended once, and how many entries each document has: int64 [documents].
 
     Args:
@@ -75,6 +76,7 @@ def entries_of(table: pa.Table, end_of_text: int | None, name: str, overlaps: st
         end_of_text: what a document ends with; None to leave documents as they are.
         name: the output, for what is said if something is wrong.
         overlaps: "loss_mask" to say by a loss mask that the beginning of a window does not count.
+        dtype: what a token is stored as; "auto" goes by the table.
 
     Raises:
         StageError: windows do not fit the tokens.
@@ -85,7 +87,7 @@ def entries_of(table: pa.Table, end_of_text: int | None, name: str, overlaps: st
     # A window that comes from another shard may go on in the next one, and then has no end.
     terminate: Terminate = "missing" if given.overlaps is None else "never"
     holds = frozenset([LOSS_MASK, OVERLAP])
-    ended = next(iter(DocumentStream(given, end_of_text=end_of_text, terminate=terminate, holds=holds)))
+    ended = next(iter(DocumentStream(given, dtype, end_of_text=end_of_text, terminate=terminate, holds=holds)))
     ended = replace(ended, others=None)
     if WINDOWS not in table.column_names:
         return _overlaps_masked(ended) if overlaps == "loss_mask" else ended, np.ones(len(ended.lengths), np.int64)

@@ -36,6 +36,7 @@ __all__ = [
     "documents_of",
     "number_spool",
     "report_losses",
+    "stored_type",
     "whole_shard",
     "write_array",
 ]
@@ -44,7 +45,10 @@ DocumentBatch: TypeAlias = pa.Table | Documents
 """Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""
 
 TokenType = Literal["auto", "uint16", "uint32"]
-"""What a token is stored as; "auto" takes what the first documents have, uint32 for any other integer than uint16."""
+"""What a token is stored as; "auto" takes uint16 for a vocabulary of 65,536 ids or fewer and uint32 for a larger one.
+
+Where no vocabulary is named, it is what the first documents have, and uint32 for any other integer than uint16.
+"""
 
 Terminate = Literal["missing", "always", "never"]
 """Whether ``end_of_text`` is added to a document: where it does not have it at that place, always, or never."""
@@ -113,8 +117,8 @@ class DocumentStream:
         batches = (each if isinstance(each, Documents) else documents_of(each) for each in several)
         first = next(batches, None)
         self._batches = batches if first is None else chain([first], batches)
-        narrow = first is None or first.tokens.dtype == np.uint16
-        self.token_type = np.dtype(("uint16" if narrow else "uint32") if self.dtype == "auto" else self.dtype)
+        found = np.dtype(np.uint16) if first is None else first.tokens.dtype
+        self.token_type = stored_type(self.dtype, self.vocabulary_size, found)
         self.has = frozenset() if first is None else _extras(first)
         if self.end_of_text is not None and self.end_of_text > np.iinfo(self.token_type).max:
             raise FormatError(f"end_of_text {self.end_of_text:,} is no {self.token_type}: set dtype to 'uint32'")
@@ -149,10 +153,17 @@ class DocumentStream:
         bad = low if low < 0 else high
         at = int(np.argmax(batch.tokens == bad))
         number = self.documents + int(np.searchsorted(np.cumsum(batch.lengths), at, "right"))
-        reason = f"the vocabulary has {limit:,}: check vocabulary_size"
-        if bad < 0 or bad < limit or self.vocabulary_size is None:
-            reason = f"a token is stored as {self.token_type}: set dtype to 'uint32', or mend the tokens"
-        raise FormatError(f"document {number:,} has the id {bad:,}, but {reason}")
+        raise FormatError(f"document {number:,} has the id {bad:,}, but {self._reason(bad)}")
+
+    def _reason(self, bad: int) -> str:
+        """Say why an id cannot be stored, and what helps."""
+        if bad < 0:
+            return "ids begin with 0: mend the tokens, or drop the document"
+        if bad >= 1 << 32:
+            return "no format has ids of more than 32 bits: mend the tokens, or drop the document"
+        if self.vocabulary_size is not None and bad >= self.vocabulary_size:
+            return f"the vocabulary has {self.vocabulary_size:,}: check vocabulary_size"
+        return f"a token is stored as {self.token_type}: set dtype to 'uint32', or mend the tokens"
 
     def _without_lost(self, batch: Documents) -> Documents:
         overlaps, mask = batch.overlaps, batch.loss_mask
@@ -194,6 +205,12 @@ class DocumentStream:
             mask = np.ones(len(kept), bool)
             mask[kept] = batch.loss_mask
         return replace(batch, tokens=tokens, lengths=lengths, loss_mask=mask)
+
+
+def stored_type(dtype: TokenType, vocabulary_size: int | None, found: "np.dtype[Any]") -> "np.dtype[Any]":
+    """Give what a token is stored as, where documents have it as ``found``; see :data:`TokenType`."""
+    narrow = found == np.uint16 if vocabulary_size is None else vocabulary_size <= 1 << 16
+    return np.dtype(("uint16" if narrow else "uint32") if dtype == "auto" else dtype)
 
 
 def documents_of(table: pa.Table) -> Documents:

@@ -68,7 +68,7 @@ def convert(
         end_of_text: the id that separates documents: it finds them in a flat file, and ``terminate`` adds it.
         terminate: whether it is added to documents where it is "missing", "always", or "never".
         vocabulary_size: an id that is not below it is an error.
-        dtype: what a token is stored as; "auto" keeps what it is.
+        dtype: what a token is stored as; "auto" goes by the vocabulary, and keeps what it is where none is known.
         reading: further settings of the source's ``open``, such as ``{"token_size": 4}``.
         writing: further settings of the target's ``write``, such as ``{"header": "llm.c"}``.
 

@@ -84,7 +84,8 @@ def write(
     Args:
         documents: tables, or one, with a column ``tokens`` and, if need be, ``loss_mask``; others are not written.
         path: ends in ``.ds``.
-        dtype: what a token is stored as; "auto" takes that of the first table.
+        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
+            first table.
         end_of_text: the id to end documents with; None leaves documents as they are.
         terminate: whether it is added where it is missing, always, or never.
         vocabulary_size: an id that is not below it is an error.

@@ -92,7 +92,8 @@ def write(
     Args:
         documents: tables, or one, with a column ``tokens``; other columns are not written.
         path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending, as Megatron's settings want.
-        dtype: "uint16", or "uint32", which is stored as int32; "auto" takes that of the first table.
+        dtype: "uint16", or "uint32", which is stored as int32; "auto" goes by ``vocabulary_size``, and where that is
+            not named by the first table.
         end_of_text: the id to end documents with, as Megatron's ``--append-eod`` does; None leaves them as they are.
         terminate: whether it is added where it is missing, always, or never.
         vocabulary_size: an id that is not below it is an error.

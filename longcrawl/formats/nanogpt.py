@@ -24,7 +24,7 @@ not noticed.
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,7 @@ from longcrawl.formats._token_shard_writing import (
 from longcrawl.formats.token_shard import Documents, TokenShard
 from longcrawl.results import Verification
 
-__all__ = ["NAME", "SUFFIX", "Header", "has_header", "open", "shard_files", "verify", "write"]
+__all__ = ["NAME", "SUFFIX", "Header", "has_header", "open", "refuse_wide", "shard_files", "verify", "write"]
 
 NAME = "nanogpt"
 SUFFIX = ".bin"
@@ -88,7 +88,8 @@ def write(
     Args:
         documents: tables, or one, with a column ``tokens``; other columns are not written.
         path: ends in ``.bin``.
-        dtype: what a token is stored as; "auto" takes that of the first table. nanoGPT itself reads uint16.
+        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
+            first table. nanoGPT itself reads uint16, so that without a header uint32 must be asked for.
         end_of_text: the id that separates documents.
         terminate: whether it is added where it is missing, always, or never.
         vocabulary_size: an id that is not below it is an error.
@@ -111,6 +112,7 @@ def write(
         with beside.open("wb") as tokens:
             tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))
             for batch in stream:
+                refuse_wide(stream.token_type, dtype, header)
                 marks.count(batch)
                 write_array(tokens, batch.tokens, stream.token_type)
             if header == "llm.c":
@@ -185,6 +187,20 @@ def shard_files(path: "str | Path") -> tuple[Path]:
 def has_header(file: Path) -> bool:
     """Say whether a file begins with the header of llm.c."""
     return _read_header(file) is not None
+
+
+def refuse_wide(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> None:
+    """Refuse uint32 where nothing in the file says so and nobody has asked for it, as readers take uint16.
+
+    Raises:
+        FormatError: saying what to type.
+
+    """
+    if stored == np.uint32 and header == "none" and dtype == "auto":
+        raise FormatError(
+            "tokens would be uint32 in a flat file without a header, which nanoGPT reads as uint16: name a "
+            "vocabulary_size of 65,536 or less, or set dtype to 'uint32', or header to 'llm.c'"
+        )
 
 
 class _Marks:

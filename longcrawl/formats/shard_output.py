@@ -31,13 +31,14 @@ import pyarrow.parquet as pq
 
 from longcrawl.errors import StageError
 from longcrawl.files import file_entries, whole_file, write_text
-from longcrawl.formats import gpt_simple, manifest
+from longcrawl.formats import gpt_simple, manifest, nanogpt
 from longcrawl.formats._shard_entries import entries_of, spilled_columns, token_bytes
-from longcrawl.formats._token_shard_writing import OnLoss, WrittenShard
+from longcrawl.formats._token_shard_writing import OnLoss, TokenType, WrittenShard, stored_type
 from longcrawl.formats.heldout import check_heldout, heldout_rows
 from longcrawl.formats.parquet import folder_name
 from longcrawl.formats.parquet_build import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.token_shard import TOKENS
 from longcrawl.formats.token_shard import Documents as Entries
 from longcrawl.outputs import Output, Writer, WriteTask, output
 from longcrawl.stages import Stage, Survey
@@ -71,8 +72,9 @@ class ShardOutput(Output):
     ``shard_bytes`` is how many bytes of tokens a shard holds at most, on average. ``heldout`` is a fraction below 1
     of all documents, or a whole number of them, of each bucket where there are several: the first of the order, which
     become ``val``. ``buckets`` names a column of text, such as ``source`` or ``language``. ``end_of_text`` is taken
-    from the stage ``tokenize`` where it is left out. ``on_loss`` says what is done about a loss mask that the format
-    cannot hold.
+    from the stage ``tokenize`` where it is left out, and so are ``vocabulary_size``, which every id must be below, and
+    ``dtype``: "auto" is uint16 for a vocabulary of 65,536 ids or fewer, and what the documents have where none is known.
+    ``on_loss`` says what is done about a loss mask that the format cannot hold.
 
     Windows are those that the stage ``windows`` says.
     """
@@ -87,12 +89,14 @@ class ShardOutput(Output):
     heldout: float = 0
     buckets: str | None = None
     end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    dtype: TokenType = "auto"
     on_loss: OnLoss = "error"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heldout(self.heldout, self.name)
-        for name, least in (("shard_bytes", 1), ("end_of_text", 0)):
+        for name, least in (("shard_bytes", 1), ("end_of_text", 0), ("vocabulary_size", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise StageError(f"{self.name}.{name} takes a whole number of {least} or more, got {value}")
@@ -121,6 +125,14 @@ class ShardOutput(Output):
     def told(self) -> dict[str, Any]:
         """Give what is to be known of the files beside what all formats tell."""
         return {}
+
+    def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
+        """Refuse a type of tokens that readers of the format would not expect.
+
+        Raises:
+            FormatError: saying what to set.
+
+        """
 
     def _check_windows(self, windows: Windows) -> None:
         if not self.windows:
@@ -186,6 +198,10 @@ class NanoGptOutput(ShardOutput):
         """Give the header, which comes before the tokens."""
         return {"header": self.header}
 
+    def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
+        """Refuse uint32 without a header unless it is asked for."""
+        nanogpt.refuse_wide(stored, asked, self.header)
+
 
 @dataclass(frozen=True)
 class ShardWriter(Writer):
@@ -208,7 +224,7 @@ class ShardWriter(Writer):
         settings, bucket = self.settings, self.settings.buckets
         kept = (spilled_columns(table, settings.name, bucket) for table in tables)
         group = {} if bucket is None else {"group": bucket}
-        spill_documents(kept, spill, part, shuffled=self.shuffled, sizes=token_bytes, **group)
+        spill_documents(kept, spill, part, shuffled=self.shuffled, sizes=self._sizes, **group)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all documents, cut off the held-out ones, and list the shards."""
@@ -255,7 +271,7 @@ class ShardWriter(Writer):
             "longcrawl_token_shards": VERSION,
             "dtype": written[0]["dtype"],
             "end_of_text": self._end_of_text(),
-            "vocabulary_size": encoder.vocabulary_size if encoder else None,
+            "vocabulary_size": self._vocabulary_size(),
             "tokenizer": encoder.fingerprint if encoder else None,
             "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
             "max_length": self.windows.max_length if self.windows else None,
@@ -287,14 +303,31 @@ class ShardWriter(Writer):
         # Without overlaps no window needs a mask.
         overlaps = "none" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
         end_of_text = self._end_of_text() if self.settings.ends() else None
-        return entries_of(table, end_of_text, self.settings.name, overlaps)
+        stored: TokenType = "uint16" if self._stored_type(table[TOKENS].type) == np.uint16 else "uint32"
+        return entries_of(table, end_of_text, self.settings.name, overlaps, stored)
+
+    def _sizes(self, batch: pa.RecordBatch) -> Longs:
+        stored = self._stored_type(batch.column(TOKENS).type)
+        self.settings.check_type(stored, self._asked_type())
+        return token_bytes(batch, stored.itemsize)
+
+    def _stored_type(self, lists: pa.DataType) -> "np.dtype[Any]":
+        return stored_type(self._asked_type(), self._vocabulary_size(), np.dtype(lists.value_type.to_pandas_dtype()))
+
+    def _asked_type(self) -> TokenType:
+        return self.tokenize.dtype if self.settings.dtype == "auto" and self.tokenize else self.settings.dtype
+
+    def _vocabulary_size(self) -> int | None:
+        if self.settings.vocabulary_size is None and self.tokenize is not None:
+            return self.tokenize.encoder().vocabulary_size
+        return self.settings.vocabulary_size
 
     def _format_settings(self) -> dict[str, Any]:
-        encoder = self.tokenize.encoder() if self.tokenize is not None else None
         settings: dict[str, Any] = {
             "end_of_text": self._end_of_text(),
             "terminate": "never" if self.settings.ends() else "missing",
-            "vocabulary_size": encoder.vocabulary_size if encoder else None,
+            "vocabulary_size": self._vocabulary_size(),
+            "dtype": self._asked_type(),
             "on_loss": self.settings.on_loss,
         }
         if self.settings.name == "datatrove" and self.tokenize is not None:

@@ -27,6 +27,19 @@ def test_nanogpts_file_is_tokens_and_nothing_else(token_table, tmp_path, documen
     assert documents_in(nanogpt.open(tmp_path / "train.bin", end_of_text=END)) == [[1, 2, END], [3, END]]
 
 
+def test_a_flat_file_of_uint32_without_a_header_must_be_asked_for(token_table, tmp_path, sentence_of):
+    path, table = tmp_path / "train.bin", token_table([[1, 2]], "int64")
+    said = sentence_of(FormatError, nanogpt.write, table, path, end_of_text=END)
+    assert "which nanoGPT reads as uint16: name a vocabulary_size of 65,536 or less, or set dtype to 'uint32'" in said
+    assert not path.exists()
+    nanogpt.write(table, path, end_of_text=END, dtype="uint32")
+    assert path.read_bytes() == struct.pack("<3I", 1, 2, END)
+    nanogpt.write(table, path, end_of_text=END, vocabulary_size=END + 1)
+    assert np.memmap(path, np.uint16, "r").tolist() == [1, 2, END]  # as nanoGPT reads it
+    nanogpt.write(table, path, end_of_text=END, header="llm.c")
+    assert nanogpt.open(path).tokens.dtype == np.uint32
+
+
 @pytest.mark.parametrize(("dtype", "magic", "version"), [("uint16", 20240520, 1), ("uint32", 20240801, 7)])
 def test_the_header_of_llm_c_and_its_end_of_text_at_the_start(
     token_table, tmp_path, documents_in, dtype, magic, version

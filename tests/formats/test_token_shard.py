@@ -49,7 +49,7 @@ def test_what_is_written_is_what_is_read(token_table, documents_in, name, docume
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / NAMES[name]
         tables = in_tables(token_table(ids, dtype), cuts)
-        written = FORMATS[name].write(tables, path, end_of_text=END)
+        written = FORMATS[name].write(tables, path, end_of_text=END, dtype=dtype if name == "nanogpt" else "auto")
         shard = FORMATS[name].open(path, **reading(name) | ({"token_size": 4} if wide and name == "nanogpt" else {}))
         assert documents_in(shard) == [[*one, END] for one in ids]
         assert (written.documents, written.tokens) == (len(ids), len(shard.tokens))
@@ -176,7 +176,11 @@ def test_a_shard_is_written_over_an_older_one(token_table, documents_in, tmp_pat
         ([pa.table({"tokens": ["text"]})], "the column 'tokens' is string"),
         ([pa.table({"tokens": pa.array([[1], None], pa.list_(pa.uint16()))})], "has nulls"),
         ([pa.table({"tokens": pa.array([[1, None]], pa.list_(pa.uint16()))})], "has nulls"),
-        ([pa.table({"tokens": pa.array([[1], [2, -3]], pa.list_(pa.int64()))})], "document 1 has the id -3"),
+        (
+            [pa.table({"tokens": pa.array([[1], [2, -3]], pa.list_(pa.int64()))})],
+            "document 1 has the id -3, but ids begin with 0: mend",
+        ),
+        ([pa.table({"tokens": pa.array([[1 << 32]], pa.list_(pa.int64()))})], "no format has ids of more than 32 bits"),
         ([pa.table({"tokens": pa.array([[1], [2, 700]], pa.list_(pa.uint16()))})], "document 1 has the id 700"),
         (
             [
@@ -244,10 +248,27 @@ def test_tokens_of_other_kinds_of_lists_are_taken(documents_in, tmp_path, name):
     kinds = [pa.large_list(pa.int64()), pa.list_(pa.int32(), 2), pa.list_(pa.uint8())]
     for number, kind in enumerate(kinds):
         path = tmp_path / str(number) / NAMES[name]
-        FORMATS[name].write([pa.table({"tokens": pa.array([[1, 2], [3, 4]], kind)})], path, end_of_text=END)
+        wide = {"dtype": "uint32"} if name == "nanogpt" else {}
+        FORMATS[name].write([pa.table({"tokens": pa.array([[1, 2], [3, 4]], kind)})], path, end_of_text=END, **wide)
         shard = FORMATS[name].open(path, **reading(name) | ({"token_size": 4} if name == "nanogpt" else {}))
         assert documents_in(shard) == [[1, 2, END], [3, 4, END]]
         assert shard.tokens.dtype == np.uint32
+
+
+@EVERY
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(END + 1, "uint16"), (1 << 16, "uint16"), ((1 << 16) + 1, "uint32")])
+@pytest.mark.parametrize("kind", ["uint16", "int32", "int64"])
+def test_the_vocabulary_says_how_wide_a_token_is_whatever_the_column(
+    token_table, tmp_path, name, vocabulary, dtype, kind
+):
+    path = tmp_path / NAMES[name]
+    asked = "uint32" if name == "nanogpt" and dtype == "uint32" else "auto"
+    size = {"token_size": np.dtype(dtype).itemsize} if name == "nanogpt" else {}
+    table = token_table([[1, 2], [3]], kind)
+    FORMATS[name].write(table, path, end_of_text=END, vocabulary_size=vocabulary, dtype=asked)
+    shard = FORMATS[name].open(path, end_of_text=END, **size)
+    assert shard.tokens.dtype == dtype
+    assert shard.tokens.tolist() == [1, 2, END, 3, END]
 
 
 @EVERY

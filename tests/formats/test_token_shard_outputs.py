@@ -284,6 +284,21 @@ def tokens_crawl(**columns) -> lc.Crawl:
     return lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "tokens": [[1, 2, 3], [4]], **columns}))
 
 
+def test_a_small_vocabulary_is_uint16_whatever_the_column(tmp_path):
+    data = Dataset.from_dict({"id": [str(n) for n in range(100)], "tokens": [[n + 1, 1] for n in range(100)]})
+    crawl = lc.Crawl(data)  # of int64
+    with pytest.raises(FormatError, match="nanoGPT reads as uint16: name a vocabulary_size of 65,536 or less"):
+        crawl.to_nanogpt(tmp_path / "refused", end_of_text=END)
+    told = crawl.to_nanogpt(tmp_path / "out", end_of_text=END, vocabulary_size=50_257, shard_bytes=300)
+    assert (told["dtype"], told["vocabulary_size"], told["splits"]["train"]["shards"]) == ("uint16", 50_257, 2)
+    read = [np.memmap(file, np.uint16, "r").tolist() for file in sorted((tmp_path / "out/train").iterdir())]
+    assert sum(read, []) == [token for n in range(100) for token in (n + 1, 1, END)]
+    assert lc.inspect(tmp_path / "out", row=99).n_tokens == 2
+    crawl.to_nanogpt(tmp_path / "wide", end_of_text=END, dtype="uint32")
+    assert np.memmap(tmp_path / "wide/train/00000.bin", np.uint32, "r")[:3].tolist() == [1, 1, END]
+    assert crawl.to_gpt_simple(tmp_path / "simple", end_of_text=END, vocabulary_size=50_257)["dtype"] == "uint16"
+
+
 def test_what_is_written_at_a_time_changes_nothing(tmp_path, monkeypatch):
     data = Dataset.from_dict({"id": [str(n) for n in range(40)], "tokens": [[1] * (n % 9) for n in range(40)]})
     crawl = lc.Crawl(data) | lc.tokens.Windows(4, 2)
@@ -354,7 +369,7 @@ def test_windows_that_a_format_cannot_hold_are_refused_before_anything_is_read(
         ({"heldout": 1.5}, "gpt-simple.heldout takes a fraction below 1 or a whole number of rows, got 1.5"),
         ({"shard_bytes": 0}, "gpt-simple.shard_bytes takes a whole number of 1 or more, got 0"),
         ({"end_of_text": -1}, "gpt-simple.end_of_text takes a whole number of 0 or more, got -1"),
-        ({"bucket": "x"}, "has no field 'bucket'; known: buckets, end_of_text, heldout, on_loss, shard_bytes"),
+        ({"bucket": "x"}, "has no field 'bucket'; known: buckets, dtype, end_of_text, heldout, on_loss"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, said, tmp_path, source, tokenizer):
