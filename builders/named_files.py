@@ -3,7 +3,7 @@
 import glob
 import itertools
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,12 @@ DataFiles = str | tuple[str, ...] | Mapping[str, Any] | None
 
 
 def named_parts(
-    source: str, data_dir: str | None, data_files: DataFiles, endings: tuple[str, ...], example: str
+    source: str,
+    data_dir: str | None,
+    data_files: DataFiles,
+    endings: tuple[str, ...],
+    example: str,
+    splits: Callable[[list[str]], Mapping[str, list[str]]] | None = None,
 ) -> dict[str, list[Part]]:
     """Give a part per file of every split, named relative to ``data_dir`` or the deepest folder that all files share.
 
@@ -30,12 +35,14 @@ def named_parts(
         data_files: what to read; None for all files of ``data_dir`` with one of the endings.
         endings: of the files that the source reads.
         example: a pattern of such files, for messages.
+        splits: gives the files of each split, of the names of all files below ``data_dir``; None for all those with
+            one of the endings as "train".
 
     Raises:
         SourceError: no file was named or found.
 
     """
-    files = _chosen(data_dir, data_files) if data_files else _below(source, data_dir, endings, example)
+    files = _chosen(data_dir, data_files) if data_files else _below(source, data_dir, endings, example, splits)
     base = _base_of([file for chosen in files.values() for file in chosen], data_dir)
     return {
         split: [Part(file.removeprefix(base).lstrip("/"), (file,)) for file in sorted(set(chosen))]
@@ -43,7 +50,13 @@ def named_parts(
     }
 
 
-def _below(source: str, data_dir: str | None, endings: tuple[str, ...], example: str) -> dict[str, list[str]]:
+def _below(
+    source: str,
+    data_dir: str | None,
+    endings: tuple[str, ...],
+    example: str,
+    splits: Callable[[list[str]], Mapping[str, list[str]]] | None,
+) -> dict[str, list[str]]:
     if not data_dir:
         raise SourceError(
             f"source {source!r} was told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/{example}'"
@@ -51,10 +64,11 @@ def _below(source: str, data_dir: str | None, endings: tuple[str, ...], example:
     base = absolute(data_dir)
     if not is_url(base) and not Path(base).is_dir():
         raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
-    names = [name for name in list_tree(base) if name.endswith(endings)]
-    if not names:
+    tree = list_tree(base)
+    if not any(name.endswith(endings) for name in tree):
         raise SourceError(f"{base} holds no file that can be read; known endings: {', '.join(endings)}")
-    return {"train": [join(base, name) for name in names]}
+    found = {"train": [name for name in tree if name.endswith(endings)]} if splits is None else splits(tree)
+    return {split: [join(base, name) for name in names] for split, names in found.items()}
 
 
 def _chosen(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]:

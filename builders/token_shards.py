@@ -23,6 +23,7 @@ from longcrawl.builders.files import DamagedFileError, is_url, local_copy
 from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import FormatError, SourceError
+from longcrawl.formats.shard_folders import sort_into_splits
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
@@ -35,7 +36,8 @@ class TokenShards(Source):
     """Documents of token shards.
 
     Args:
-        data_dir: a folder, read with all folders in it, or its URL.
+        data_dir: a folder, read with all folders in it, or its URL. Where a folder holds ``train/`` and ``val/``, as
+            outputs do, these are two splits.
         data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
             What lies beside a shard and belongs to it, such as its index, may be named with it.
         dtype: of a token; None for what the first shard has.
@@ -67,7 +69,7 @@ class TokenShards(Source):
 
         """
         suffix = FORMATS[self.name].suffix
-        found = named_parts(self.name, self.data_dir, self.data_files, (suffix,), f"*{suffix}")
+        found = named_parts(self.name, self.data_dir, self.data_files, (suffix,), f"*{suffix}", self._split_names)
         parts: dict[str, list[Part]] = {}
         for split, named in found.items():
             shards = [part for part in named if not part.name.endswith(self.beside)]
@@ -95,6 +97,15 @@ class TokenShards(Source):
                     number += table.num_rows
         except (FormatError, DamagedFileError) as broken:
             bad_files.report(part.files[0], str(broken).removeprefix(f"{part.files[0]} "))
+
+    def _split_names(self, tree: list[str]) -> dict[str, list[str]]:
+        """Sort the shards among all files of a folder into splits, so that no held-out one is trained on."""
+        suffix = FORMATS[self.name].suffix
+        outputs = [posixpath.dirname(name) for name in tree if posixpath.basename(name) == f"{self.name}.json"]
+        try:
+            return sort_into_splits([name for name in tree if name.endswith(suffix)], outputs)
+        except FormatError as unknown:
+            raise SourceError(f"{self.data_dir}: {unknown}") from unknown
 
     def _settings(self) -> dict[str, Any]:
         """Give what the format's ``open`` takes."""

@@ -168,7 +168,7 @@ def _pairs(
     if not folder:
         pairs = [(source, target)]
     else:
-        found = shards_in(source, source_format)
+        found = shards_in(source, source_format, None)
         pairs = [(file, (target / file.relative_to(source)).with_suffix(into.suffix)) for file in found]
     for one, other in pairs:
         own = {file.resolve() for file in find_format(one, source_format).shard_files(one)}

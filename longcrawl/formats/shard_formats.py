@@ -10,6 +10,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
 from longcrawl.formats._token_shard_checks import local_path
 from longcrawl.formats._token_shard_writing import WrittenShard
+from longcrawl.formats.shard_folders import beside_shards, described_shards, sort_into_splits
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.results import Verification
 
@@ -113,15 +114,54 @@ def verify_shard(path: "str | Path", format: str | None = None, **settings: Any)
     return found.verify(path, **found.settings("verify", settings))
 
 
-def shards_in(folder: Path, name: str | None = None) -> list[Path]:
-    """List the shards below a folder, those of one format or of all, sorted.
+def shards_in(folder: Path, name: str | None = None, split: str | None = "train") -> list[Path]:
+    """List the shards below a folder, sorted; of an output those that its description lists.
+
+    Tables of documents or pieces beside the splits of an output are no shards.
+
+    Args:
+        folder: an output, a run, a split, a bucket, or any other.
+        name: of the format; None for all.
+        split: "train" for those that are not held out, "val" for those that are, None for both; see
+            :func:`longcrawl.formats.shard_folders.sort_into_splits`.
 
     Raises:
-        FormatError: there are none.
+        FormatError: there are none, or the split of one is unknown.
 
     """
     suffixes = {FORMATS[name].suffix} if name in FORMATS else {each.suffix for each in FORMATS.values()}
-    found = sorted(file for file in folder.rglob("*") if file.suffix in suffixes and file.is_file())
-    if not found:
-        raise FormatError(f"{folder} holds no token shard: no file that ends in {' or '.join(sorted(suffixes))}")
-    return found
+    there = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    folders = {step.as_posix() for file in there for step in Path(file).parents}
+    outputs = _outputs(folder, there)
+    found = []
+    for file in (file for file in there if Path(file).suffix in suffixes):
+        output = next((each for each in _parents(file) if each in outputs), None)
+        if output is not None:
+            format_name, listed = outputs[output]
+            if file in listed and name in (None, format_name):
+                found.append(file)
+        elif not beside_shards(file, folders):
+            found.append(file)
+    chosen = found if split is None else sort_into_splits(found, outputs).get(split, [])
+    if not chosen:
+        what = "no token shard" if split is None else f"no token shard of the split {split!r}"
+        raise FormatError(f"{folder} holds {what}: no file that ends in {' or '.join(sorted(suffixes))}")
+    return [folder / file for file in chosen]
+
+
+def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
+    """Give the outputs among the folders below one: their format, and their shards as seen from there."""
+    outputs = {}
+    for file in files:
+        path = Path(file)
+        if path.suffix == ".json" and path.stem in FORMATS:
+            listed = described_shards(folder / path)
+            if listed is not None:
+                names = {(path.parent / name).as_posix() for name in listed}
+                outputs["" if path.parent == Path() else path.parent.as_posix()] = path.stem, names
+    return outputs
+
+
+def _parents(file: str) -> list[str]:
+    """Give the folders that a file is in, the innermost first, "" last."""
+    return ["" if each == Path() else each.as_posix() for each in Path(file).parents]

@@ -73,7 +73,7 @@ class ShardOutput(Output):
     of all documents, or a whole number of them, of each bucket where there are several: the first of the order, which
     become ``val``. ``buckets`` names a column of text, such as ``source`` or ``language``. ``end_of_text`` is taken
     from the stage ``tokenize`` where it is left out, and so are ``vocabulary_size``, which every id must be below, and
-    ``dtype``: "auto" is uint16 for a vocabulary of 65,536 ids or fewer, and what the documents have where none is known.
+    ``dtype``: "auto" is uint16 for 65,536 ids or fewer, and what the documents have where no vocabulary is known.
     ``on_loss`` says what is done about a loss mask that the format cannot hold.
 
     Windows are those that the stage ``windows`` says.

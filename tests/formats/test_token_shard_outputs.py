@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,10 @@ import yaml
 from datasets import Dataset, load_dataset
 
 import longcrawl as lc
-from longcrawl.errors import FormatError, RecipeError, StageError
+from longcrawl.builders.sources import make_source
+from longcrawl.errors import FormatError, RecipeError, SourceError, StageError
 from longcrawl.formats import shard_output
+from longcrawl.formats.shard_formats import shards_in
 from longcrawl.formats.shard_result import ShardResult
 from longcrawl.results import RESULTS
 
@@ -145,6 +148,42 @@ def test_documents_are_shuffled_and_the_first_are_held_out(run_folder, source):
     held = pq.read_table(run_folder / "documents/val")["id"].to_pylist()
     ordered = lc.Crawl(Dataset.from_dict({"id": list(texts_of(source))})) | lc.tokens.Shuffle(seed=1)
     assert held == ordered.data["id"][: round(0.1 * PARTS * DOCUMENTS)]
+
+
+def test_held_out_shards_are_a_split_wherever_an_output_is_read(run_folder, tmp_path):
+    name, suffix = run_folder.name, SUFFIX[run_folder.name]
+    described = json.loads((run_folder / f"{name}.json").read_text())["splits"]
+    for folder in (run_folder, run_folder.parent):  # the output, and the run
+        data = load_dataset("longcrawl", name, data_dir=str(folder), end_of_text=END)
+        assert {split: len(rows) for split, rows in data.items()} == {
+            split: told["entries"] for split, told in described.items()
+        }
+        for split in ("train", "val"):
+            listed = shards_in(folder, None, split)
+            assert listed == sorted((run_folder / split).rglob(f"*{suffix}")) == shards_in(folder, name, split)
+        assert len(shards_in(folder, None, None)) == described["train"]["shards"] + described["val"]["shards"]
+    reading = {"source_format": name, "end_of_text": END}
+    packed = lc.loading.Packed(run_folder.parent, max_length=64, format=name, end_of_text=END)
+    assert [shard.path for shard in packed.buckets[""].shards] == [shard.path for shard in opened(run_folder)]
+    told = lc.convert(run_folder.parent, tmp_path / "other", "token-parquet", **reading)
+    assert sum(shard.documents for shard in told.shards) == sum(split["entries"] for split in described.values())
+    assert (tmp_path / "other" / name / "val/00000.parquet").exists()
+
+
+def test_only_shards_that_an_output_lists_are_its_own(run_folder, tmp_path, sentence_of):
+    name, suffix = run_folder.name, SUFFIX[run_folder.name]
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
+    shutil.copy(copy / f"train/00000{suffix}", copy / f"train/stale{suffix}")
+    assert copy / f"train/stale{suffix}" not in shards_in(copy)
+    (copy / f"{name}.json").unlink()
+    assert copy / f"train/stale{suffix}" in shards_in(copy)
+    assert not [file for file in shards_in(copy) if file.suffix == ".parquet"]  # documents/ is beside train/
+    shutil.copy(copy / f"train/00000{suffix}", copy / f"stale{suffix}")
+    assert "stale" in sentence_of(FormatError, shards_in, copy, None, "train")
+    assert "so that its split is unknown: move it" in sentence_of(
+        SourceError, make_source(name, {"data_dir": str(copy), "end_of_text": END}).splits
+    )
+    assert "no token shard of the split 'val'" in sentence_of(FormatError, shards_in, copy / "train", None, "val")
 
 
 def test_shards_are_about_equal_and_no_larger_on_average(run_folder):
@@ -292,7 +331,7 @@ def test_a_small_vocabulary_is_uint16_whatever_the_column(tmp_path):
     told = crawl.to_nanogpt(tmp_path / "out", end_of_text=END, vocabulary_size=50_257, shard_bytes=300)
     assert (told["dtype"], told["vocabulary_size"], told["splits"]["train"]["shards"]) == ("uint16", 50_257, 2)
     read = [np.memmap(file, np.uint16, "r").tolist() for file in sorted((tmp_path / "out/train").iterdir())]
-    assert sum(read, []) == [token for n in range(100) for token in (n + 1, 1, END)]
+    assert [*itertools.chain(*read)] == [token for n in range(100) for token in (n + 1, 1, END)]
     assert lc.inspect(tmp_path / "out", row=99).n_tokens == 2
     crawl.to_nanogpt(tmp_path / "wide", end_of_text=END, dtype="uint32")
     assert np.memmap(tmp_path / "wide/train/00000.bin", np.uint32, "r")[:3].tolist() == [1, 1, END]
