@@ -1,6 +1,7 @@
 """The command line: each verb is one function of the package."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -321,8 +322,21 @@ def _stoppable() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Give a warning as a sentence; whoever types commands has no line of code that it could point at."""
+    if category is UserWarning:
+        return f"warning: {message}\n"
+    return _WARNING_OF_PYTHON(message, category, filename, lineno, line)
+
+
+_WARNING_OF_PYTHON = warnings.formatwarning
+
+
 def main() -> None:
     """Run the command line; an error of longcrawl's own is one sentence and exit code 1."""
+    warnings.formatwarning = _warning
     try:
         app()
     except LongCrawlError as wrong:

@@ -15,7 +15,7 @@ from longcrawl.stages import SORT_KEY, column, with_column
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.windows import WINDOWS, DocumentWindows, windows_of_tokens
 
-__all__ = ["entries_of", "refuse_no_text", "spilled_columns", "token_bytes"]
+__all__ = ["entries_of", "overlaps_masked", "refuse_no_text", "spilled_columns", "token_bytes"]
 
 Longs = npt.NDArray[np.int64]
 COLUMNS = ("id", "url", "language", N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOWS, SORT_KEY)
@@ -90,11 +90,11 @@ def entries_of(
     ended = next(iter(DocumentStream(given, dtype, end_of_text=end_of_text, terminate=terminate, holds=holds)))
     ended = replace(ended, others=None)
     if WINDOWS not in table.column_names:
-        return _overlaps_masked(ended) if overlaps == "loss_mask" else ended, np.ones(len(ended.lengths), np.int64)
+        return overlaps_masked(ended) if overlaps == "loss_mask" else ended, np.ones(len(ended.lengths), np.int64)
     windows = windows_of_tokens(table, ended.lengths, name)
     counts = np.bincount(windows.documents, minlength=len(ended.lengths)).astype(np.int64)
     made = _cut(ended, windows)
-    return _overlaps_masked(made) if overlaps == "loss_mask" else made, counts
+    return overlaps_masked(made) if overlaps == "loss_mask" else made, counts
 
 
 def _cut(documents: Documents, windows: DocumentWindows) -> Documents:
@@ -106,7 +106,7 @@ def _cut(documents: Documents, windows: DocumentWindows) -> Documents:
     return Documents(documents.tokens[places], lengths, windows.overlaps, mask)
 
 
-def _overlaps_masked(documents: Documents) -> Documents:
+def overlaps_masked(documents: Documents) -> Documents:
     """Say by the loss mask what overlaps say; all documents of an output then have one, or none has."""
     if documents.overlaps is None:
         return documents

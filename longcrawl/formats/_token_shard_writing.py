@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,17 +21,21 @@ from longcrawl.formats._token_shard_checks import check_ids, check_word
 from longcrawl.formats.token_shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.stages import column
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
+from longcrawl.user_warnings import warn_user
 
 __all__ = [
+    "NOTE",
     "OWN",
     "DocumentBatch",
     "DocumentStream",
+    "Loss",
     "OnLoss",
     "Place",
     "Terminate",
     "TokenType",
     "WrittenShard",
     "append_spool",
+    "check_overlaps",
     "documents_of",
     "number_spool",
     "report_losses",
@@ -59,9 +62,23 @@ OnLoss = Literal["error", "warn"]
 Place = Literal["end", "start"]
 """Where in a document its end-of-text token is."""
 
+NOTE = "note"
+"""What :func:`longcrawl.convert` says instead of "warn", as it warns once for all its shards."""
+
 BLOCK = 1 << 22
 OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
 """The columns that a shard has a meaning for."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a format cannot hold, in words that follow "cannot hold"; ``{}`` in them is how many there are."""
+
+    what: str
+    count: int | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.count is None else self.what.replace("{}", f"{self.count:,}")
 
 
 @dataclass(frozen=True)
@@ -72,7 +89,7 @@ class WrittenShard:
     files: tuple[str, ...]
     documents: int
     tokens: int
-    losses: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
 
 @dataclass
@@ -134,13 +151,13 @@ class DocumentStream:
             self.tokens += len(kept.tokens)
             yield kept
 
-    def losses(self) -> list[str]:
+    def losses(self) -> list[Loss]:
         """Say what was taken off the documents that have passed."""
         lost = []
         if self.masked:
-            lost.append(f"the loss mask, which is False for {self.masked:,} tokens")
+            lost.append(Loss("the loss mask, which is False for {} tokens", self.masked))
         if self.overlapping:
-            lost.append(f"the overlaps of {self.overlapping:,} documents, whose first tokens would count twice")
+            lost.append(Loss("the overlaps of {} documents, whose first tokens would count twice", self.overlapping))
         return lost
 
     def _check(self, batch: Documents) -> None:
@@ -167,12 +184,7 @@ class DocumentStream:
 
     def _without_lost(self, batch: Documents) -> Documents:
         overlaps, mask = batch.overlaps, batch.loss_mask
-        if overlaps is not None and np.any((overlaps < 0) | (overlaps > batch.lengths)):
-            number = int(np.argmax((overlaps < 0) | (overlaps > batch.lengths)))
-            raise FormatError(
-                f"document {self.documents + number:,} has an overlap of {int(overlaps[number]):,} and "
-                f"{int(batch.lengths[number]):,} tokens: an overlap is a part of its document"
-            )
+        check_overlaps(batch, self.documents)
         if overlaps is not None and OVERLAP not in self.holds:
             self.overlapping += int(np.count_nonzero(overlaps))
             overlaps = None
@@ -249,19 +261,37 @@ def documents_of(table: pa.Table) -> Documents:
     return Documents(tokens, lengths, overlaps, mask, others if others.num_columns else None)
 
 
-def report_losses(losses: list[str], on_loss: OnLoss, format_name: str) -> tuple[str, ...]:
+def check_overlaps(documents: Documents, first: int) -> None:
+    """Refuse overlaps that are no part of their documents, of which the first one has the number ``first``.
+
+    Raises:
+        FormatError: naming the document.
+
+    """
+    overlaps, lengths = documents.overlaps, documents.lengths
+    if overlaps is not None and np.any(wrong := (overlaps < 0) | (overlaps > lengths)):
+        number = int(np.argmax(wrong))
+        raise FormatError(
+            f"document {first + number:,} has an overlap of {int(overlaps[number]):,} and {int(lengths[number]):,} "
+            "tokens: an overlap is a part of its document"
+        )
+
+
+def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_name: str) -> tuple[Loss, ...]:
     """Stop, or warn, if anything is lost; give the losses.
 
     Raises:
         FormatError: something is, and the policy is "error".
 
     """
-    check_word("on_loss", on_loss, OnLoss)
+    if on_loss != NOTE:
+        check_word("on_loss", on_loss, OnLoss)
     if losses and on_loss == "error":
-        lost = "; nor ".join(losses)
+        lost = "; nor ".join(map(str, losses))
         raise FormatError(f"{format_name} cannot hold {lost}; to go on without, set on_loss='warn', or --on-loss warn")
-    for loss in losses:
-        warnings.warn(f"{format_name} cannot hold {loss}", stacklevel=3)
+    if on_loss == "warn":
+        for loss in losses:
+            warn_user(f"{format_name} cannot hold {loss}")
     return tuple(losses)
 
 

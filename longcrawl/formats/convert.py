@@ -6,15 +6,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import yaml
 
 from longcrawl.errors import FormatError
 from longcrawl.formats import datatrove, token_parquet
-from longcrawl.formats._token_shard_checks import local_path
-from longcrawl.formats._token_shard_writing import OnLoss, Terminate, TokenType, WrittenShard, report_losses
+from longcrawl.formats._shard_entries import overlaps_masked
+from longcrawl.formats._token_shard_checks import check_word, local_path
+from longcrawl.formats._token_shard_writing import (
+    NOTE,
+    Loss,
+    OnLoss,
+    Terminate,
+    TokenType,
+    WrittenShard,
+    check_overlaps,
+    documents_of,
+    report_losses,
+)
 from longcrawl.formats.shard_formats import FORMATS, ShardFormat, find_format, shards_in
 from longcrawl.formats.token_shard import Documents, TokenShard
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["Conversion", "convert", "shard_settings"]
 
@@ -30,11 +43,14 @@ class Conversion:
     shards: tuple[WrittenShard, ...]
     losses: tuple[str, ...]
     not_recorded: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    """What the target has no place of its own for, and holds in another way."""
 
     def __str__(self) -> str:
         documents, tokens = (sum(getattr(each, name) for each in self.shards) for name in ("documents", "tokens"))
         shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
         lines = [f"{self.target}: {shards} of {self.format}, {documents:,} documents, {tokens:,} tokens"]
+        lines += [f"  kept: {each}" for each in self.kept]
         lines += [f"  lost: {loss}" for loss in self.losses]
         if self.not_recorded:
             lines.append(f"  {self.format} does not record {', '.join(self.not_recorded)}: say so when you open it")
@@ -57,6 +73,8 @@ def convert(
 ) -> Conversion:
     """Convert token shards from one format to another, a few million tokens at a time.
 
+    Overlaps become a loss mask in datatrove's, which has no other place for them: no loss is due on either.
+
     Args:
         source: a shard, or a folder of them; folders in it count, too.
         target: the shard to write, or, for a folder, the folder, where each shard keeps its name but for its ending.
@@ -77,17 +95,26 @@ def convert(
         CorruptionError: a shard contradicts itself.
 
     """
+    check_word("on_loss", on_loss, OnLoss)
     pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
     given = _known({"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}) | dict(reading or {})
-    settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": on_loss})
+    policy = NOTE if on_loss == "warn" else on_loss
+    settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
+    masks = _Masks()
+    # A feed takes shards that all have a mask, or none.
+    masking = into.name == datatrove.NAME and any(_has_overlaps(one, source_format, given) for one, _ in pairs)
     shards: list[WrittenShard] = []
     not_recorded: dict[str, None] = {}
     for one, other in pairs:
         read = _read(find_format(one, source_format), one, given)
+        read = replace(read, documents=masks.of(read.documents)) if masking else read
         shards.append(_write(read, into, other, settings))
         not_recorded |= {f"{name} {value}": None for name, value in read.facts.items() if not _records(into, name)}
-    losses = dict.fromkeys(loss for shard in shards for loss in shard.losses)
-    return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded))
+    losses = _summed(loss for shard in shards for loss in shard.losses)
+    for loss in losses:
+        warn_user(f"{into.name} cannot hold {loss}")
+    kept = (f"the overlaps of {masks.overlapping:,} documents, by the loss mask",) if masks.overlapping else ()
+    return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded), kept)
 
 
 def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -135,13 +162,50 @@ def _read(found: ShardFormat, path: Path, settings: Mapping[str, Any]) -> _Readi
     return _Reading(shard.blocks(), shard.left_out, _known({name: getattr(shard, name) for name in FACTS}))
 
 
+class _Masks:
+    """Says by loss masks what overlaps say, and counts the documents that overlap."""
+
+    def __init__(self) -> None:
+        self.overlapping = 0
+
+    def of(self, documents: Iterable[pa.Table | Documents]) -> Iterator[Documents]:
+        """Give documents with a loss mask, and without overlaps."""
+        first = 0
+        for each in documents:
+            batch = each if isinstance(each, Documents) else documents_of(each)
+            check_overlaps(batch, first)
+            first += len(batch.lengths)
+            if batch.overlaps is not None:
+                self.overlapping += int(np.count_nonzero(batch.overlaps))
+            masked = overlaps_masked(batch)
+            everything = np.ones(len(batch.tokens), bool)
+            yield masked if masked.loss_mask is not None else replace(masked, loss_mask=everything)
+
+
+def _has_overlaps(path: Path, name: str | None, settings: Mapping[str, Any]) -> bool:
+    found = find_format(path, name)
+    if found.name == token_parquet.NAME:
+        return token_parquet.has_overlaps(path)
+    shard = found.open(path, **{**found.settings("open", settings), "check": "sizes"})
+    return shard.overlaps is not None and bool(shard.overlaps.any())
+
+
+def _summed(losses: Iterable[Loss]) -> list[str]:
+    """Say each loss once, with the sum of its counts."""
+    counts: dict[str, int | None] = {}
+    for loss in losses:
+        known = counts.get(loss.what)
+        counts[loss.what] = loss.count if known is None or loss.count is None else known + loss.count
+    return [str(Loss(what, count)) for what, count in counts.items()]
+
+
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def _write(read: _Reading, into: ShardFormat, target: Path, settings: Mapping[str, Any]) -> WrittenShard:
     lost = () if into.name == token_parquet.NAME else read.left_out
-    losses = report_losses(list(lost), settings["on_loss"], into.name)
+    losses = report_losses([Loss(each) for each in lost], settings["on_loss"], into.name)
     takes = inspect.signature(into.write).parameters
     facts = {name: value for name, value in read.facts.items() if name in takes}
     written = into.write(read.documents, target, **{**facts, **settings})

@@ -48,6 +48,7 @@ from longcrawl.formats._token_shard_checks import (
 from longcrawl.formats._token_shard_writing import (
     DocumentBatch,
     DocumentStream,
+    Loss,
     OnLoss,
     Place,
     Terminate,
@@ -228,12 +229,13 @@ class _Marks:
         edge = self._edge(lost, some & (found == 0))
         self._lost += int(np.count_nonzero(lost)) + edge
 
-    def losses(self) -> list[str]:
+    def losses(self) -> list[Loss]:
         """Say which ends of the documents so far are lost."""
         if self._end_of_text is None:
-            return [f"where {self._documents:,} documents end, as no end_of_text was given"] * (self._documents > 0)
-        said = f"the ends of {self._lost:,} documents, which do not have {self._end_of_text} at the {self._place} alone"
-        return [said] if self._lost else []
+            said = Loss("where {} documents end, as no end_of_text was given", self._documents)
+            return [said] if self._documents else []
+        what = f"the ends of {{}} documents, which do not have {self._end_of_text} at the {self._place} alone"
+        return [Loss(what, self._lost)] if self._lost else []
 
     def _edge(self, lost: "npt.NDArray[np.bool_]", unmarked: "npt.NDArray[np.bool_]") -> int:
         """Clear the document at the open edge; give 1 if an earlier batch's turns out to have one after it."""

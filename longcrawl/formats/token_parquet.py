@@ -60,7 +60,7 @@ from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents, 
 from longcrawl.results import Verification
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["NAME", "SUFFIX", "Facts", "facts", "open", "read", "shard_files", "verify", "write"]
+__all__ = ["NAME", "SUFFIX", "Facts", "facts", "has_overlaps", "open", "read", "shard_files", "verify", "write"]
 
 NAME = "token-parquet"
 SUFFIX = ".parquet"
@@ -180,6 +180,21 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
                 f"{file} cannot be read after row {first:,} ({str(broken).splitlines()[0]}): fetch it again, or write "
                 "it anew"
             ) from broken
+
+
+def has_overlaps(path: "str | Path") -> bool:
+    """Say whether any document overlaps with the one before it; no tokens are read.
+
+    Raises:
+        FormatError: there is no such file.
+        CorruptionError: it cannot be decoded.
+
+    """
+    (file,) = shard_files(path)
+    with _opened(file) as opened:
+        if OVERLAP not in opened.schema_arrow.names:
+            return False
+        return bool(pc.any(pc.not_equal(opened.read([OVERLAP])[OVERLAP], 0)).as_py())
 
 
 def shard_files(path: "str | Path") -> tuple[Path]:

@@ -57,7 +57,7 @@ def test_what_a_format_cannot_hold_is_a_loss_by_name(token_table, tmp_path, sent
     table = token_table([[1, 2], [2, 3]], overlap=[0, 1], loss_mask=[[True, False], [True, True]], id=["a", "b"])
     lc.formats.token_parquet.write([table], source)
     lost = {
-        "datatrove": ["the column id", "the overlaps of 1 documents"],
+        "datatrove": ["the column id"],
         "gpt-simple": ["the column id", "the loss mask, which is False for 1 tokens"],
         "megatron": ["the column id", "the loss mask, which is False for 1 tokens", "the overlaps of 1 documents"],
         "nanogpt": [
@@ -78,6 +78,39 @@ def test_what_a_format_cannot_hold_is_a_loss_by_name(token_table, tmp_path, sent
     assert all(loss.startswith(start) for loss, start in zip(told.losses, lost, strict=True))
     assert [str(each.message) for each in warned] == [f"{other} cannot hold {loss}" for loss in told.losses]
     assert str(told).count("  lost: ") == len(lost)
+
+
+def test_overlaps_become_the_loss_mask_that_tokenising_for_datatrove_writes(token_table, tmp_path, sentence_of):
+    mask = [[True, True, False], [True, True], [True]]
+    lc.formats.token_parquet.write(
+        [token_table([[1, 2, 3], [3, 4], [5]], overlap=[0, 1, 0], loss_mask=mask)], tmp_path / "in" / "a.parquet"
+    )
+    lc.formats.gpt_simple.write([token_table([[1, 2], [2, 3]], overlap=[0, 2])], tmp_path / "in" / "b.bin")
+    lc.formats.gpt_simple.write([token_table([[1, 2]])], tmp_path / "in" / "c.bin")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = lc.convert(tmp_path / "in", tmp_path / "out", "datatrove")
+    flags = {name: (tmp_path / "out" / f"{name}.ds.loss").read_bytes() for name in "abc"}
+    assert flags == {"a": b"\1\1\0\0\1\1", "b": b"\1\1\0\0", "c": b"\1\1"}  # all have one, as feeds want
+    assert (told.losses, told.kept) == ((), ("the overlaps of 2 documents, by the loss mask",))
+    assert str(told).splitlines()[1:] == ["  kept: the overlaps of 2 documents, by the loss mask"]
+    lc.convert(tmp_path / "in" / "c.bin", tmp_path / "alone.ds")
+    assert not (tmp_path / "alone.ds.loss").exists()
+    pq.write_table(token_table([[1]], overlap=[2]), tmp_path / "wrong.parquet")
+    said = sentence_of(FormatError, lc.convert, tmp_path / "wrong.parquet", tmp_path / "wrong.ds")
+    assert "document 0 has an overlap of 2 and 1 tokens" in said
+
+
+def test_losses_of_a_folder_are_summed_and_warned_of_once(token_table, tmp_path):
+    for name, count in (("a", 1), ("b", 2)):
+        table = token_table([[1, 2]] * count, overlap=[1] * count, id=["x"] * count)
+        lc.formats.token_parquet.write([table], tmp_path / "in" / f"{name}.parquet")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        told = lc.convert(tmp_path / "in", tmp_path / "out", "megatron", on_loss="warn")
+    assert told.losses == ("the column id", "the overlaps of 3 documents, whose first tokens would count twice")
+    assert [str(each.message) for each in warned] == [f"megatron cannot hold {loss}" for loss in told.losses]
+    assert all(each.filename == __file__ for each in warned)
 
 
 def test_what_is_known_and_not_recorded_is_told(token_table, tmp_path):
@@ -157,15 +190,18 @@ def test_a_damaged_shard_is_not_converted(token_table, tmp_path, sentence_of):
 
 def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longcrawl):
     lc.formats.gpt_simple.write([token_table([[1, 2], [2, 3]], overlap=[0, 1])], tmp_path / "a.bin")
-    refused = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.ds")
+    refused = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.bin", "--to", "megatron")
     assert refused.returncode == 1
     assert refused.stderr == (
-        "FormatError: datatrove cannot hold the overlaps of 1 documents, whose first tokens would count twice; to go "
+        "FormatError: megatron cannot hold the overlaps of 1 documents, whose first tokens would count twice; to go "
         "on without, set on_loss='warn', or --on-loss warn\n"
     )
     words = ["--to", "nanogpt", "--end-of-text", END, "--terminate", "missing", "--on-loss", "warn"]
     done = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.bin", *words, "--set", "writing.header=llm.c")
     assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        "warning: nanogpt cannot hold the overlaps of 1 documents, whose first tokens would count twice\n"
+    )
     assert done.stdout.splitlines() == [
         f"{tmp_path / 'b.bin'}: 1 shard of nanogpt, 2 documents, 6 tokens",
         "  lost: the overlaps of 1 documents, whose first tokens would count twice",
