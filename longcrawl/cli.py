@@ -41,9 +41,14 @@ app.add_typer(lists_app, name="lists")
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
 AnyPath = Annotated[
     str,
-    typer.Argument(help="The folder or URL of a run, or of an output alone; or a token shard.", metavar="PATH"),
+    typer.Argument(
+        help="The folder or URL of a run, or of an output alone; or a token shard, or a folder of them.", metavar="PATH"
+    ),
 ]
 SHARDS = ", ".join(FORMATS)
+FROM = typer.Option("--from", help="The format of token shards that do not say it.")
+END_OF_TEXT = typer.Option(help="The id that separates documents of token shards.")
+VOCABULARY_SIZE = typer.Option(help="Every id of token shards must be below it.")
 
 
 @app.command()
@@ -170,9 +175,22 @@ def clusters(
 
 
 @app.command()
-def verify(path: AnyPath) -> None:
-    """Check every file by its checksum; in the original LongCrawl64 layout, that every chunk is there and decodes."""
-    verification = finished.verify(path)
+def verify(
+    path: AnyPath,
+    shard_format: Annotated[str | None, FROM] = None,
+    end_of_text: Annotated[int | None, END_OF_TEXT] = None,
+    vocabulary_size: Annotated[int | None, VOCABULARY_SIZE] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="reading.NAME=VALUE, such as reading.token_size=4; repeat.")
+    ] = None,
+) -> None:
+    """Check every file by its checksum; of the original LongCrawl64 layout and of token shards all that is in them."""
+    given = shard_settings(overrides or ())
+    if given["writing"]:
+        raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
+    named = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
+    settings = {name: value for name, value in named.items() if value is not None} | given["reading"]
+    verification = finished.verify(path, shard_format, **settings)
     typer.echo(verification)
     if verification.problems:
         raise typer.Exit(1)
@@ -294,11 +312,11 @@ def convert(
     source: Annotated[Path, typer.Argument(help="A token shard, or a folder of them.", metavar="FROM")],
     target: Annotated[Path, typer.Argument(help="The shard, or folder, to write.", metavar="TO")],
     to: Annotated[str | None, typer.Option(help=f"The format of TO, if its ending does not say it: {SHARDS}.")] = None,
-    source_format: Annotated[str | None, typer.Option("--from", help="The format of FROM, if it does not say.")] = None,
+    source_format: Annotated[str | None, FROM] = None,
     on_loss: Annotated[str, typer.Option(help="error or warn: what to do about what TO cannot hold.")] = "error",
-    end_of_text: Annotated[int | None, typer.Option(help="The id that separates documents.")] = None,
+    end_of_text: Annotated[int | None, END_OF_TEXT] = None,
     terminate: Annotated[str, typer.Option(help="Add it to documents: never, missing or always.")] = "never",
-    vocabulary_size: Annotated[int | None, typer.Option(help="Every id must be below it.")] = None,
+    vocabulary_size: Annotated[int | None, VOCABULARY_SIZE] = None,
     dtype: Annotated[str, typer.Option(help="What a token is stored as: auto, uint16 or uint32.")] = "auto",
     overrides: Annotated[
         list[str] | None,

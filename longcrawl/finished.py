@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +12,7 @@ from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import FormatError, LedgerError
 from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats.manifest import is_sealed, verify_files
-from longcrawl.formats.shard_formats import verify_shard
+from longcrawl.formats.shard_formats import verify_shard, verify_shards
 from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, analyse
@@ -86,22 +87,39 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
     return found.with_texts(*source_texts(manifest, found.compared()))
 
 
-def verify(path: str | Path) -> Verification:
-    """Check a token shard, or every file of a run, an output by itself, or a rectangle in the original layout.
+def verify(path: str | Path, format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the word that says what is meant
+    """Check every file of a run, an output by itself or a rectangle in the original layout; or token shards.
+
+    Args:
+        path: one of these; or a token shard, or a folder of them.
+        format: of shards that do not tell their own, such as "nanogpt".
+        settings: of the ``verify`` of the shards' format, such as ``vocabulary_size=50_257``.
 
     Of a URL, such as ``hf://datasets/user/name``, a run or an output by itself; see :func:`verify_url`.
 
     Raises:
-        FormatError: there is none of these at ``path``.
+        FormatError: there is none of these at ``path``, or a shard does not tell its format.
         RunError: the run is not finished.
 
     """
     if is_remote(str(path)):
+        if format is not None or settings:
+            raise FormatError(
+                "token shards are verified where they lie: give their local path, or leave the format out"
+            )
         return verify_url(str(path))
     folder = Path(str(path).removeprefix("file://"))
+    if not folder.exists():
+        raise FormatError(f"there is no file or folder {folder}: check the path")
     if folder.is_file():
-        return verify_shard(folder)
+        return verify_shard(folder, format, **settings)
     told, output = _result(folder)
+    described = output != folder or (folder / told.description).exists()
+    if not described and not _holds_arrays(folder):
+        return verify_shards(folder, format, **settings)
+    if format is not None or settings:
+        given = ", ".join(["the format"] * (format is not None) + list(settings))
+        raise FormatError(f"{folder} says itself what is in it: leave {given} out, which token shards alone may need")
     if output == folder:
         return told.verify(folder)
     manifest = read_manifest(folder)
@@ -173,6 +191,12 @@ def _result(folder: Path) -> tuple[Result, Path]:
     # A rectangle in the original layout has no description.
     known = [told for told in RESULTS.values() if (folder / told.description).exists()]
     return (known or [RESULTS["rectangle"]])[0], folder
+
+
+def _holds_arrays(folder: Path) -> bool:
+    """Say whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
+    metadata = ("zarr.json", ".zgroup", ".zarray")
+    return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
 
 
 def _is_among(tables: Sequence[Path], document: str) -> bool:

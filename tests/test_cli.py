@@ -274,7 +274,7 @@ def test_inspect_takes_a_text_from_standard_input():
         ("funnel of nothing", r"RunError: .*/nowhere holds no run\n"),
         ("no recipe", r"RecipeError: unknown recipe 'longcrawl65'; known: .*longcrawl64, .*\n"),
         ("inspect no row", r"FormatError: .*\n"),
-        ("verify nothing", r"FormatError: .*\n"),
+        ("verify nothing", r"FormatError: there is no file or folder .*/nowhere: check the path\n"),
         (
             "text and path",
             r"LongCrawlError: inspect takes the PATH of a run or rectangle, .* or a text: .* --text FILE.*\n",

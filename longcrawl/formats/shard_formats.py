@@ -14,7 +14,7 @@ from longcrawl.formats.shard_folders import beside_shards, described_shards, sor
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.results import Verification
 
-__all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard"]
+__all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard", "verify_shards"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ def find_format(path: "str | Path", name: str | None = None) -> ShardFormat:
     if not data.is_file():
         raise FormatError(f"there is no token shard at {path}; its name ends in .ds, .bin or .parquet")
     raise FormatError(
-        f"{data} has no {index.name} beside it and no header: name its format, nanogpt, if it is a flat file of tokens"
+        f"{data} has no {index.name} beside it and no header: if it is a flat file of tokens name its format, nanogpt, "
+        "or type --from nanogpt"
     )
 
 
@@ -112,6 +113,18 @@ def verify_shard(path: "str | Path", format: str | None = None, **settings: Any)
     except CorruptionError as broken:
         return Verification(str(path), "the first bytes looked at", (str(broken),))
     return found.verify(path, **found.settings("verify", settings))
+
+
+def verify_shards(folder: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
+    """Look at all that is in the token shards below a folder, and say what is wrong.
+
+    Raises:
+        FormatError: there are none, or the files do not tell their format, or it does not have such a setting.
+
+    """
+    found = [verify_shard(file, format, **settings) for file in shards_in(Path(folder), format, None)]
+    checked = found[0].checked if len(found) == 1 else f"{len(found):,} shards, the first: {found[0].checked}"
+    return Verification(str(folder), checked, tuple(problem for each in found for problem in each.problems))
 
 
 def shards_in(folder: Path, name: str | None = None, split: str | None = "train") -> list[Path]:

@@ -133,8 +133,8 @@ class TokenShard:
         """
         if self.document_ends is None:
             raise FormatError(
-                f"{self.path} does not say where its documents end: open it with end_of_text=ID, so that they are "
-                "found by their end-of-text token"
+                f"{self.path} does not say where its documents end: open it with end_of_text=ID, or type "
+                "--end-of-text ID, so that they are found by their end-of-text token"
             )
         return self.document_ends
 

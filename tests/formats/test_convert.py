@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -188,6 +189,30 @@ def test_a_damaged_shard_is_not_converted(token_table, tmp_path, sentence_of):
     assert "a.bin is cut" in sentence_of(CorruptionError, lc.convert, tmp_path / "a.bin", tmp_path / "b.ds")
 
 
+def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, sentence_of):
+    for name in ("a", "sub/b"):
+        lc.formats.nanogpt.write(token_table([[1, 2], [3]]), tmp_path / "in" / f"{name}.bin", end_of_text=END)
+    assert "name its format, nanogpt, or type --from nanogpt" in sentence_of(FormatError, lc.verify, tmp_path / "in")
+    one = lc.verify(tmp_path / "in" / "a.bin", "nanogpt", end_of_text=END, vocabulary_size=601)
+    assert one.checked == "nanogpt, 2 documents, 5 tokens, uint16; every id compared with a vocabulary of 601"
+    both = lc.verify(tmp_path / "in", "nanogpt", end_of_text=END, vocabulary_size=601)
+    assert (both.checked, both.problems) == (f"2 shards, the first: {one.checked}", ())
+    (tmp_path / "in/sub/b.bin").write_bytes(b"\1\0\2\3")
+    found = lc.verify(tmp_path / "in", "nanogpt", vocabulary_size=600)
+    assert [problem.split(" at byte")[0] for problem in found.problems] == [
+        f"{tmp_path}/in/a.bin has id 600",
+        f"{tmp_path}/in/sub/b.bin has id 770",
+    ]
+    said = sentence_of(FormatError, lc.verify, tmp_path / "no.bin", "nanogpt")
+    assert said == f"there is no file or folder {tmp_path / 'no.bin'}: check the path"
+    crawl = lc.Crawl(Dataset.from_dict({"tokens": [[1]]}))
+    crawl.to_gpt_simple(tmp_path / "output", end_of_text=END)
+    assert "says itself what is in it: leave vocabulary_size out" in sentence_of(
+        FormatError, lc.verify, tmp_path / "output", vocabulary_size=9
+    )
+    assert not lc.verify(tmp_path / "output").problems
+
+
 def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longcrawl):
     lc.formats.gpt_simple.write([token_table([[1, 2], [2, 3]], overlap=[0, 1])], tmp_path / "a.bin")
     refused = longcrawl("convert", tmp_path / "a.bin", tmp_path / "b.bin", "--to", "megatron")
@@ -210,5 +235,11 @@ def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longc
     assert lc.formats.nanogpt.open(tmp_path / "b.bin").tokens.tolist() == [END, 1, 2, END, 2, 3]
     wrong = longcrawl("convert", tmp_path / "a.bin", tmp_path / "c.bin", "--to", "nanogpt", "--set", "header=llm.c")
     assert "FormatError: --set takes reading.NAME=VALUE or writing.NAME=VALUE" in wrong.stderr
+    (tmp_path / "flat.bin").write_bytes(b"\1\0\0\0\2\0\0\0")
+    words = ("--from", "nanogpt", "--end-of-text", 1, "--vocabulary-size", 2, "--set", "reading.token_size=4")
+    verified = longcrawl("verify", tmp_path / "flat.bin", *words)
+    assert (verified.returncode, verified.stderr) == (1, "")
+    assert "nanogpt, 2 documents, 2 tokens, uint32" in verified.stdout
+    assert f"{tmp_path / 'flat.bin'} has id 2 at byte 4, the vocabulary has 2" in verified.stdout
     verified = longcrawl("verify", tmp_path / "a.bin")
     assert verified.stdout.startswith(f"{tmp_path / 'a.bin'}: whole; gpt-simple, 2 documents, 4 tokens, uint16")
