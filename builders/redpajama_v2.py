@@ -9,7 +9,8 @@ On disk, in a local release or below a URL::
     listings/{language}-{snapshot}-{head_middle|tail}.txt      lines "2023-06/0000/en_head"
 
 The tail of a language has documents only. A document's id is ``{snapshot}/{shard}/{language}_{bucket}.json.gz/{line}``,
-lines counted from 0 with those that cannot be read; everything is joined by it.
+lines counted from 0 with those that cannot be read; everything is joined by it. What is said of a line that cannot be
+read counts from 1, as editors do.
 """
 
 import itertools
@@ -175,7 +176,7 @@ class RedPajamaV2(Source):
                 lines = read_lines(block, _RECORD)
                 ids = _document_ids(part.name, lines.numbers + first)
                 for number, reason in lines.lost:
-                    lost.add(f"line {number + first}", reason)
+                    lost.add(f"line {number + first + 1}", reason)
                 first += lines.count
                 if len(ids):
                     yield self._table(ids, lines.table, columns)

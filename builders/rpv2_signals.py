@@ -106,7 +106,7 @@ def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, firs
             reason = (
                 str(error) if type(error) is ValueError else "holds signals that are no lists of [start, end, value]"
             )
-            lost.add(f"line {first + number}", reason)
+            lost.add(f"line {first + number + 1}", reason)
     return pa.Table.from_pylist(rows, schema=schema)
 
 

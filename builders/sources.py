@@ -62,7 +62,10 @@ class BadFiles:
 
         """
         if self.policy == "error":
-            raise SourceError(f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip'")
+            raise SourceError(
+                f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip' "
+                "(--set source.on_bad_files=skip)"
+            )
         self.found.append(BadFile(file, reason, records_lost))
         if self.policy == "warn":
             warn_user(f"{file}: {reason}")

@@ -8,8 +8,9 @@ files                 documents                                    ids
 ``.txt``              one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
 ===================== ============================================ ======================
 
-``.jsonl``, ``.json`` and ``.txt`` may be compressed: ``.gz``, ``.zst``. Lines and rows are counted from 0, with blank
-and unreadable ones. FILE is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share.
+``.jsonl``, ``.json`` and ``.txt`` may be compressed: ``.gz``, ``.zst``. Ids count lines and rows from 0, with blank and
+unreadable ones; a sentence about a line counts from 1, as editors do. FILE is relative to ``data_dir``, or to the
+deepest folder that all ``data_files`` share.
 """
 
 from collections.abc import Iterator
@@ -119,7 +120,7 @@ class Text(Source):
             text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
             lines = read_lines(text, pa.schema(list(wanted.values())))
             for number, reason in lines.lost:
-                lost.add(f"line {first + number}", self._hint(reason))
+                lost.add(f"line {first + number + 1}", self._hint(reason))
             if lines.table.num_rows:
                 yield self._table(name, lines.table, pa.array(lines.numbers + first))
             first += lines.count
@@ -168,7 +169,7 @@ class Text(Source):
                 try:
                     text = line.decode("utf-8-sig" if number == 0 else "utf-8").rstrip("\r")
                 except UnicodeDecodeError as error:
-                    lost.add(f"line {number}", f"is not UTF-8 ({error.reason} at byte {error.start})")
+                    lost.add(f"line {number + 1}", f"is not UTF-8 ({error.reason} at byte {error.start})")
                     continue
                 if text.strip():
                     texts.append(text)

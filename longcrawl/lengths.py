@@ -212,15 +212,15 @@ def _json(path: str) -> Iterator[Longs]:
         lines = read_lines(text, pa.schema([pa.field(wanted, pa.int64(), nullable=False)]))
         if lines.lost:
             number, reason = lines.lost[0]
-            raise SourceError(f"{path}: line {first + number} {reason}; mend it, or leave it out")
+            raise SourceError(f"{path}: line {first + number + 1} {reason}; mend it, or leave it out")
         yield lines.table[wanted].to_numpy()
         first += lines.count
 
 
 def _fields(block: bytes, path: str) -> list[str]:
     """Name the fields of the first object of some lines."""
-    line = next((line for line in block.split(b"\n") if line.strip()), b"{}")
-    return list(_object(line, path, 0))
+    number, line = next((each for each in enumerate(block.split(b"\n")) if each[1].strip()), (0, b"{}"))
+    return list(_object(line, path, number))
 
 
 def _list_lengths(block: bytes, path: str, first: int) -> Longs:
@@ -229,7 +229,9 @@ def _list_lengths(block: bytes, path: str, first: int) -> Longs:
         if line.strip():
             tokens = _object(line, path, number).get("tokens", 0)
             if not isinstance(tokens, list | None):
-                raise SourceError(f"{path}: line {number} has no list in its field 'tokens'; mend it, or leave it out")
+                raise SourceError(
+                    f"{path}: line {number + 1} has no list in its field 'tokens'; mend it, or leave it out"
+                )
             lengths.append(len(tokens or ()))
     return np.array(lengths, np.int64)
 
@@ -238,9 +240,9 @@ def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError as wrong:
-        raise SourceError(f"{path}: line {number} is no JSON ({wrong}); mend it, or leave it out") from wrong
+        raise SourceError(f"{path}: line {number + 1} is no JSON ({wrong}); mend it, or leave it out") from wrong
     if not isinstance(found, dict):
-        raise SourceError(f"{path}: line {number} is no JSON object; mend it, or leave it out")
+        raise SourceError(f"{path}: line {number + 1} is no JSON object; mend it, or leave it out")
     return found
 
 

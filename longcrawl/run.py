@@ -146,7 +146,7 @@ def _work_on(recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None) -> 
         with FileLock(folder / WORK / "lock", timeout=0):
             return _Job(recipe, folder, num_proc, plan).finish()
     except Timeout as held:
-        raise RunError(f"another run is working in {folder}: wait for it, or choose another --out") from held
+        raise RunError(f"another run is working in {folder}: wait for it, or choose another folder") from held
     except OSError as failed:
         if failed.errno in DISK_FULL:
             raise RunError(
@@ -297,7 +297,7 @@ class _Job:
         if emptied is not None:
             raise RunError(
                 f"no document is left: stage {emptied!r} removed the last {self._last(emptied):,}. "
-                f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another --out\n{self.funnel!r}"
+                f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder\n{self.funnel!r}"
             )
 
     def _last(self, label: str) -> int:
@@ -360,7 +360,7 @@ class _Job:
 
     def _changed(self) -> RunError:
         return RunError(
-            f"the input of {self.folder} has changed since the run began: choose another --out, or remove that folder"
+            f"the input of {self.folder} has changed since the run began: choose another folder, or remove that folder"
         )
 
     def _map(

@@ -41,16 +41,16 @@ def refuse_strangers(folder: Path, recipe: Recipe) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise RunError(f"{folder} is a file: choose another --out")
+        raise RunError(f"{folder} is a file: choose another folder")
     written = folder / "recipe.yaml"
     if written.exists():
         if any_done(folder) and not _may_go_on(folder, written.read_text("utf-8"), recipe):
             raise RunError(
                 f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
-                "choose another --out, or remove it"
+                "choose another folder, or remove it"
             )
     elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
-        raise RunError(f"{folder} is not empty and holds no run: choose another --out")
+        raise RunError(f"{folder} is not empty and holds no run: choose another folder")
 
 
 def _may_go_on(folder: Path, written: str, recipe: Recipe) -> bool:

@@ -63,7 +63,7 @@ def refuse_twin_documents(source: Source, work: Path, parts: Sequence[Part]) -> 
         where, out = f"in {names[0]} and in {names[1]}", "one of the two"
     raise RunError(
         f"deduplication needs unique ids, {len(twice):,} occur more than once, such as {twice[0].as_py()!r}, {where}: "
-        f"leave {out} out of the source{by_naming}, and choose another --out"
+        f"leave {out} out of the source{by_naming}, and choose another folder"
     )
 
 

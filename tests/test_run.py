@@ -354,7 +354,7 @@ def test_workers_end_when_their_run_is_killed(stuck):
 def test_a_second_run_in_the_same_folder_is_refused(stuck):
     recipe, out, process = stuck
     said = sentence(longcrawl("run", recipe, "--out", out))
-    assert said == f"RunError: another run is working in {out}: wait for it, or choose another --out"
+    assert said == f"RunError: another run is working in {out}: wait for it, or choose another folder"
     assert process.poll() is None
 
 
@@ -437,7 +437,7 @@ def test_the_folder_of_another_recipe_is_refused_and_the_difference_named(recipe
     result = longcrawl("run", recipe, "--out", whole, "--set", "stages.min_chars.n=300")
     assert sentence(result) == (
         f"RunError: {whole} holds the run of another recipe (there 'n: 200', here 'n: 300'): "
-        "choose another --out, or remove it"
+        "choose another folder, or remove it"
     )
     assert directory_digest(whole) == before
 
@@ -451,14 +451,14 @@ def test_another_recipe_is_refused_while_a_run_is_unfinished(recipe, whole, tmp_
 
 def test_a_folder_with_other_files_is_refused(recipe, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match="is not empty and holds no run: choose another --out"):
+    with pytest.raises(RunError, match="is not empty and holds no run: choose another folder"):
         lc.run(recipe, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt"]
 
 
 def test_a_file_is_refused(recipe, tmp_path):
     (tmp_path / "out").write_text("")
-    with pytest.raises(RunError, match="is a file: choose another --out"):
+    with pytest.raises(RunError, match="is a file: choose another folder"):
         lc.run(recipe, tmp_path / "out")
 
 
@@ -495,7 +495,7 @@ def test_input_that_changed_since_the_run_began_is_refused(tmp_path):
         "one more file": lambda: shutil.copy(file, documents / "99.jsonl"),
         "one file less": file.unlink,
     }
-    sentence = "has changed since the run began: choose another --out, or remove that folder"
+    sentence = "has changed since the run began: choose another folder, or remove that folder"
     for change in changes.values():
         change()
         with pytest.raises(RunError) as raised:
@@ -537,7 +537,7 @@ def test_a_data_file_that_changed_since_the_run_began_is_refused_and_an_unchange
     words.write_text('{"en": ["gfedcba"]}')
     with pytest.raises(RunError) as raised:
         lc.run(recipe, out)
-    asked = "choose another --out, or remove that folder"
+    asked = "choose another folder, or remove that folder"
     assert str(raised.value) == f"the input of {out} has changed since the run began: {asked}"
     words.write_text('{"en": ["abcdefg"]}')
     lc.run(recipe, out)
@@ -715,7 +715,7 @@ def test_ids_that_occur_twice_stop_a_run_before_its_surveys_and_the_files_are_na
         where, out = f"in {folder}/01.jsonl and in {folder}/02.jsonl", "one of the two"
     said = rf"deduplication needs unique ids, \d+ occur more than once, such as '1-\d+', {re.escape(where)}: "
     said += f"leave {out} out "
-    said += r"of the source by naming all others, --set 'source.data_files=\[FILE, FILE\]', and choose another --out"
+    said += r"of the source by naming all others, --set 'source.data_files=\[FILE, FILE\]', and choose another folder"
     assert re.fullmatch(said, str(raised.value))
     assert not (tmp_path / "out" / "work" / "removed-0.parquet").exists()
     others = f"source.data_files={json.dumps([str(folder / '00.jsonl'), str(folder / '02.jsonl')])}"
@@ -775,7 +775,7 @@ def test_a_broken_file_stops_a_run_unless_it_may_be_left_out(broken, tmp_path):
         lc.run(recipe, tmp_path / "out", 2)
     assert str(raised.value) == (
         f"{broken}/01.jsonl.gz: is cut: it ends before its compressed data does; "
-        "to go on without it, set on_bad_files to 'warn' or 'skip'"
+        "to go on without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
     )
 
 

@@ -85,7 +85,7 @@ def entries_of(
     """
     given = documents_of(table)
     # A window that comes from another shard may go on in the next one, and then has no end.
-    terminate: Terminate = "missing" if given.overlaps is None else "never"
+    terminate: Terminate | None = None if given.overlaps is None else "never"
     holds = frozenset([LOSS_MASK, OVERLAP])
     ended = next(iter(DocumentStream(given, dtype, end_of_text=end_of_text, terminate=terminate, holds=holds)))
     ended = replace(ended, others=None)

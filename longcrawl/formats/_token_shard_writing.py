@@ -100,7 +100,7 @@ class DocumentStream:
         source: tables or arrays of documents, or one.
         dtype: see :data:`TokenType`.
         end_of_text: the id that :data:`Terminate` is about; None adds none.
-        terminate: see :data:`Terminate`.
+        terminate: see :data:`Terminate`; None for "missing" where ``end_of_text`` is named.
         vocabulary_size: an id that is not below it is an error; None for no bound.
         holds: which of ``overlap`` and ``loss_mask`` the format has a place for; others are taken off and counted.
         place: where the end-of-text token goes.
@@ -114,7 +114,7 @@ class DocumentStream:
     source: Iterable[DocumentBatch] | DocumentBatch
     dtype: TokenType = "auto"
     end_of_text: int | None = None
-    terminate: Terminate = "missing"
+    terminate: Terminate | None = None
     vocabulary_size: int | None = None
     holds: frozenset[str] = frozenset()
     place: Place = "end"
@@ -128,7 +128,13 @@ class DocumentStream:
     def __post_init__(self) -> None:
         check_ids(self.end_of_text, self.vocabulary_size)
         check_word("dtype", self.dtype, TokenType)
-        check_word("terminate", self.terminate, Terminate)
+        if self.terminate is not None:
+            check_word("terminate", self.terminate, Terminate)
+        if self.terminate in ("missing", "always") and self.end_of_text is None:
+            raise FormatError(
+                f"terminate {self.terminate!r} adds an end-of-text token, and none is named: set end_of_text=ID, or "
+                "type --end-of-text ID"
+            )
         check_word("place", self.place, Place)
         several = [self.source] if isinstance(self.source, pa.Table | Documents) else self.source
         batches = (each if isinstance(each, Documents) else documents_of(each) for each in several)
@@ -199,7 +205,7 @@ class DocumentStream:
             return batch
         ends = np.cumsum(batch.lengths)
         adds = np.ones(len(ends), bool)
-        if self.terminate == "missing":
+        if self.terminate != "always":
             some = np.flatnonzero(batch.lengths)
             looked_at = ends[some] - 1 if self.place == "end" else (ends - batch.lengths)[some]
             adds[some] = batch.tokens[looked_at] != self.end_of_text

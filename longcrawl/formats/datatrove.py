@@ -74,7 +74,7 @@ def write(
     *,
     dtype: TokenType = "auto",
     end_of_text: int | None = None,
-    terminate: Terminate = "missing",
+    terminate: Terminate | None = None,
     vocabulary_size: int | None = None,
     tokenizer: str | None = None,
     on_loss: OnLoss = "error",
@@ -87,7 +87,7 @@ def write(
         dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
             first table.
         end_of_text: the id to end documents with; None leaves documents as they are.
-        terminate: whether it is added where it is missing, always, or never.
+        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
         vocabulary_size: an id that is not below it is an error.
         tokenizer: a name for ``.metadata``, which is written only where there is one.
         on_loss: what is done about overlaps, which the format cannot hold.

@@ -65,6 +65,8 @@ __all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]
 
 NAME = "gpt-simple"
 SUFFIX = ".bin"
+OTHER_SUFFIXES = (".ds", ".index", ".parquet", ".zarr", ".npy", ".json", ".jsonl", ".txt", ".gz", ".zst")
+"""Endings that say another format; others are part of a name, as in ``part-0.5``."""
 MAGIC, VERSION = b"GPTS", 1
 HEADER = struct.Struct("<4sIII")
 MOST_ENTRIES = (1 << 32) - 1
@@ -77,7 +79,7 @@ def write(
     *,
     dtype: TokenType = "auto",
     end_of_text: int | None = None,
-    terminate: Terminate = "missing",
+    terminate: Terminate | None = None,
     vocabulary_size: int | None = None,
     on_loss: OnLoss = "error",
 ) -> WrittenShard:
@@ -89,7 +91,7 @@ def write(
         dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
             first table.
         end_of_text: the id to end documents with; None leaves documents as they are.
-        terminate: whether it is added where it is missing, always, or never.
+        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
         vocabulary_size: an id that is not below it is an error.
         on_loss: what is done about a loss mask, which the format cannot hold.
 
@@ -149,8 +151,15 @@ def verify(path: "str | Path", *, end_of_text: int | None = None, vocabulary_siz
 
 
 def shard_files(path: "str | Path") -> tuple[Path, Path]:
-    """Name the two files of a shard by either of them, or by what both begin with."""
+    """Name the two files of a shard by either of them, or by what both begin with.
+
+    Raises:
+        FormatError: the path ends as another format's files do.
+
+    """
     file = local_path(path)
+    if file.suffix in OTHER_SUFFIXES:
+        raise FormatError(f"{path} is no name of a shard of .bin and .idx: it must end in {SUFFIX}, or in neither")
     stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
     return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
 

@@ -83,7 +83,7 @@ def write(
     *,
     dtype: TokenType = "auto",
     end_of_text: int | None = None,
-    terminate: Terminate = "missing",
+    terminate: Terminate | None = None,
     vocabulary_size: int | None = None,
     on_loss: OnLoss = "error",
 ) -> WrittenShard:
@@ -95,7 +95,7 @@ def write(
         dtype: "uint16", or "uint32", which is stored as int32; "auto" goes by ``vocabulary_size``, and where that is
             not named by the first table.
         end_of_text: the id to end documents with, as Megatron's ``--append-eod`` does; None leaves them as they are.
-        terminate: whether it is added where it is missing, always, or never.
+        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
         vocabulary_size: an id that is not below it is an error.
         on_loss: what is done about overlaps and a loss mask, which the format cannot hold.
 

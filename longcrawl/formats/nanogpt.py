@@ -78,7 +78,7 @@ def write(
     *,
     dtype: TokenType = "auto",
     end_of_text: int | None = None,
-    terminate: Terminate = "missing",
+    terminate: Terminate | None = None,
     vocabulary_size: int | None = None,
     header: Header = "none",
     place: Place | None = None,
@@ -92,7 +92,7 @@ def write(
         dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
             first table. nanoGPT itself reads uint16, so that without a header uint32 must be asked for.
         end_of_text: the id that separates documents.
-        terminate: whether it is added where it is missing, always, or never.
+        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
         vocabulary_size: an id that is not below it is an error.
         header: "llm.c" for its header, "none" for nanoGPT.
         place: whether the end-of-text token is at the "end" or the "start" of a document; None for what nanoGPT and

@@ -77,7 +77,7 @@ def write(
     *,
     dtype: TokenType = "auto",
     end_of_text: int | None = None,
-    terminate: Terminate = "missing",
+    terminate: Terminate | None = None,
     vocabulary_size: int | None = None,
     tokenizer: str | None = None,
     on_loss: OnLoss = "error",  # noqa: ARG001  # every format's writer takes it; nothing is lost here
@@ -92,7 +92,7 @@ def write(
         dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
             first table.
         end_of_text: the id to end documents with; None leaves documents as they are.
-        terminate: whether it is added where it is missing, always, or never.
+        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
         vocabulary_size: an id that is not below it is an error.
         tokenizer: its name, for the file's metadata.
         on_loss: nothing is lost in this format.

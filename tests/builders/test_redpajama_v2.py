@@ -119,7 +119,7 @@ def test_a_line_that_cannot_be_read_keeps_its_number(release, broken):
     assert all(row["signals"]["ccnet_length"] == len(row["text"]) for row in rows)
     if broken.strip():
         assert [found.records_lost for found in bad] == [1]
-        with pytest.raises(SourceError, match=r"en_head.json.gz: line 5 .*set on_bad_files to 'warn' or 'skip'"):
+        with pytest.raises(SourceError, match=r"en_head.json.gz: line 6 .*set on_bad_files to 'warn' or 'skip'"):
             head(release)
 
 

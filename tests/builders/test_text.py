@@ -114,12 +114,12 @@ def test_fields_are_configurable(tmp_path):
 def test_a_missing_text_field_says_what_to_type(tmp_path):
     write(tmp_path / "a.jsonl", b'{"body": "x", "key": 1}\n')
     with pytest.raises(
-        SourceError, match=r"a.jsonl: line 0 has no field 'text'; its fields: body, key; set text_field= to"
+        SourceError, match=r"a.jsonl: line 1 has no field 'text'; its fields: body, key; set text_field= to"
     ):
         read(Text(data_dir=str(tmp_path)))
     write(tmp_path / "a.jsonl")
     with pytest.raises(
-        SourceError, match=r"line 0 has no field 'name'; its fields: text, .*; set id_field= to one of them"
+        SourceError, match=r"line 1 has no field 'name'; its fields: text, .*; set id_field= to one of them"
     ):
         read(Text(data_dir=str(tmp_path), id_field="name"))
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "b.parquet")

@@ -291,19 +291,19 @@ def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
         file = write(tmp_path / "a.jsonl", ROWS * 20, fields)
         assert read_lengths(file).tolist() == [3, 0] * 20
         file.write_bytes(file.read_bytes() + b"[1]\n")
-        with pytest.raises(SourceError, match=r"a\.jsonl: line 40 "):
+        with pytest.raises(SourceError, match=r"a\.jsonl: line 41 "):
             read_lengths(file)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.jsonl", b'{"n_tokens": 1}\n{"n_tokens": null}\n', "line 1"),
-        ("a.jsonl", b'{"n_tokens": 1}\n{"n_tokens": "x"}\n', "line 1"),
-        ("a.jsonl", b'{"tokens": []}\n{}\n', "line 1 has no list"),
+        ("a.jsonl", b'{"n_tokens": 1}\n{"n_tokens": null}\n', "line 2 "),
+        ("a.jsonl", b'{"n_tokens": 1}\n{"n_tokens": "x"}\n', "line 2 "),
+        ("a.jsonl", b'{"tokens": []}\n{}\n', "line 2 has no list"),
         ("a.jsonl", b'{"tokens": 5}\n', "no list in its field 'tokens'"),
-        ("a.jsonl", b"nonsense\n", "line 0 is no JSON"),
-        ("a.jsonl", b"[]\n", "line 0 is no JSON object"),
+        ("a.jsonl", b"nonsense\n", "line 1 is no JSON"),
+        ("a.jsonl", b"[]\n", "line 1 is no JSON object"),
         ("a.jsonl", b"\n\n", "but no fields"),
         ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz .*mend it"),
         ("a.parquet", b"no parquet", r"a\.parquet is corrupt"),
