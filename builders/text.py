@@ -42,11 +42,21 @@ _SCHEMA = pa.schema(
         *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
     ]
 )
+_SETTINGS = {
+    "id": "id_field",
+    "text": "text_field",
+    "url": "url_field",
+    "date": "date_field",
+    "language": "language_field",
+}
+"""Which field a column is taken from."""
 
 
 @dataclass(frozen=True)
 class Text(Source):
     """Documents of JSON lines, parquet or text files.
+
+    The column ``source`` is the file; a field ``source`` of the records is taken instead only if ``fields`` names it.
 
     Args:
         data_dir: a folder, read with all folders in it, or its URL.
@@ -57,6 +67,10 @@ class Text(Source):
         date_field: the field of the date; null where there is none.
         language_field: the field of the language.
         language: the language of documents that name none.
+        fields: further fields of JSON and parquet, such as ``domain``, each a column of text of that name; null where
+            there is none. A list or an object is no text.
+        source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
+            that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
         on_bad_files: what a missing, cut or corrupt file does, and a record without text.
 
@@ -70,14 +84,27 @@ class Text(Source):
     date_field: str = "date"
     language_field: str = "language"
     language: str | None = None
+    fields: tuple[str, ...] = ()
+    source_from: Literal["file", "folder"] = "file"
     unit: Literal["file", "line"] = "file"
     on_bad_files: OnBadFiles = "error"
 
     name: ClassVar[str] = "text"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.fields:
+            if name in _SETTINGS:
+                raise SourceError(f"text.fields names {name!r}, a column in any case: set {_SETTINGS[name]} instead")
+            if self.fields.count(name) > 1:
+                raise SourceError(f"text.fields names {name!r} twice: name it once")
+        if "source" in self.fields and self.source_from == "folder":
+            raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
+
     def schema(self) -> pa.Schema:
         """Give the Arrow schema of every table that ``read`` yields."""
-        return _SCHEMA
+        further = [pa.field(name, pa.string()) for name in self.fields if name not in _SCHEMA.names]
+        return pa.schema([*_SCHEMA, *further])
 
     def splits(self) -> dict[str, list[Part]]:
         """List the files of every split.
@@ -113,7 +140,7 @@ class Text(Source):
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
         if self.id_field:
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
-        for extra in (self.url_field, self.date_field, self.language_field):
+        for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
         first = 0
         for block in read_blocks(path):
@@ -136,9 +163,12 @@ class Text(Source):
                         if field not in names:
                             lost.add("it", self._hint(f"has no field {field!r}; its fields: {', '.join(names)}"))
                             return
-                    optional = [
-                        field for field in (self.url_field, self.date_field, self.language_field) if field in names
-                    ]
+                    optional = [field for field in self._optional() if field in names]
+                    for field in (field for field in self.fields if field in names):
+                        kind = file.schema_arrow.field(field).type
+                        if pa.types.is_nested(kind):
+                            lost.add("it", f"has no text in its field {field!r} but {kind}; leave that out of fields")
+                            return
                     for batch in file.iter_batches(
                         ROWS, columns=list(dict.fromkeys(needed + optional)), use_threads=False
                     ):
@@ -198,8 +228,21 @@ class Text(Source):
         }
         if self.language:
             found["language"] = pc.fill_null(found["language"].cast(pa.string()), self.language)
-        found |= {"id": ids, "text": table[self.text_field], "source": pa.repeat(name, rows)}
-        return pa.table([found[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)
+        found |= {"id": ids, "text": table[self.text_field], "source": self._source(name, rows)}
+        for field in self.fields:
+            found[field] = table[field] if field in table.column_names else pa.nulls(rows, pa.string())
+        schema = self.schema()
+        return pa.table([found[field.name].cast(field.type) for field in schema], schema=schema)
+
+    def _source(self, name: str, rows: int) -> pa.Array:
+        if self.source_from == "file":
+            return pa.repeat(name, rows)
+        folder, below, _ = name.partition("/")
+        return pa.repeat(folder, rows) if below else pa.nulls(rows, pa.string())
+
+    def _optional(self) -> tuple[str, ...]:
+        """Name the fields that a record need not have."""
+        return (self.url_field, self.date_field, self.language_field, *self.fields)
 
     def _hint(self, reason: str) -> str:
         """Say which setting to change where a field is not there."""

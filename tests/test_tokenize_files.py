@@ -106,6 +106,26 @@ def test_the_same_command_gives_what_is_there(typed, raw):
     assert digests(typed["ours"][0]) == before
 
 
+def test_buckets_are_top_folders_of_the_input_or_values_of_a_field(tmp_path):
+    for name in ("web", "code"):
+        lines = [json.dumps({"text": " ".join(WORDS), "domain": f"{n % 3}.org"}) + "\n" for n in range(9)]
+        (tmp_path / "raw" / name / "deep").mkdir(parents=True)
+        (tmp_path / "raw" / name / "deep" / "a.jsonl").write_text("".join(lines))
+    ways = {
+        "folders": ("source.source_from=folder", "outputs.gpt-simple.buckets=source", "outputs.gpt-simple.heldout=2"),
+        "domains": ("source.fields=[domain]", "outputs.gpt-simple.buckets=domain"),
+    }
+    for way, overrides in ways.items():
+        lc.tokenize(tmp_path / "raw", tmp_path / way, "trained", overrides=overrides)
+    found = {file.parent.relative_to(tmp_path).as_posix() for way in ways for file in (tmp_path / way).rglob("*.bin")}
+    folders = {f"folders/gpt-simple/{split}/{name}" for split in ("train", "val") for name in ("web", "code")}
+    assert found == folders | {f"domains/gpt-simple/train/{n}~2Eorg" for n in range(3)}
+    packed = lc.loading.Packed(
+        tmp_path / "folders/gpt-simple", [{"duration_tokens": 60, "mix": {"web": 1}}], max_length=30, batch_size=1
+    )
+    assert next(iter(packed))["input_ids"].shape == (1, 30)
+
+
 def test_a_source_of_another_kind():
     recipe = tokenize_recipe("crawl/*.warc.gz", builder="warc", format="megatron")
     assert (recipe.source.name, recipe.output.name) == ("warc", "megatron")

@@ -57,6 +57,37 @@ def test_json_lines(tmp_path, name):
     assert [row["id"] for row in rows] == [f"deep/{name}:{line}" for line in range(3)]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_further_fields_are_columns_and_a_source_of_ones_own_is_one_of_them(tmp_path, kind):
+    records = [{"text": "one", "domain": "a.org", "source": "mine", "stars": 3}, {"text": "two", "source": None}]
+    if kind == "jsonl":
+        write(tmp_path / "deep" / "a.jsonl", "".join(json.dumps(each) + "\n" for each in records).encode())
+    else:
+        (tmp_path / "deep").mkdir()
+        pq.write_table(pa.Table.from_pylist(records), tmp_path / "deep" / "a.parquet")
+    rows, bad = read(Text(data_dir=str(tmp_path), fields=["domain", "stars", "source", "nowhere"]))
+    assert bad == []
+    columns = ("source", "domain", "stars", "nowhere")
+    assert [tuple(row[name] for name in columns) for row in rows] == [("mine", "a.org", "3", None), (None,) * 4]
+    assert {row["source"] for row in read(Text(data_dir=str(tmp_path)))[0]} == {f"deep/a.{kind}"}
+    assert {row["source"] for row in read(Text(data_dir=str(tmp_path), source_from="folder"))[0]} == {"deep"}
+    assert {row["source"] for row in read(Text(data_dir=str(tmp_path / "deep"), source_from="folder"))[0]} == {None}
+
+
+def test_fields_that_cannot_be_columns_are_refused(tmp_path):
+    for fields, said in (
+        (["url"], "names 'url', a column in any case: set url_field instead"),
+        (["a", "a"], "names 'a' twice"),
+    ):
+        with pytest.raises(SourceError, match=said):
+            Text(data_dir=str(tmp_path), fields=fields)
+    with pytest.raises(SourceError, match="source_from is 'folder': leave one of them out"):
+        Text(data_dir=str(tmp_path), fields=["source"], source_from="folder")
+    pq.write_table(pa.table({"text": ["one"], "tags": [["x"]]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"has no text in its field 'tags' but list<.*>; leave that out of fields"):
+        read(Text(data_dir=str(tmp_path), fields=["tags"]))
+
+
 def test_parquet_in_row_groups(tmp_path):
     table = pa.table(
         {"body": [f"text {row}" for row in range(5_000)], "key": list(range(5_000)), "other": [None] * 5_000}
