@@ -1,11 +1,13 @@
 """What the state of a feed says of its data, and in which words data are refused that are not the same.
 
-Data are identified by sizes and edges of files, in order. That costs two reads of 4,096 bytes for each file and nothing
-for a document, and what a preparation that is run again changes shows there. Bytes that are changed in the middle of a
-file without its size do not; for a packed feed, ends of documents that move show in the plan of its samples.
+Data are identified by sizes, edges and samples of files, in order, also of the files beside them that say where
+documents end and which tokens' loss counts. That costs at most some 1,000 reads of 4,096 bytes, or two for each file,
+and nothing for a document. Files of up to 1 MiB are read whole, as long as there are four or fewer; of larger ones,
+and of more, bytes may change between the samples without being noticed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,31 +15,46 @@ from typing import Any
 import fsspec
 
 from longcrawl.errors import LoaderError
+from longcrawl.formats import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading._window_shards import is_remote
 
 __all__ = ["STATE_VERSION", "check_state", "data_changes", "data_identity"]
 
-STATE_VERSION = 2
-"""Of the states of windows and packed samples; those of version 1 describe data and orders in another way."""
+STATE_VERSION = 3
+"""Of the states of windows and packed samples; those of versions 1 and 2 describe data and orders in another way."""
 
-EDGE = 4096
-"""Bytes at the beginning and at the end of each file that are looked at."""
+BLOCK = 4096
+"""Bytes that are looked at in one place of a file."""
+
+MOST_BLOCKS = 1024
+"""Places that are looked at in all files of tokens together; of each, the first and the last bytes are."""
+
+BLOCKS_OF_FILE = 256
+"""Places of one file at most."""
 
 GROUPS = 256
 """Digests in a state at most; of more files than that, several share one."""
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A file to look at: of which file of tokens it is, where, and its bytes."""
+
+    file: int
+    path: str
+    size: int
+
+
 def data_identity(files: Sequence[TokenFile]) -> dict[str, Any]:
-    """Describe files by sizes, first and last bytes, in order, wherever they lie: ``files``, ``bytes`` and ``data``."""
-    digests = []
-    for file, edges in zip(files, _edges(files), strict=True):
-        digest = blake2b(f"{file.size}\0{file.tokens}\0".encode(), digest_size=8)
-        digest.update(edges)
-        digests.append(digest.digest())
-    groups = [
-        blake2b(b"".join(digests[first:last]), digest_size=8).hexdigest() for first, last in _groups(len(digests))
-    ]
+    """Describe files by sizes and samples, in order, wherever they lie: ``files``, ``bytes`` and ``data``."""
+    digests = [blake2b(f"{file.size}\0{file.tokens}\0".encode(), digest_size=8) for file in files]
+    parts = [_Part(number, file.path, file.size) for number, file in enumerate(files)]
+    for part, content in _samples([*parts, *_beside(parts)], MOST_BLOCKS // max(len(files), 1)):
+        digests[part.file].update(f"{part.size}\0".encode())
+        digests[part.file].update(content)
+    whole = [digest.digest() for digest in digests]
+    groups = [blake2b(b"".join(whole[first:last]), digest_size=8).hexdigest() for first, last in _groups(len(whole))]
     return {"files": len(files), "bytes": sum(file.size for file in files), "data": groups}
 
 
@@ -49,11 +66,11 @@ def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence
         if was.get(name) != now[name]
     ]
     if was.get("files") == now["files"] and was.get("data") != now["data"]:
-        changed.append(f"size, first or last bytes changed of {_changed_files(was, now, files)}")
+        changed.append(f"size, sampled, first or last bytes changed of {_changed_files(was, now, files)}")
     return changed
 
 
-def check_state(state: Mapping[str, Any], names: Sequence[str], kind: str) -> None:
+def check_state(state: Any, names: Sequence[str], kind: str) -> None:
     """Tell a state from what is none, or is of another release.
 
     Args:
@@ -65,6 +82,8 @@ def check_state(state: Mapping[str, Any], names: Sequence[str], kind: str) -> No
         LoaderError: with what to do.
 
     """
+    if not isinstance(state, Mapping):
+        raise LoaderError(f"this is no state of {kind}: it is {state!r}; pass what state_dict() gave")
     # States of windows said no version in version 1.
     version = state.get("version", 1 if "files" in state else STATE_VERSION)
     if version != STATE_VERSION:
@@ -78,11 +97,11 @@ def check_state(state: Mapping[str, Any], names: Sequence[str], kind: str) -> No
 
 
 def _changed_files(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence[TokenFile]) -> str:
-    pairs = zip(was["data"], now["data"], _groups(len(files)), strict=True)
-    first, last = next(group for one, other, group in pairs if one != other)
-    if last - first == 1:
-        return files[first].path
-    return f"a file from {files[first].path} to {files[last - 1].path}"
+    groups = _groups(len(files))
+    said = was["data"] if isinstance(was.get("data"), Sequence) and len(was["data"]) == len(groups) else groups
+    first, last = next(group for one, other, group in zip(said, now["data"], groups, strict=True) if one != other)
+    named = files[first].path if last - first == 1 else f"a file from {files[first].path} to {files[last - 1].path}"
+    return f"{named} or its index or loss mask" if any(_names_beside(file.path) for file in files) else named
 
 
 def _groups(count: int) -> list[tuple[int, int]]:
@@ -90,24 +109,55 @@ def _groups(count: int) -> list[tuple[int, int]]:
     return [(first, min(first + size, count)) for first in range(0, count, size)]
 
 
-def _edges(files: Sequence[TokenFile]) -> list[bytes]:
-    if not is_remote(files[0].path):
-        return [_read_edges(file) for file in files]
-    system, _ = fsspec.core.url_to_fs(files[0].path)
-    paths = [fsspec.core.url_to_fs(file.path)[1] for file in files]
-    ends = [min(EDGE, file.size) for file in files]
-    heads = system.cat_ranges(paths, [0] * len(files), ends, on_error="raise")
-    tails = system.cat_ranges(
-        paths,
-        [file.size - end for file, end in zip(files, ends, strict=True)],
-        [file.size for file in files],
-        on_error="raise",
-    )
-    return [head + tail for head, tail in zip(heads, tails, strict=True)]
+def _names_beside(path: str) -> list[str]:
+    """Name the files that say where the documents of a file of tokens end, and which tokens' loss counts."""
+    if path.endswith(datatrove.SUFFIX):
+        return [f"{path}{datatrove.INDEX}", f"{path}{datatrove.LOSS}"]
+    return [f"{path.removesuffix(gpt_simple.SUFFIX)}.idx"] if path.endswith(gpt_simple.SUFFIX) else []
 
 
-def _read_edges(file: TokenFile) -> bytes:
-    with Path(file.path).open("rb") as opened:
-        head = opened.read(EDGE)
-        opened.seek(max(file.size - EDGE, 0))
-        return head + opened.read(EDGE)
+def _beside(parts: Sequence[_Part]) -> list[_Part]:
+    """Find the files beside those of tokens."""
+    named = [(part.file, name) for part in parts for name in _names_beside(part.path)]
+    if not named or not is_remote(parts[0].path):
+        return [_Part(file, name, Path(name).stat().st_size) for file, name in named if Path(name).is_file()]
+    system, _ = fsspec.core.url_to_fs(parts[0].path)
+    insides = [fsspec.core.url_to_fs(name)[1] for _, name in named]
+    # All at once: asking for each by itself would cost a round trip each.
+    heads = system.cat_ranges(insides, [0] * len(insides), [1] * len(insides), on_error="return")
+    there = [at for at, head in enumerate(heads) if not isinstance(head, FileNotFoundError)]
+    sizes = system.sizes([insides[at] for at in there]) if there else []
+    return [_Part(*named[at], int(size)) for at, size in zip(there, sizes, strict=True)]
+
+
+def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes]]:
+    """Read every part in so many places, the first and the last bytes among them."""
+    places = [_places(part.size, min(max(blocks, 2), BLOCKS_OF_FILE)) for part in parts]
+    if parts and is_remote(parts[0].path):
+        system, _ = fsspec.core.url_to_fs(parts[0].path)
+        wanted = [(part, start, stop) for part, spans in zip(parts, places, strict=True) for start, stop in spans]
+        insides = [fsspec.core.url_to_fs(part.path)[1] for part, _, _ in wanted]
+        starts, stops = [start for _, start, _ in wanted], [stop for _, _, stop in wanted]
+        contents = iter(system.cat_ranges(insides, starts, stops, on_error="raise"))
+        for part, spans in zip(parts, places, strict=True):
+            yield part, b"".join(next(contents) for _ in spans)
+        return
+    for part, spans in zip(parts, places, strict=True):
+        yield part, _read(part.path, spans)
+
+
+def _places(size: int, blocks: int) -> list[tuple[int, int]]:
+    """Give the bytes to look at, from and to."""
+    if size <= blocks * BLOCK:
+        return [(0, size)] if size else []
+    starts = [(size - BLOCK) * block // (blocks - 1) for block in range(blocks)]
+    return [(start, start + BLOCK) for start in starts]
+
+
+def _read(path: str, spans: Sequence[tuple[int, int]]) -> bytes:
+    with Path(path).open("rb", buffering=0) as opened:
+        parts = []
+        for start, stop in spans:
+            opened.seek(start)
+            parts.append(opened.read(stop - start))
+        return b"".join(parts)

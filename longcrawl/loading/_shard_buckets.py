@@ -127,10 +127,12 @@ class ShardBucket:
 
     @cached_property
     def packing_fingerprint(self) -> str:
-        """Digest the pieces of all samples."""
+        """Digest the pieces of all samples, and what each document repeats of the one before it."""
         digest = blake2b(digest_size=8)
         for each in (self.plan.bounds, self.plan.documents, self.plan.starts, self.plan.sizes):
             digest.update(np.ascontiguousarray(each, "<i8").data)
+        if self._overlaps is not None:
+            digest.update(np.ascontiguousarray(self._overlaps, "<i8").data)
         return digest.hexdigest()
 
     def changes(self, data: Mapping[str, Any], packing: str | None) -> list[str]:

@@ -348,6 +348,7 @@ class Packed(StepFeed):
             "seed": self.seed,
             "shuffle": self.shuffle,
             "positions": self.positions,
+            "pad_token": self._padding,
             "data": {name: bucket.data for name, bucket in self.buckets.items()},
             "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},
         }

@@ -138,8 +138,8 @@ class WindowBatches:
     def state_dict(self) -> dict[str, Any]:
         """Give what a resume needs, the same on every rank: ``next_window``, counted over all passes, and which data.
 
-        The data are described by their number, sizes, and digests of sizes, first and last bytes; names of files count
-        where files are shuffled, as they make the order.
+        The data are described by their number, sizes, and digests of samples, the first and the last bytes among them;
+        names of files count where files are shuffled, as they make the order.
         """
         return {"next_window": self._progress.next_window, **self._order, **self._data}
 
@@ -172,6 +172,11 @@ class WindowBatches:
             "windows": len(windows),
             "shuffle": windows.shuffle,
             "seed": windows.seed if windows.shuffle != "none" else None,
+            "positions": windows.positions,
+            "end_of_text": windows.end_of_text if windows.positions != "none" else None,
+            "tail": windows.tail,
+            "pad_token": windows.pad_token if windows.tail == "pad" else None,
+            "loss_mask": windows.masked,
             "names": blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
         }
 

@@ -355,7 +355,10 @@ def test_a_state_of_changed_data_names_the_bucket(tmp_path, write_shards):
     for file in (tmp_path / "train" / "web").glob("0-renamed.*"):
         file.unlink()
     write_shards(tmp_path / "train" / "web", [5] * 40, first=900)
-    said = r"as opened here: size, first or last bytes changed of .*web/0\.bin of bucket 'web'; open it as it was then"
+    said = (
+        r"as opened here: size, sampled, first or last bytes changed of .*web/0\.bin or its index or loss mask of "
+        r"bucket 'web'; open it as it was then"
+    )
     with pytest.raises(LoaderError, match=said):
         Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
 
@@ -366,18 +369,43 @@ def test_ends_that_move_are_another_packing_though_all_tokens_are_the_same(tmp_p
     before = (tmp_path / "0.bin").read_bytes()
     write_shards(tmp_path, [5, 8, 8], shards=1)
     assert (tmp_path / "0.bin").read_bytes() == before
-    with pytest.raises(LoaderError, match=r"opened here: packing was '\w+' and is '\w+'; open it"):
+    with pytest.raises(LoaderError, match=r"loss mask, packing was '\w+' and is '\w+'; open it"):
         Packed(tmp_path, max_length=10, batch_size=1).load_state_dict(state)
+
+
+def test_a_state_is_of_the_labels_too(tmp_path, write_shards):
+    """Overlaps, a loss mask and tokens in the middle leave lengths, and so the packing, as they are."""
+    lengths = [40] * 600
+    write_shards(tmp_path, lengths, shards=1)
+    state = Packed(tmp_path, max_length=128, batch_size=1).state_dict()
+    write_shards(tmp_path, lengths, shards=1, overlap=[0, *[10] * 599])
+    with pytest.raises(LoaderError, match=r"0\.bin or its index or loss mask, packing was"):
+        Packed(tmp_path, max_length=128, batch_size=1).load_state_dict(state)
+    write_shards(tmp_path, lengths, shards=1)
+    feed = Packed(tmp_path, max_length=128, batch_size=1)
+    feed.load_state_dict(state)
+    whole = (tmp_path / "0.bin").read_bytes()
+    (tmp_path / "0.bin").write_bytes(whole[:20_000] + bytes(6_000) + whole[26_000:])
+    with pytest.raises(LoaderError, match=r"sampled, first or last bytes changed of .*0\.bin or its"):
+        Packed(tmp_path, max_length=128, batch_size=1).load_state_dict(state)
+    write_shards(tmp_path / "ds", lengths, shards=1, name="datatrove")
+    state = Packed(tmp_path / "ds", max_length=128, batch_size=1).state_dict()
+    np.zeros(sum(lengths), np.bool_).tofile(tmp_path / "ds" / "0.ds.loss")
+    with pytest.raises(LoaderError, match=r"0\.ds or its index or loss mask"):
+        Packed(tmp_path / "ds", max_length=128, batch_size=1).load_state_dict(state)
+    with pytest.raises(LoaderError, match="pad_token was 0 and is 5"):
+        Packed(tmp_path / "ds", max_length=128, batch_size=1, pad_token=5).load_state_dict(state)
 
 
 @pytest.mark.parametrize(
     ("state", "said"),
     [
+        (None, "this is no state of a Packed feed: it is None; pass what state_dict"),
         ({}, "this is no state of a Packed feed: it lacks next_sample, version"),
         ({"next_sample": 0}, "this is no state of a Packed feed: it lacks version, split"),
         (
             {"next_sample": 3, "version": 1, "data of web": "00"},
-            "version 1, and this release reads version 2: go on",
+            "version 1, and this release reads version 3: go on",
         ),
     ],
 )
