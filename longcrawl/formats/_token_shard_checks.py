@@ -110,7 +110,7 @@ def check_ids(end_of_text: int | None, vocabulary_size: int | None) -> None:
 def end_problems(
     ends: npt.NDArray[np.int64],
     tokens: int,
-    file: Path,
+    file: Path | str,
     entry: Callable[[int], int],
     what: str = "document",
     unit: str = "token",

@@ -60,6 +60,7 @@ def data_identity(files: Sequence[TokenFile]) -> dict[str, Any]:
 
 def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence[TokenFile]) -> list[str]:
     """Say in which way data are not those that an identity describes; nothing where they are."""
+    was = was if isinstance(was, Mapping) else {}
     changed = [
         f"{name} was {was.get(name)!r} and is {now[name]!r}"
         for name in ("files", "bytes")

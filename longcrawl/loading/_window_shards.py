@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats import datatrove
+from longcrawl.formats._token_shard_checks import end_problems
 from longcrawl.formats.shard_formats import find_format, open_shard
 
 __all__ = ["ShardTokens", "is_remote", "kernels", "open_tokens", "remote_width"]
@@ -22,6 +23,10 @@ READ_AHEAD = 1 << 22
 
 class ShardTokens(Protocol):
     """What windows need to know of a shard."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
 
     @property
     def dtype(self) -> "np.dtype[Any]":
@@ -69,7 +74,15 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
     if is_remote(path):
         if format not in (None, datatrove.NAME) or not path.endswith(datatrove.SUFFIX):
             raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
-        return _RemoteShard(path, remote_width(path, settings.get("token_size")))
+        if check == "everything":
+            raise FormatError(
+                f"{path} would have to be fetched whole for check='everything': copy it here first, or set "
+                "check='ends', with which ids are compared as windows are read"
+            )
+        remote = _RemoteShard(path, remote_width(path, settings.get("token_size")))
+        if check == "ends":
+            remote.check_ends()
+        return remote
     found = find_format(path, format)
     shard = open_shard(path, found.name, check=check, **settings)
     # A plain array on the same pages: slices of a memmap cost five times those of an array.
@@ -206,8 +219,22 @@ class _RemoteShard:
             index = f"{self._inside}{datatrove.INDEX}"
             if not self._files.exists(index):
                 raise FormatError(f"{self.path} has no .index: set positions='eos' and end_of_text, or write its index")
-            self._ends = np.frombuffer(self._files.cat_file(index), "<i8")
+            entries = self._files.cat_file(index)
+            if len(entries) % 8:
+                raise CorruptionError(f"{self.path}.index is cut at byte {len(entries):,}: fetch it again")
+            self._ends = np.frombuffer(entries, "<i8")
         return self._ends
+
+    def check_ends(self) -> None:
+        """Look at where documents end.
+
+        Raises:
+            FormatError: no index says it.
+            CorruptionError: the ends fall, or do not reach the last token.
+
+        """
+        for problem in end_problems(self.ends(), self.count, f"{self.path}{datatrove.INDEX}", lambda entry: 8 * entry):
+            raise CorruptionError(problem)
 
     @cached_property
     def masked(self) -> bool:

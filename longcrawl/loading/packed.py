@@ -19,7 +19,9 @@ from longcrawl.fields import check_fields
 from longcrawl.loading._curriculum_planning import PhaseTotals
 from longcrawl.loading._curriculum_report import CurriculumReport, Stock, budget_problem, exhaustion_problem
 from longcrawl.loading._data_identity import STATE_VERSION, check_state
+from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
+from longcrawl.loading._packed_state import state_changes
 from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
 from longcrawl.loading._step_feed import Status, StepFeed, status_of
 from longcrawl.loading.curriculum import (
@@ -91,8 +93,9 @@ class Packed(StepFeed):
         pad_token: id of padding; None for the end of text of the shards, or 0 where they do not say it.
         format: of the shards; None to tell by the files.
         end_of_text: to open shards with.
-        vocabulary_size: likewise.
-        check: what is looked at in shards, "ends", "sizes" or "everything".
+        vocabulary_size: an id that is not below it is an error, in the batch that has it.
+        check: what is looked at in shards when they are opened: "sizes"; also the "ends" of documents; or "everything",
+            which finds such ids before a batch is read.
 
     Raises:
         LoaderError: a field, a bucket or the curriculum does not fit the data; the message says what would.
@@ -135,6 +138,10 @@ class Packed(StepFeed):
         for name, least in (("max_length", 2), ("batch_size", 1), ("world_size", 1)):
             if getattr(self, name) < least:
                 raise LoaderError(f"{name} is {getattr(self, name)}: give {least} or more")
+        if self.vocabulary_size is not None and (self.pad_token or 0) >= self.vocabulary_size:
+            raise LoaderError(
+                f"pad_token {self.pad_token} is no id of a vocabulary of {self.vocabulary_size:,}: give another one"
+            )
         if not 0 <= self.rank < self.world_size:
             raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
 
@@ -280,7 +287,14 @@ class Packed(StepFeed):
         for pick in set(picks.tolist()):
             bucket, of_bucket = self.buckets[self.plan.names[pick]], np.flatnonzero(picks == pick)
             rows[bucket] = (of_bucket, bucket.samples_at(places[of_bucket]))
-        return assemble(rows, self.batch_size, self.max_length, self._padding, self.positions)
+        batch = assemble(rows, self.batch_size, self.max_length, self._padding, self.positions)
+        if self.vocabulary_size is not None:
+            sample = range(first + self.rank, first + self._step, self.world_size)
+            what = f"of {self.path}, place"
+            check_ids(
+                batch["input_ids"], self.vocabulary_size, lambda row, at: f"sample {sample[row]:,} {what} {at:,},"
+            )
+        return batch
 
     @cached_property
     def _padding(self) -> int:
@@ -300,7 +314,8 @@ class Packed(StepFeed):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state taken under any world size, batch size or workers.
 
-        The curriculum may have changed in what comes after the state, so that a halted feed goes on with another one.
+        What comes after the state may have changed, so that a halted feed goes on with another curriculum: also which
+        buckets there are, and the data of those that no sample was taken from yet.
 
         Raises:
             LoaderError: the state is of other data, another order or another curriculum; the message names which.
@@ -315,26 +330,13 @@ class Packed(StepFeed):
                 f"the state is at sample {next_sample:,} and the plan here has {len(self.plan):,}: open the data and "
                 "the curriculum as they were then"
             )
-        changed = self._changes(state, self._identity(next_sample))
+        drawn = {self.plan.names[pick] for pick in np.unique(self.plan.picks[:next_sample])} | {""} & set(self.buckets)
+        changed = state_changes(state, self._identity(next_sample), self.buckets, drawn)
         if changed:
             raise LoaderError(
                 f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as it was then"
             )
         self._progress.next_sample = next_sample
-
-    def _changes(self, state: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-        by_bucket = ("data", "packing")
-        changed = [
-            f"{name} was {state[name]!r} and is {value!r}"
-            for name, value in now.items()
-            if name not in by_bucket and state[name] != value
-        ]
-        if set(state["data"]) != set(self.buckets):
-            was, are = (", ".join(map(repr, sorted(names))) for names in (state["data"], self.buckets))
-            return [*changed, f"buckets were {was} and are {are}"]
-        for name, bucket in self.buckets.items():
-            changed += bucket.changes(state["data"][name], state["packing"].get(name))
-        return changed
 
     def _identity(self, next_sample: int) -> dict[str, Any]:
         return {**self._order, "curriculum up to here": self.plan.fingerprint(next_sample)}

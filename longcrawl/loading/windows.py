@@ -20,6 +20,7 @@ import numpy.typing as npt
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.formats._token_shard_checks import Check
+from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._keyed_order import KeyedOrder, file_order
 from longcrawl.loading._window_files import (
     OnStalePaths,
@@ -82,9 +83,9 @@ class Windows:
         max_tokens: only the windows within the first so many tokens, files in their order; None for all.
         format: of the files; None to find out.
         token_size: bytes of a token, where the files do not say it: ``.ds`` without an index, and flat ``.bin``.
-        vocabulary_size: see ``check``.
-        check: what is looked at when a file is opened: "sizes", also the "ends" of documents, or "everything", which
-            compares every id with ``vocabulary_size``.
+        vocabulary_size: an id that is not below it is an error, in the window that has it.
+        check: what is looked at when a file is opened: "sizes"; also the "ends" of documents, which positions="index"
+            always has; or "everything" that files of this machine hold, which finds such ids before a window is read.
         subfolders: of a folder: "read", or "skip".
         paths_file: a local JSON file to keep the list of files and their sizes in. One process makes it, under a lock,
             and the others wait for it. Files that come later are not in it.
@@ -121,6 +122,8 @@ class Windows:
         check_fields(self, LoaderError)
         if self.seq_len < 1:
             raise LoaderError(f"seq_len {self.seq_len} must be 1 or more")
+        if self.vocabulary_size is not None and self.vocabulary_size < 1:
+            raise LoaderError(f"vocabulary_size {self.vocabulary_size} must be 1 or more, or None")
         if self.positions == "eos" and self.end_of_text is None:
             raise LoaderError("positions='eos' needs end_of_text, the id that documents end with")
         if self.tail == "pad" and self.pad_token is None:
@@ -134,9 +137,13 @@ class Windows:
                 f"{self.paths} has no window of {self.seq_len + 1:,} tokens: the longest file has "
                 f"{max(file.tokens for file in self.files):,}; lower seq_len, or set tail='pad'"
             )
-        self._check_pad()
+        self._check_ids()
 
-    def _check_pad(self) -> None:
+    def _check_ids(self) -> None:
+        if self.vocabulary_size is not None and (self.pad_token or 0) >= self.vocabulary_size:
+            raise LoaderError(
+                f"pad_token {self.pad_token} is no id of a vocabulary of {self.vocabulary_size:,}: give another one"
+            )
         most = np.iinfo(self.window_dtype).max
         if self.pad_token is not None and not 0 <= self.pad_token <= most:
             raise LoaderError(f"pad_token {self.pad_token} does not fit {self.window_dtype}: give another one")
@@ -271,6 +278,8 @@ class Windows:
         shard = self._shard(file)
         tokens = rows["input_ids"]
         shard.copy(starts, self.pad_token or 0, tokens)
+        if self.vocabulary_size is not None:
+            check_ids(tokens, self.vocabulary_size, lambda row, place: f"{shard.path}, token {starts[row] + place:,},")
         if self.positions == "index":
             kernels().positions_from_ends(shard.ends(), starts, rows["positions"])
         elif self.positions == "eos":
@@ -292,7 +301,7 @@ class Windows:
 
     def _open_shard(self, file: int) -> ShardTokens:
         known = self.files[file]
-        shard = open_tokens(known.path, self.format, self._settings, self.check)
+        shard = open_tokens(known.path, self.format, self._settings, self._check_of(file))
         if shard.count != known.tokens:
             raise CorruptionError(
                 f"{known.path} has {shard.count:,} tokens, and had {known.tokens:,} when files were listed: fetch it "
@@ -305,7 +314,18 @@ class Windows:
         if len(self._open) >= MOST_OPEN:
             self._open.pop(next(iter(self._open)), None)
         self._open[file] = shard
+        self._checked.add(file)
         return shard
+
+    @cached_property
+    def _checked(self) -> set[int]:
+        """The files that have been looked at once, also in the process that this was sent from."""
+        return set()
+
+    def _check_of(self, file: int) -> Check:
+        if file in self._checked:
+            return "sizes"
+        return "ends" if self.check == "sizes" and self.positions == "index" else self.check
 
     @cached_property
     def _layouts(self) -> dict[int, _Layout]:

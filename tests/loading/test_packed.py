@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.errors import LoaderError
+from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.loading import Packed, Phase
 from longcrawl.loading.packing_plan import plan_packing
 
@@ -197,6 +197,22 @@ def test_padding_is_the_end_of_text_where_it_is_known(tmp_path, write_shards):
     assert Packed(tmp_path, max_length=4, batch_size=1, pad_token=8)[0]["input_ids"].tolist() == [[1, 2, 3, 8]]
 
 
+def test_ids_are_compared_with_a_vocabulary_as_they_are_delivered(tmp_path, write_shards):
+    write_shards(tmp_path, [4] * 6)
+    feeds = [Packed(tmp_path, max_length=8, batch_size=1, shuffle="none", vocabulary_size=20, rank=rank, world_size=2)
+             for rank in range(2)]  # fmt: skip
+    assert feeds[0][0]["input_ids"].max() < 20
+    whole = Packed(tmp_path, max_length=8, batch_size=3, shuffle="none")
+    sample, place = np.argwhere(whole[0]["input_ids"] >= 20)[0]
+    said = f"sample {sample} of {tmp_path}, place {place}, has id 20, the vocabulary has 20: check vocabulary_size"
+    with pytest.raises(CorruptionError, match=re.escape(said)):
+        Packed(tmp_path, max_length=8, batch_size=3, shuffle="none", vocabulary_size=20)[0]
+    with pytest.raises(CorruptionError, match="has id 20 at byte"):
+        Packed(tmp_path, max_length=8, vocabulary_size=20, check="everything")
+    with pytest.raises(LoaderError, match="pad_token 20 is no id of a vocabulary of 20"):
+        Packed(tmp_path, max_length=8, vocabulary_size=20, pad_token=20)
+
+
 def test_each_epoch_has_all_samples_in_an_order_of_its_own(buckets, global_samples):
     once = whole_pass(buckets, global_samples, max_length=32)
     twice = whole_pass(buckets, global_samples, max_length=32, epochs=2)
@@ -348,7 +364,10 @@ def test_a_state_of_changed_data_names_the_bucket(tmp_path, write_shards):
     for name in ("web", "code"):
         write_shards(tmp_path / "train" / name, [5] * 40)
     mix = [Phase(200, {"web": 1, "code": 1})]
-    state = Packed(tmp_path, mix, max_length=16, batch_size=1).state_dict()
+    feed = Packed(tmp_path, mix, max_length=16, batch_size=8)
+    next(iter(feed))
+    assert set(feed.plan.picks[:8]) == {0, 1}
+    state = feed.state_dict()
     (tmp_path / "train" / "web" / "0.bin").rename(tmp_path / "train" / "web" / "0-renamed.bin")
     (tmp_path / "train" / "web" / "0.idx").rename(tmp_path / "train" / "web" / "0-renamed.idx")
     Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
@@ -361,6 +380,31 @@ def test_a_state_of_changed_data_names_the_bucket(tmp_path, write_shards):
     )
     with pytest.raises(LoaderError, match=said):
         Packed(tmp_path, mix, max_length=16, batch_size=1).load_state_dict(state)
+
+
+def test_what_comes_after_a_state_may_change(tmp_path, write_shards, global_samples):
+    for first, name in enumerate(("web", "code", "math", "wiki")):
+        write_shards(tmp_path / "train" / name, [5] * 40, first=1 + 200 * first)
+    begin, fields = Phase(100, {"web": 1}), {"max_length": 16, "batch_size": 2}
+    feed = Packed(tmp_path, [begin, Phase(100, {"code": 1})], **fields)
+    samples = global_samples([next(iter(feed))])
+    state = feed.state_dict()
+    other = [begin, Phase(60, {"web": 1, "wiki": 2}), Phase(60, {"math": 1})]
+    write_shards(tmp_path / "train" / "code", [7] * 40, first=900)
+    for path, curriculum in ((tmp_path, other), (tmp_path, [begin, Phase(100, {"code": 1})]), (tmp_path, [begin])):
+        resumed = Packed(path, curriculum, **fields)
+        resumed.load_state_dict(state)
+        whole = [sample for batch in Packed(path, curriculum, **fields) for sample in global_samples([batch])]
+        assert samples + [sample for batch in resumed for sample in global_samples([batch])] == whole
+    with pytest.raises(LoaderError, match=r"curriculum up to here was .*, buckets were 'code', 'web' and are 'code'"):
+        Packed(tmp_path, [Phase(100, {"code": 1})], **fields).load_state_dict(state)
+    with pytest.raises(LoaderError, match="files was None"):
+        Packed(tmp_path, [begin], **fields).load_state_dict(state | {"data": {"web": 3}})
+    with pytest.raises(LoaderError, match="buckets were none and are 'web'"):
+        Packed(tmp_path, [begin], **fields).load_state_dict(state | {"data": None})
+    write_shards(tmp_path / "train" / "web", [7] * 40, first=900)
+    with pytest.raises(LoaderError, match="of bucket 'web'"):
+        Packed(tmp_path, [begin], **fields).load_state_dict(state)
 
 
 def test_ends_that_move_are_another_packing_though_all_tokens_are_the_same(tmp_path, write_shards):

@@ -594,6 +594,40 @@ def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
         Windows(**({"paths": tmp_path, "seq_len": 4} | options))
 
 
+@pytest.mark.parametrize("where", ["here", "memory://vocabulary"])
+def test_ids_are_compared_with_a_vocabulary_as_they_are_read(tmp_path, where):
+    lc.formats.datatrove.write([table([[1, 2, 3, 4], [5, 300, 7, 8]])], tmp_path / "a.ds")
+    copy_to("memory://vocabulary", tmp_path)
+    folder = tmp_path if where == "here" else where
+    windows = Windows(folder, 3, vocabulary_size=300)
+    assert windows[0]["input_ids"].tolist() == [1, 2, 3, 4]
+    said = r"a\.ds, token 5, has id 300, the vocabulary has 300: check vocabulary_size"
+    for read in (lambda: windows[1], lambda: list(windows.batches(2))):
+        with pytest.raises(CorruptionError, match=said):
+            read()
+    assert len(list(Windows(folder, 3, vocabulary_size=301, dtype="store"))) == 2
+    with pytest.raises(lc.LongCrawlError, match="has id 300 at byte 10" if where == "here" else "to be fetched whole"):
+        Windows(folder, 3, vocabulary_size=300, check="everything")[0]
+    for options, message in (({"pad_token": 300}, "pad_token 300 is no id of"), ({"vocabulary_size": 0}, "must be 1")):
+        with pytest.raises(LoaderError, match=message):
+            Windows(folder, 3, **({"vocabulary_size": 300} | options))
+
+
+@pytest.mark.parametrize("where", ["here", "memory://ends"])
+def test_positions_are_not_numbered_by_an_index_that_is_damaged(tmp_path, where):
+    write(tmp_path / "a.ds", [5] * 40)
+    ends = np.fromfile(tmp_path / "a.ds.index", "<u8")
+    ends[20] = 5
+    ends.tofile(tmp_path / "a.ds.index")
+    copy_to("memory://ends", tmp_path)
+    folder = tmp_path if where == "here" else where
+    with pytest.raises(CorruptionError, match=r"a\.ds\.index is damaged at byte 160: document 20 ends at token 5"):
+        Windows(folder, 4, "index")[0]
+    assert len(list(Windows(folder, 4))) == 40
+    with pytest.raises(CorruptionError, match="damaged at byte 160"):
+        Windows(folder, 4, check="ends")[0]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
