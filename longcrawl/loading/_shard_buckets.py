@@ -165,6 +165,7 @@ def open_bucket(
     packing: Packing,
     epochs: int,
     seed: int | None,
+    split: str = "train",
 ) -> ShardBucket:
     """Open the shards below a folder, and plan their samples.
 
@@ -177,6 +178,7 @@ def open_bucket(
         packing: see :func:`longcrawl.loading.packing_plan.plan_packing`.
         epochs: how often its samples may be delivered.
         seed: of the order; None for the order of the plan.
+        split: where the folder has splits in it.
 
     Raises:
         LoaderError: there is no shard, or none has a token.
@@ -185,7 +187,7 @@ def open_bucket(
     """
     what = f"bucket {name!r}" if name else "the data"
     try:
-        paths = shards_in(folder, format_name)
+        paths = shards_in(folder, format_name, split)
     except FormatError as missing:
         raise LoaderError(f"{what} is empty: {missing}") from missing
     shards = []

@@ -4,22 +4,36 @@ import json
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import filelock
 import fsspec
 
-from longcrawl.errors import LoaderError
+from longcrawl.errors import FormatError, LoaderError
 from longcrawl.files import write_text
 from longcrawl.formats.datatrove import SUFFIX
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shard_folders import beside_shards, sort_into_splits
+from longcrawl.formats.shard_formats import FORMATS, shards_in
 from longcrawl.loading._window_shards import is_remote
 
-__all__ = ["OnStalePaths", "TokenFile", "content_names", "file_sizes", "find_files", "folder_of", "read_paths"]
+__all__ = [
+    "OnStalePaths",
+    "Split",
+    "TokenFile",
+    "content_names",
+    "file_sizes",
+    "find_files",
+    "folder_of",
+    "is_file",
+    "read_paths",
+]
 
 OnStalePaths = Literal["refresh", "error", "trust"]
-"""What is done about a paths file whose sizes are not those of the files: list anew, refuse, or not look."""
+"""What is done about a paths file that is not one of the files as they are: list anew, refuse, or trust its sizes."""
+
+Split = Literal["train", "val", "all"]
+"""Which files of a folder that has train/ and val/."""
 
 LOCK_SECONDS = 600
 
@@ -33,11 +47,17 @@ class TokenFile:
     tokens: int
 
 
-def find_files(paths: str | Sequence[str], format: str | None, *, recursive: bool = True) -> list[str]:  # noqa: A002  # the word that says what is meant
+def find_files(
+    paths: str | Sequence[str],
+    format: str | None,  # noqa: A002  # the word that says what is meant
+    *,
+    recursive: bool = True,
+    split: Split = "train",
+) -> list[str]:
     """List files of tokens, sorted by path; files that are named one by one keep their order.
 
     Raises:
-        LoaderError: there are none.
+        LoaderError: there are none, or nobody knows of which split one is.
 
     """
     if not isinstance(paths, str):
@@ -46,23 +66,53 @@ def find_files(paths: str | Sequence[str], format: str | None, *, recursive: boo
         if twice or not listed:
             raise LoaderError(f"paths names {twice[0]} twice: name every file once" if twice else "paths is empty")
         return listed
-    found = _below(paths, format, recursive=recursive)
+    try:
+        found = _below(paths, format, recursive=recursive, split=split)
+    except FormatError as wrong:
+        raise LoaderError(str(wrong)) from wrong
     if not found:
         suffixes = " or ".join(sorted(_suffixes(paths, format)))
-        raise LoaderError(f"{paths} has no file of tokens, none that ends in {suffixes}: check the path or the pattern")
+        of = "" if split == "train" else f" of the split {split!r}"
+        raise LoaderError(
+            f"{paths} has no file of tokens{of}, none that ends in {suffixes}: check the path or the pattern"
+        )
     return found
 
 
-def _below(paths: str, format: str | None, *, recursive: bool) -> list[str]:  # noqa: A002  # as above
+def is_file(paths: str) -> bool:
+    """Tell a file from a folder and a pattern."""
     files, inside = fsspec.core.url_to_fs(paths)
-    if not any(sign in paths for sign in "*?["):
-        if files.isfile(inside):
-            return [paths]
-        found = files.find(inside, maxdepth=None if recursive else 1) if files.exists(inside) else []
-        found = [file for file in found if posixpath.splitext(file)[1] in _suffixes(paths, format)]
-    else:
+    return not _is_pattern(paths) and bool(files.isfile(inside))
+
+
+def _is_pattern(paths: str) -> bool:
+    return any(sign in paths for sign in "*?[")
+
+
+def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> list[str]:  # noqa: A002  # as above
+    files, inside = fsspec.core.url_to_fs(paths)
+    if is_file(paths):
+        return [paths]
+    pattern = _is_pattern(paths)
+    if not pattern and not files.exists(inside):
+        return []
+    if not (pattern or is_remote(paths)) and recursive:
+        return [str(file) for file in shards_in(Path(inside), format, None if split == "all" else split)]
+    if pattern:
         found = [file for file in files.glob(inside) if files.isfile(file)]
-    return sorted(str(files.unstrip_protocol(file)) if is_remote(paths) else str(file) for file in found)
+    else:
+        found = files.find(inside, maxdepth=None if recursive else 1)
+        found = [file for file in found if posixpath.splitext(file)[1] in _suffixes(paths, format)]
+    named = sorted(str(files.unstrip_protocol(file)) if is_remote(paths) else str(file) for file in found)
+    return _of_split(named, folder_of(paths), split)
+
+
+def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
+    """Keep the files of a split, by their folders below a root; tables beside splits are no shards."""
+    below = {_below_root(file, root): file for file in files}
+    folders = {str(step) for name in below for step in PurePosixPath(name).parents}
+    shards = [name for name in below if not beside_shards(name, folders)]
+    return [below[name] for name in (shards if split == "all" else sort_into_splits(shards).get(split, []))]
 
 
 def folder_of(paths: str) -> str:
@@ -101,52 +151,91 @@ def content_names(paths: Sequence[str]) -> list[str]:
 
 
 def read_paths(
-    paths_file: Path, root: str, on_stale: OnStalePaths, find: Callable[[list[str] | None], list[TokenFile]]
+    paths_file: Path,
+    paths: str | Sequence[str],
+    split: Split,
+    on_stale: OnStalePaths,
+    find: Callable[[list[str] | None], list[TokenFile]],
 ) -> list[TokenFile]:
     """Read the list of files, or make it while others wait: one process lists, all get the same list.
 
-    The file is JSON, ``[{"path", "size", "tokens"}, …]``, paths below ``root`` where they are. datatrove's dataset
-    reads it; in its own lists ``tokens`` is missing, and is added. ``find`` looks at files given, or for files.
+    The file is JSON, ``[{"path", "size", "tokens"}, …]``, paths below the folder of ``paths`` where they are.
+    datatrove's dataset reads it; in its own lists ``tokens`` is missing, and is added. ``find`` looks at files given,
+    or for files.
 
     Raises:
-        LoaderError: it is stale and ``on_stale`` is "error", it is no such list, or nobody lets go of the lock.
+        LoaderError: it is stale and ``on_stale`` is "error", it lists other files and that is "trust", it is no such
+            list or cannot be written, or nobody lets go of the lock.
 
     """
-    known, whole = _look(paths_file, root, on_stale)
+    root = folder_of(paths) if isinstance(paths, str) else ""
+    known, whole = _look(paths_file, paths, root, split, on_stale)
     if known and whole:
         return known
-    paths_file.parent.mkdir(parents=True, exist_ok=True)
+    lock = _lockable(Path(f"{paths_file}.lock"))
     try:
-        with filelock.FileLock(f"{paths_file}.lock", timeout=LOCK_SECONDS):
-            known, whole = _look(paths_file, root, on_stale)
+        with filelock.FileLock(lock, timeout=LOCK_SECONDS):
+            known, whole = _look(paths_file, paths, root, split, on_stale)
             if known and whole:
                 return known
             found = find([file.path for file in known] or None)
+            said = {} if split == "train" else {"split": split}
             entries = [
-                {"path": _below_root(file.path, root), "size": file.size, "tokens": file.tokens} for file in found
+                {"path": _below_root(file.path, root), "size": file.size, "tokens": file.tokens, **said}
+                for file in found
             ]
             write_text(paths_file, json.dumps(entries, indent=0))
             return found
     except filelock.Timeout as waited:
         raise LoaderError(
-            f"{paths_file}.lock was held for {LOCK_SECONDS} s by another process: end that process, or remove the file"
+            f"{lock} was held for {LOCK_SECONDS} s by another process: end that process, or remove the file"
         ) from waited
 
 
-def _look(paths_file: Path, root: str, on_stale: OnStalePaths) -> tuple[list[TokenFile], bool]:
+def _lockable(lock: Path) -> Path:
+    """Make the file of a lock; to wait for one that cannot be made would be to wait in vain."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.open("ab").close()
+    except OSError as denied:
+        raise LoaderError(
+            f"{lock} cannot be written ({denied.strerror}): name a paths_file in a folder that can be written to"
+        ) from denied
+    return lock
+
+
+def _look(
+    paths_file: Path, paths: str | Sequence[str], root: str, split: Split, on_stale: OnStalePaths
+) -> tuple[list[TokenFile], bool]:
     """Give the list in the file, nothing where there is none that holds, and whether it says all of each file."""
     if not paths_file.is_file():
         return [], False
     try:
-        known = [_entry(entry, root) for entry in json.loads(paths_file.read_text("utf-8"))]
-    except (ValueError, TypeError, KeyError) as wrong:
+        entries = json.loads(paths_file.read_text("utf-8"))
+        known = [_entry(entry, root) for entry in entries]
+        splits = {entry.get("split", "train") for entry in entries}
+    except (ValueError, TypeError, KeyError, AttributeError) as wrong:
         raise LoaderError(
             f"{paths_file} is no list of files with path and size: remove it, so that it is made anew"
         ) from wrong
-    stale = "it names no file" if not known else "" if on_stale == "trust" else _staleness(known)
-    if stale and on_stale == "error":
+    other = _otherness(known, paths, root) or ("" if splits <= {split} else f"it is of the split {splits.pop()!r}")
+    stale = "it names no file" if not known else other or ("" if on_stale == "trust" else _staleness(known))
+    # Sizes may be trusted; files that were not named would be other data.
+    if stale and (on_stale == "error" or (other and on_stale == "trust")):
         raise LoaderError(f"{paths_file} is stale, {stale}: remove it, or set on_stale_paths='refresh'")
     return ([] if stale else known), all(file.tokens >= 0 for file in known)
+
+
+def _otherness(known: Sequence[TokenFile], paths: str | Sequence[str], root: str) -> str:
+    """Say in which way a list is not one of what was named; "" where it is."""
+    if not isinstance(paths, str):
+        same = [file.path for file in known] == list(paths)
+        return "" if same else f"it is no list of the {len(paths):,} files that paths names, in their order"
+    for file in known:
+        inside = file.path if is_remote(file.path) else posixpath.normpath(file.path)
+        if not inside.startswith(root.rstrip("/") + "/"):
+            return f"{file.path} is not below {root}"
+    return ""
 
 
 def _entry(entry: Any, root: str) -> TokenFile:

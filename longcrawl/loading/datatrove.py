@@ -156,7 +156,7 @@ class DatatroveFolderDataset(_Items):
         )
         if shuffle:
             order = np.random.default_rng(seed).permutation(len(self.windows.files))
-            self.windows = Windows(tuple(self.windows.files[at].path for at in order), seq_len, **settings)
+            self.windows = self.windows.of_files([self.windows.files[at] for at in order])
 
     def _pattern(self) -> str:
         pattern = self.filename_pattern

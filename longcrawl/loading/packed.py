@@ -55,7 +55,7 @@ class Packed(StepFeed):
     ...     checkpoint["data"] = batches.state_dict()
 
     With a curriculum, the buckets are the folders of ``path/split``, and phases draw from them. Without, all shards
-    below ``path/split`` are one bucket, or those below ``path`` where it has no splits.
+    below ``path/split`` are one bucket, or where ``path`` has no such folders, those of that split in any output below.
 
     A batch is a dictionary: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [batch_size,
     max_length], ``n_tokens``, int64 [batch_size], how many come before the padding, and ``seq_lengths``, for each row
@@ -175,7 +175,7 @@ class Packed(StepFeed):
         if folder.is_dir():
             return {"": folder}
         splits = [name for name in bucket_folders(Path(self.path)) if name in SPLITS]
-        if splits or self.split != "train":
+        if splits or self.split not in SPLITS:
             known = ", ".join(repr(name) for name in splits)
             raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {known or 'none'}")
         return {"": Path(self.path)}
@@ -192,12 +192,13 @@ class Packed(StepFeed):
             )
         seed = self.seed if self.shuffle == "keyed" else None
         wanted = {"end_of_text": self.end_of_text, "vocabulary_size": self.vocabulary_size, "check": self.check}
-        return {
-            name: open_bucket(
-                name, self._folders[name], self.format, wanted, self.max_length, self.packing, self._epochs(name), seed
-            )
-            for name in sorted(names)
-        }
+        made = {}
+        for name in sorted(names):
+            folder, settings = self._folders[name], (self.max_length, self.packing, self._epochs(name), seed)
+            # Of a folder that is a split already, all that is in it.
+            split = self.split if folder == Path(self.path) else "train"
+            made[name] = open_bucket(name, folder, self.format, wanted, *settings, split)
+        return made
 
     def _epochs(self, name: str) -> int:
         return self.epochs.get(name, 1) if isinstance(self.epochs, Mapping) else self.epochs

@@ -9,7 +9,8 @@ import itertools
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,11 +25,12 @@ from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._keyed_order import KeyedOrder, file_order
 from longcrawl.loading._window_files import (
     OnStalePaths,
+    Split,
     TokenFile,
     content_names,
     file_sizes,
     find_files,
-    folder_of,
+    is_file,
     read_paths,
 )
 from longcrawl.loading._window_shards import ShardTokens, kernels, open_tokens
@@ -87,10 +89,13 @@ class Windows:
         check: what is looked at when a file is opened: "sizes"; also the "ends" of documents, which positions="index"
             always has; or "everything" that files of this machine hold, which finds such ids before a window is read.
         subfolders: of a folder: "read", or "skip".
+        split: of what a folder or a pattern has, where there are ``train/`` and ``val/`` beside each other: what is not
+            held out, "train"; what is, "val"; or "all". Without such folders, all files are "train".
         paths_file: a local JSON file to keep the list of files and their sizes in. One process makes it, under a lock,
             and the others wait for it. Files that come later are not in it.
-        on_stale_paths: what is done where sizes are not those in ``paths_file``: "refresh" lists anew, "error" refuses,
-            "trust" does not look; a file of another size is then an error when it is opened.
+        on_stale_paths: what is done where ``paths_file`` lists other sizes, or files that ``paths`` does not name:
+            "refresh" lists anew, "error" refuses; "trust" does not look at sizes, so that a file of another size is an
+            error when it is opened, and refuses files that were not named.
 
     Raises:
         LoaderError: a field does not fit the others or the files.
@@ -115,6 +120,7 @@ class Windows:
     vocabulary_size: int | None = None
     check: Check = "sizes"
     subfolders: Literal["read", "skip"] = "read"
+    split: Split = "train"
     paths_file: str | os.PathLike[str] | None = None
     on_stale_paths: OnStalePaths = "refresh"
 
@@ -151,15 +157,29 @@ class Windows:
     @cached_property
     def files(self) -> list[TokenFile]:
         """The files, in order, with their sizes in bytes and in tokens."""
-        paths = self.paths if isinstance(self.paths, tuple) else os.fspath(self.paths)
         if self.paths_file is None:
             return self._find(None)
-        root = folder_of(paths) if isinstance(paths, str) else ""
-        return read_paths(Path(self.paths_file), root, self.on_stale_paths, self._find)
+        named = self._named
+        if isinstance(named, str) and is_file(named):
+            named = [named]
+        return read_paths(Path(self.paths_file), named, self.split, self.on_stale_paths, self._find)
+
+    @property
+    def _named(self) -> str | list[str]:
+        return [os.fspath(path) for path in self.paths] if isinstance(self.paths, tuple) else os.fspath(self.paths)
+
+    def of_files(self, files: list[TokenFile]) -> "Windows":
+        """Give the windows of files that are known already, as the same settings make them."""
+        made = copy(self)
+        kept = {field.name: getattr(self, field.name) for field in fields(self)}
+        # Whatever was worked out of the files here is left out.
+        vars(made).clear()
+        vars(made).update(kept | {"paths": tuple(file.path for file in files), "paths_file": None, "files": files})
+        return made
 
     def _find(self, known: list[str] | None) -> list[TokenFile]:
-        paths = [os.fspath(path) for path in self.paths] if isinstance(self.paths, tuple) else os.fspath(self.paths)
-        listed = known or find_files(paths, self.format, recursive=self.subfolders == "read")
+        recursive = self.subfolders == "read"
+        listed = known or find_files(self._named, self.format, recursive=recursive, split=self.split)
         counts = [open_tokens(path, self.format, self._settings, "sizes").count for path in listed]
         sizes = file_sizes(listed)
         return [TokenFile(path, size or 0, count) for path, size, count in zip(listed, sizes, counts, strict=True)]

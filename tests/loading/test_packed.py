@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -496,6 +497,18 @@ def test_empty_buckets_are_named(tmp_path, write_shards):
             Packed(tmp_path, [Phase(5, {name: 1})])
     with pytest.raises(LoaderError, match="the data is empty"):
         Packed(tmp_path)
+
+
+def test_held_out_shards_of_an_output_are_not_trained_on(tmp_path, write_shards, global_samples):
+    write_shards(tmp_path / "run" / "gpt-simple" / "train", [5, 9])
+    write_shards(tmp_path / "run" / "gpt-simple" / "val", [7, 9], first=100)
+    documents = tmp_path / "run" / "gpt-simple" / "documents" / "train" / "0.parquet"
+    documents.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": ["a"]}), documents)
+    for path in (tmp_path / "run", tmp_path / "run" / "gpt-simple"):
+        for split, first, tokens in (("train", 1, 14), ("val", 100, 16)):
+            samples = whole_pass(path, global_samples, split=split, max_length=16)
+            assert sorted(tokens_in(samples)) == list(range(first, first + tokens))
 
 
 def test_validation_data_are_those_of_val(buckets, global_samples):

@@ -10,6 +10,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -430,6 +431,65 @@ def test_datatroves_own_paths_file_is_taken_with_its_choice_of_files(tmp_path):
     assert [entry["tokens"] for entry in json.loads((tmp_path / "list.json").read_text())] == [30, 30]
 
 
+def test_a_paths_file_gives_the_files_that_are_named(tmp_path):
+    for number in range(2):
+        write(tmp_path / "data" / f"{number}.ds", [30], seed=number)
+        write(tmp_path / "other" / f"{number}.ds", [30], seed=number)
+    one, other = str(tmp_path / "data" / "0.ds"), str(tmp_path / "data" / "1.ds")
+    paths_file = tmp_path / "list.json"
+
+    def names(paths, **options):
+        return [file.path for file in Windows(paths, 4, paths_file=paths_file, **options).files]
+
+    assert names((one,)) == [one]
+    said = "list.json is stale, it is no list of the 2 files that paths names, in their order"
+    for words in ("error", "trust"):
+        with pytest.raises(LoaderError, match=said):
+            names((one, other), on_stale_paths=words)
+    assert names((one, other)) == [one, other]
+    assert names((other, one)) == [other, one]
+    assert names(other) == names(other, on_stale_paths="error") == [other]
+    assert names(tmp_path / "data", on_stale_paths="error") == [other]
+    with pytest.raises(LoaderError, match=r"stale, .*data/1\.ds is not below .*other: remove it"):
+        names(tmp_path / "other", on_stale_paths="error")
+    assert names(f"{tmp_path}/other/*.ds") == [str(tmp_path / "other" / f"{number}.ds") for number in range(2)]
+
+
+def test_a_paths_file_that_cannot_be_written_is_not_waited_for(tmp_path):
+    write(tmp_path / "a.ds", [30])
+    (tmp_path / "list.json.lock").mkdir()
+    for place in (tmp_path / "a.ds" / "list.json", tmp_path / "list.json"):
+        with pytest.raises(LoaderError, match=r"list\.json\.lock cannot be written \(.*\): name a paths_file in"):
+            Windows(tmp_path, 4, paths_file=place)
+
+
+@pytest.mark.parametrize("where", ["here", "memory://splits"])
+def test_held_out_files_are_no_windows_to_train_on(tmp_path, where):
+    for number, name in enumerate(("train/web/0", "train/code/0", "val/web/0")):
+        write(tmp_path / "out" / f"{name}.ds", [30], seed=number)
+    documents = tmp_path / "out" / "documents" / "train" / "0.parquet"
+    documents.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": ["a"]}), documents)
+    copy_to("memory://splits", tmp_path)
+    folder = str(tmp_path) if where == "here" else where
+
+    def names(paths, **options):
+        return ["/".join(file.path.split("/")[-3:]) for file in Windows(paths, 4, **options).files]
+
+    train, val = ["train/code/0.ds", "train/web/0.ds"], ["val/web/0.ds"]
+    for paths in (folder, f"{folder}/out", f"{folder}/out/**/*.ds", f"{folder}/out/*/*/0.ds"):
+        assert names(paths) == train
+        assert names(paths, split="val") == val
+        assert names(paths, split="all") == train + val
+    assert names(f"{folder}/out/val") == val
+    options = {"paths_file": tmp_path / "list.json", "on_stale_paths": "error"}
+    assert names(folder, **options) == names(folder, **options) == train
+    with pytest.raises(LoaderError, match="list.json is stale, it is of the split 'train'"):
+        names(folder, split="val", **options)
+    with pytest.raises(LoaderError, match="'val'"):
+        names(f"{folder}/out/train", split="val")
+
+
 def open_together(folder, paths_file, barrier, answers) -> None:
     barrier.wait()
     windows = Windows(folder, 4, paths_file=paths_file)
@@ -711,3 +771,6 @@ def test_datatroves_patterns_and_sub_folders(tmp_path):
     paths_file = tmp_path / "list.json"
     assert names(paths_file=paths_file) == names(paths_file=paths_file) == names()
     assert [entry["path"] for entry in json.loads(paths_file.read_text())] == names()
+    write(tmp_path / "b.ds", [40])
+    trusting = DatatroveFolderDataset(tmp_path, 4, shuffle=True, paths_file=paths_file, on_stale_paths="trust")
+    assert {file.tokens for file in trusting.windows.files} == {30}
