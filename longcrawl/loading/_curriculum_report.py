@@ -13,11 +13,12 @@ TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class Stock:
-    """What a bucket has, all its epochs, and how often that is."""
+    """What a bucket has, all its epochs, how often that is, and how often would be enough; 0 where nobody asked."""
 
     samples: int
     tokens: int
     epochs: int = 1
+    enough: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,11 +133,13 @@ def exhaustion_problem(
         return said + then
     if on_exhausted == "halt":
         return f"{said}; the feed halts there"
-    more = max(stock[name].epochs for name in names) + 1
+    more = {each: held.enough for each, held in stock.items() if held.enough > 1}
     if first.bucket is None:
-        return f"{said}; lower the budgets, repeat it with epochs={more}, or say on_exhausted='halt' to stop there"
+        epochs: object = more or max(stock[name].epochs for name in names) + 1
+        return f"{said}; lower the budgets, repeat it with epochs={epochs}, or say on_exhausted='halt' to stop there"
+    more = more or {first.bucket: max(stock[name].epochs for name in names) + 1}
     return (
-        f"{said}; lower its weight or the budgets, repeat it with epochs={{{first.bucket!r}: {more}}}, or say "
+        f"{said}; lower its weight or the budgets, repeat it with epochs={more}, or say "
         "on_exhausted='renormalize' to go on without it, or 'halt' to stop there"
     )
 

@@ -1,4 +1,4 @@
-"""What trainers consume, made of batches of :class:`longcrawl.loading.Packed`.
+"""What trainers consume, made of batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill`.
 
 Each function takes a batch, or a list of batches such as ``torch.utils.data.DataLoader`` hands to its ``collate_fn``,
 and gives torch tensors, or NumPy arrays with ``tensors="numpy"``. Where documents begin is taken from ``seq_lengths``,
@@ -120,8 +120,12 @@ def _joined(batches: Batches) -> Batch:
     parts = [batches] if isinstance(batches, Mapping) else list(batches)
     lacking = [name for name in (*ARRAYS, "seq_lengths") if any(name not in part for part in parts)]
     if lacking or not parts:
+        windows = ""
+        if parts and all("input_ids" in part and "labels" not in part for part in parts):
+            windows = "; windows need no collator: a model reads input_ids[:, :-1] and predicts input_ids[:, 1:]"
         raise LoaderError(
             f"this is no batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass what iterating a feed gives"
+            f"{windows}"
         )
     batch: Batch = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ARRAYS}
     batch["seq_lengths"] = [np.asarray(lengths) for part in parts for lengths in part["seq_lengths"]]

@@ -79,9 +79,16 @@ def phases_of(phases: Sequence[Phase | Mapping[str, Any]]) -> tuple[Phase, ...]:
     """Take phases as they are, or as mappings of their fields, as YAML has them.
 
     Raises:
-        LoaderError: a mapping has another field, or a wrong value.
+        LoaderError: there is one phase and no list, or a mapping has another field, or a wrong value.
 
     """
+    if isinstance(phases, Mapping | Phase | str):
+        raise LoaderError(
+            f"a curriculum is a list of phases, got {phases!r}: write [{{'duration_tokens': ..., 'mix': {{...}}}}]"
+        )
+    for number, each in enumerate(phases, 1):
+        if not isinstance(each, Mapping | Phase):
+            raise LoaderError(f"phase {number} is {each!r}: give its duration_tokens and mix, as a mapping has them")
     return tuple(
         each if isinstance(each, Phase) else build(Phase, each, f"phase {number}", LoaderError)
         for number, each in enumerate(phases, 1)

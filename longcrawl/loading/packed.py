@@ -24,6 +24,7 @@ from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
 from longcrawl.loading._packed_state import state_changes
 from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
 from longcrawl.loading._step_feed import Status, StepFeed, status_of
+from longcrawl.loading._sufficient_epochs import sufficient_epochs
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
     MixBy,
@@ -32,7 +33,7 @@ from longcrawl.loading.curriculum import (
     phases_of,
     plan_curriculum,
 )
-from longcrawl.loading.packing_plan import Packing
+from longcrawl.loading.packing_plan import Packing, check_packing
 
 __all__ = ["Packed", "Status"]
 
@@ -129,6 +130,7 @@ class Packed(StepFeed):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "curriculum", phases_of(self.curriculum))
+        check_packing(self.packing, self.max_length, self.positions, self.pad_token)
         check_fields(self, LoaderError)
         self._check_numbers()
         self._check_epochs()
@@ -222,8 +224,13 @@ class Packed(StepFeed):
     @cached_property
     def report(self) -> CurriculumReport:
         """What is asked for, what is there, and what comes of it."""
+        enough = {}
+        if self.plan.drained and self.on_exhausted == "error":
+            enough = sufficient_epochs(self._phases, self.buckets, self.seed, self.mix_by)
         stock = {
-            name: Stock(each.epochs * len(each), each.epochs * int(each.sample_tokens.sum()), each.epochs)
+            name: Stock(
+                each.epochs * len(each), each.epochs * int(each.sample_tokens.sum()), each.epochs, enough.get(name, 0)
+            )
             for name, each in self.buckets.items()
         }
         phases = self._phases or (Phase(max(stock[""].tokens, 1), {"": 1.0}),)

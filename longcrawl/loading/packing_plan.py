@@ -6,7 +6,7 @@ is here; a packer with a method ``plan``, or a function of lengths and ``max_len
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from longcrawl.tokens import packing as tokens_packing
 from longcrawl.tokens.baselines import cut_long
 from longcrawl.tokens.plan import PackingPlan
 
-__all__ = ["Longs", "Packer", "Packing", "PackingPlan", "plan_packing"]
+__all__ = ["Longs", "Packer", "Packing", "PackingPlan", "check_packing", "plan_packing"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -41,6 +41,38 @@ class _Pieces:
     documents: Longs
     starts: Longs
     sizes: Longs
+
+
+def check_packing(packing: Any, max_length: int, positions: str, pad_token: int | None) -> None:
+    """Refuse what is no packing, and a packer that was made for other rows than those of the feed.
+
+    Raises:
+        LoaderError: it is none, or says something else than the feed of length, positions, masked tokens or padding.
+
+    """
+    if (
+        packing not in get_args(Name)
+        if isinstance(packing, str)
+        else not (isinstance(packing, Packer) or callable(packing))
+    ):
+        known = ", ".join(repr(name) for name in get_args(Name))
+        raise LoaderError(
+            f"Packed.packing takes one of {known}, an object with plan(lengths), or a function of lengths and "
+            f"max_length; got {packing!r}"
+        )
+    wanted: dict[str, Any] = {"max_length": max_length, "context_length": max_length}
+    if isinstance(packing, tokens_packing.Packing):
+        wanted |= {"positions": positions, "mask_first": "every-piece"}
+        wanted |= {"padding": pad_token} if packing.padding is not None else {}
+    differ = [
+        f"{name} {getattr(packing, name)!r} where the feed has {value!r}"
+        for name, value in wanted.items()
+        if getattr(packing, name, value) != value
+    ]
+    if differ:
+        raise LoaderError(
+            f"the packing has {', '.join(differ)}: give both the same, or name a strategy, as packing='best-fit' does"
+        )
 
 
 def plan_packing(lengths: Longs, max_length: int, packing: Packing) -> PackingPlan:

@@ -135,15 +135,15 @@ class Packing:
         """Say which entries go together, from the tokens of each alone; see :meth:`Strategy.plan`."""
         return self._strategy().plan(lengths, num_threads)
 
-    def fill(
-        self, entries: TokenEntries, plan: Plan, samples: Sequence[int] | slice | None = None
-    ) -> dict[str, npt.NDArray[np.int64]]:
+    def fill(self, entries: TokenEntries, plan: Plan, samples: Sequence[int] | slice | None = None) -> dict[str, Any]:
         """Move the tokens of some samples of a plan, all if none are named.
 
         Returns:
             int64 arrays [samples, max_length]: ``input_ids``; ``labels``, not shifted, -100 where no loss is due: on
             padding, overlaps, what a loss mask says and what ``mask_first`` says; ``position_ids``; and ``doc_ids``,
-            which count the pieces of a sample from 0, the padding being the last.
+            which count the pieces of a sample from 0, the padding being the last. And what collators need beside them:
+            ``n_tokens``, int64 [samples], without the padding, and ``seq_lengths``, for each sample an int64 array with
+            the lengths of its pieces, the padding's as the last where there is some.
 
         Raises:
             StageError: the plan is one of other entries or of another length.
@@ -167,7 +167,15 @@ class Packing:
         padding, reset, end = self._rules()
         fill_pieces(np.asarray(entries.tokens), flags, 0, pieces, reset, end, out)
         fill_padding(filled, counts, padding, reset, out)
-        return dict(zip(("input_ids", "labels", "position_ids", "doc_ids"), out, strict=True))
+        named = dict(zip(("input_ids", "labels", "position_ids", "doc_ids"), out, strict=True))
+        return {**named, "n_tokens": filled, "seq_lengths": self._lengths(pieces[1], counts, filled)}
+
+    def _lengths(self, sizes: Longs, counts: Longs, filled: Longs) -> list[Longs]:
+        """Give the lengths of the pieces of each sample, and of its padding."""
+        last = np.cumsum(counts)
+        rows = [sizes[first:stop] for first, stop in zip((last - counts).tolist(), last.tolist(), strict=True)]
+        padded = (self.max_length - filled).tolist()
+        return [np.append(row, padding) if padding else row for row, padding in zip(rows, padded, strict=True)]
 
     def _strategy(self) -> Strategy:
         if self.strategy == "best-fit":

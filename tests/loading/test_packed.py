@@ -1,5 +1,6 @@
 """Packed feeds against a naive reading of their shards, under any topology, interruption and change of data."""
 
+import ast
 import pickle
 import re
 import sys
@@ -236,6 +237,36 @@ def test_a_bucket_that_runs_dry_is_an_error_before_training(buckets):
         Packed(buckets, [Phase(2000, {"math": 1, "web": 1})], max_length=32)
 
 
+def test_what_a_packing_fills_goes_into_collators_as_a_feeds_batches_do(tmp_path, write_shards):
+    write_shards(tmp_path, [5, 9, 3, 1, 7], shards=1)
+    shard, packing = lc.formats.open_shard(tmp_path / "0.bin"), lc.tokens.Packing(12, positions="reset")
+    made = packing.fill(shard, packing.plan(np.diff(shard.ends, prepend=0)))
+    batch = Packed(tmp_path, max_length=12, batch_size=len(made["input_ids"]), shuffle="none")[0]
+    assert made.keys() == batch.keys()
+    for collate in (lc.loading.collators.for_flash_attention, lc.loading.collators.for_flex_attention):
+        one, other = collate(made, tensors="numpy"), collate(batch, tensors="numpy")
+        assert {name: np.asarray(each).tolist() for name, each in one.items()} == {
+            name: np.asarray(each).tolist() for name, each in other.items()
+        }
+
+
+def test_windows_need_no_collator_and_the_error_says_so(tmp_path, write_shards):
+    write_shards(tmp_path, [50])
+    with pytest.raises(LoaderError, match=r"gives; windows need no collator: a model reads input_ids\[:, :-1\]"):
+        lc.loading.collators.for_transformers(lc.loading.Windows(tmp_path, 4).batches(2)[0])
+
+
+def test_the_epochs_that_an_error_names_suffice(buckets):
+    mix = [Phase(4000, {"math": 1, "web": 2}), Phase(9000, {"math": 1, "code": 1})]
+    with pytest.raises(LoaderError, match=r"repeat it with epochs=\{") as refused:
+        Packed(buckets, mix, max_length=32)
+    epochs = ast.literal_eval(re.search(r"epochs=(\{.*?\})", str(refused.value)).group(1))
+    assert not Packed(buckets, mix, max_length=32, epochs=epochs).plan.drained
+    for name in epochs:
+        with pytest.raises(LoaderError, match="runs dry"):
+            Packed(buckets, mix, max_length=32, epochs=epochs | {name: epochs[name] - 1})
+
+
 def test_a_feed_halts_where_a_bucket_runs_dry(buckets, global_samples):
     mix = [Phase(2000, {"math": 1, "web": 1})]
     with pytest.warns(UserWarning, match="the feed halts there"):
@@ -313,6 +344,9 @@ def test_a_packing_of_ones_own(tmp_path, write_shards):
             assert lengths.tolist() == [2, 3, 2]
             return self
 
+    named = lc.tokens.Packing(4, "first-fit", positions="reset", pool_size=2)
+    wanted = Packed(tmp_path, max_length=4, batch_size=2, shuffle="none", packing="first-fit")
+    assert Packed(tmp_path, max_length=4, batch_size=2, packing=named)[0].keys() == wanted[0].keys()
     for packing in (Reversed(), lambda *_: Reversed()):
         feed = Packed(tmp_path, max_length=4, batch_size=2, shuffle="none", packing=packing)
         assert feed[0]["input_ids"].tolist() == [[6, 7, 1, 2], [3, 4, 5, 0]]
@@ -480,7 +514,17 @@ def test_a_state_beyond_the_plan_is_refused(buckets):
         ({"rank": 2, "world_size": 2}, "rank 2 must be from 0 to world_size - 1 = 1"),
         ({"batch_size": 10_000}, "samples, not one for each row of 1 batches of 10000; lower batch_size"),
         ({"positions": "none"}, "Packed.positions takes one of 'reset', 'continuous', got 'none'"),
-        ({"packing": "best"}, "Packed.packing takes"),
+        (
+            {"packing": "best"},
+            "'in-order', 'separate', an object with plan(lengths), or a function of lengths and max_length; got 'best'",
+        ),
+        ({"packing": 5}, "or a function of lengths and max_length; got 5"),
+        ({"curriculum": {"duration_tokens": 5, "mix": {"web": 1}}}, "a curriculum is a list of phases, got {'dur"),
+        (
+            {"packing": lc.tokens.Packing(16, positions="continuous", mask_first="none", padding=3)},
+            "where the feed has 32, positions 'continuous' where the feed has 'reset', mask_first 'none' where",
+        ),
+        ({"packing": lc.tokens.BinnedGreedy(16)}, "the packing has context_length 16 where the feed has 32: give both"),
         ({"format": "zip"}, "there is no format 'zip'"),
     ],
 )

@@ -70,10 +70,15 @@ def test_windows_and_positions_are_those_of_the_seed(tmp_path_factory, lengths, 
 
 def test_windows_of_every_length_up_to_two_thousand(tmp_path):
     lengths = np.random.default_rng(0).geometric(1 / 60, 90).tolist()
-    tokens = write(tmp_path / "a.ds", lengths)[:4001]
+    tokens, places = write(tmp_path / "a.ds", lengths)[:4001], np.arange(4001)
+    starts_of_documents = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)[:4001]
     for seq_len in range(1, 2001):
         batch = Windows(tmp_path / "a.ds", seq_len, "index", max_tokens=4001).read(np.arange(4001 // (seq_len + 1)))
-        np.testing.assert_array_equal(batch["input_ids"].ravel(), tokens[: batch["input_ids"].size])
+        read = batch["input_ids"].size
+        np.testing.assert_array_equal(batch["input_ids"].ravel(), tokens[:read])
+        starts_of_windows = places - places % (seq_len + 1)
+        counted = places - np.maximum(starts_of_documents, starts_of_windows)
+        np.testing.assert_array_equal(batch["positions"].ravel(), counted[:read])
     wanted = [by_cumulative_sum(2001, np.cumsum(lengths) - number * 2001) for number in range(len(batch["positions"]))]
     np.testing.assert_array_equal(batch["positions"], wanted)
 

@@ -111,11 +111,16 @@ def test_samples_are_what_a_naive_loop_gives(shard, max_length, strategy, positi
     packing = Packing(max_length, strategy, positions, mask_first, END, PAD)
     plan = packing.plan(np.diff(shard.ends, prepend=0))
     made = packing.fill(shard, plan)
-    assert list(made) == ["input_ids", "labels", "position_ids", "doc_ids"]
+    assert list(made) == ["input_ids", "labels", "position_ids", "doc_ids", "n_tokens", "seq_lengths"]
+    tokens, lengths = made.pop("n_tokens"), made.pop("seq_lengths")
     for sample, (first, stop) in enumerate(itertools.pairwise(plan.bounds.tolist())):
         pieces = [tuple(map(int, each)) for each in zip(plan.documents, plan.starts, plan.sizes, strict=True)]
         wanted = naive_sample(shard, packing, pieces[first:stop])
         assert np.stack([values[sample] for values in made.values()], axis=1).tolist() == wanted
+        sizes = plan.sizes[first:stop].tolist()
+        padding = max_length - sum(sizes)
+        assert lengths[sample].tolist() == sizes + [padding] * (padding > 0)
+        assert tokens[sample] == sum(sizes)
 
 
 def shard_of(*documents: list[int], **more) -> TokenShard:
@@ -130,7 +135,9 @@ def test_some_samples_are_those_of_all():
     whole = packing.fill(shard, plan)
     for chosen in ([2, 0], slice(1, 3), [-1]):
         some = packing.fill(shard, plan, chosen)
-        assert all(np.array_equal(some[name], whole[name][chosen]) for name in whole)
+        lengths = [whole["seq_lengths"][at].tolist() for at in np.arange(len(plan))[chosen]]
+        assert [each.tolist() for each in some.pop("seq_lengths")] == lengths
+        assert all(np.array_equal(values, whole[name][chosen]) for name, values in some.items())
     assert packing.fill(shard, plan, [])["labels"].shape == (0, 6)
     with pytest.raises(IndexError):
         packing.fill(shard, plan, [len(plan)])
