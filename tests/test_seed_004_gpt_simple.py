@@ -373,6 +373,24 @@ def test_the_trainer_halts_and_reports_it(bucketed):
     assert len(set(seen)) == len(seen) == feeds[0].state_dict()["next_sample"] * 10
 
 
+def test_the_halt_is_coordinated_across_ranks(bucketed):
+    """The halt is coordinated across ranks and fires at the first sign of drift."""
+    with pytest.warns(UserWarning, match="the feed halts there"):
+        feeds = [
+            feed_of(bucketed, DRAINED, on_exhausted="halt", rank=rank, world_size=3, batch_size=2) for rank in range(3)
+        ]
+    drift, taken = feeds[0].plan.drained[0].sample, 0
+    loops = [iter(feed) for feed in feeds]
+    while taken + 6 <= drift:
+        assert {str(feed.status) for feed in feeds} == {"running"}
+        batches, taken = [next(loop) for loop in loops], taken + 6
+        assert [len(batch["input_ids"]) for batch in batches] == [2, 2, 2]
+        assert [feed.state_dict()["next_sample"] for feed in feeds] == [taken] * 3
+    assert {feed.status.state for feed in feeds} == {"halted"}
+    assert len({str(feed.status) for feed in feeds}) == 1
+    assert [next(loop, None) for loop in loops] == [None] * 3
+
+
 def test_an_exhausted_bucket_is_dropped_and_weights_renormalised(bucketed):
     """Runtime, true: the loader drops the exhausted bucket and renormalizes the remaining weights."""
     with pytest.warns(UserWarning, match="renormalised"):
@@ -430,6 +448,19 @@ def test_a_run_resumes_with_a_different_world_size(bucketed, before, after):
         feed.load_state_dict(state)
     seen += delivered(feeds)
     assert sorted(token for token in seen if token) == sorted(whole)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 1)])
+def test_a_run_resumes_with_a_different_num_workers(bucketed, before, after):
+    """A run can resume with a different … num_workers and still consume every document exactly once."""
+    pytest.importorskip("torch", reason="worker processes are torch's")
+    feed, resumed = feed_of(bucketed, ()), feed_of(bucketed, ())
+    loop = iter(feed.dataloader(before))
+    seen = delivered([[next(loop), next(loop), next(loop)]])
+    resumed.load_state_dict(feed.state_dict())
+    seen += delivered([list(resumed.dataloader(after))])
+    assert seen == delivered([feed_of(bucketed, ())])
+    assert sorted(seen) == list(range(1, 1601))
 
 
 def test_a_checkpoint_soon_after_a_resume_loses_nothing(bucketed):

@@ -32,14 +32,15 @@ def whole_pass(path, global_samples, **fields):
 
 
 def in_segments(path, global_samples, segments, **fields):
-    """Give all global samples of runs that follow each other: (steps, world size, batch size) of each."""
+    """Give all global samples of runs that follow each other: (steps, world size, batch size, workers) of each."""
     state, samples = None, []
-    for steps, world_size, batch_size in [*segments, (10**6, 1, 1)]:
+    for steps, world_size, batch_size, *workers in [*segments, (10**6, 1, 1)]:
         feeds = [Packed(path, rank=rank, world_size=world_size, batch_size=batch_size, **fields)
                  for rank in range(world_size)]  # fmt: skip
         for feed in feeds if state else []:
             feed.load_state_dict(state)
-        for _, batches in zip(range(steps), zip(*feeds, strict=True), strict=False):
+        loops = [feed.dataloader(*workers) for feed in feeds] if any(workers) else feeds
+        for _, batches in zip(range(steps), zip(*loops, strict=True), strict=False):
             samples += global_samples(list(batches))
             states = [feed.state_dict() for feed in feeds]
             assert all(each == states[0] for each in states)
@@ -47,19 +48,31 @@ def in_segments(path, global_samples, segments, **fields):
     return samples
 
 
+packings = st.sampled_from(["in-order", "length-binned", "best-fit"])
 topologies = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4), st.integers(1, 4)), max_size=4)
 
 
 @settings(max_examples=25, deadline=None)
-@given(topologies, st.sampled_from([16, 33, 64]), st.sampled_from(["drop", "fill"]))
+@given(topologies, st.sampled_from([16, 33, 64]), st.sampled_from(["drop", "fill"]), packings)
 def test_every_token_is_delivered_once_however_it_is_interrupted(
-    buckets, global_samples, segments, max_length, last_batch
+    buckets, global_samples, segments, max_length, last_batch, packing
 ):
-    fields = {"max_length": max_length, "last_batch": last_batch}
+    fields = {"max_length": max_length, "last_batch": last_batch, "packing": packing}
     samples = in_segments(buckets, global_samples, segments, **fields)
     written = [shard.tokens for bucket in Packed(buckets, **fields).buckets.values() for shard in bucket.shards]
     assert sorted(tokens_in(samples)) == sorted(np.concatenate(written).tolist())
     assert samples == whole_pass(buckets, global_samples, **fields)
+
+
+with_workers = st.tuples(st.integers(1, 4), st.integers(1, 2), st.integers(1, 4), st.sampled_from([0, 2]))
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.lists(with_workers, min_size=1, max_size=2), packings, st.sampled_from([(), MIX]))
+def test_numbers_of_workers_that_change_at_stops_change_nothing(buckets, global_samples, segments, packing, curriculum):
+    pytest.importorskip("torch", reason="worker processes are torch's")
+    fields = {"max_length": 32, "packing": packing, "curriculum": curriculum}
+    assert in_segments(buckets, global_samples, segments, **fields) == whole_pass(buckets, global_samples, **fields)
 
 
 @settings(max_examples=25, deadline=None)

@@ -149,7 +149,7 @@ def drain(folder, seq_len, shuffle, plan, leftover, seed):
         if state is not None:
             for rank in ranks:
                 rank.load_state_dict(json.loads(json.dumps(state)))
-        loops = [iter(rank if not workers else rank.dataloader(0)) for rank in ranks]
+        loops = [iter(rank if workers is None else rank.dataloader(workers)) for rank in ranks]
         for _ in range(steps):
             for at, loop in enumerate(loops):
                 batch = next(loop, None)
@@ -164,8 +164,11 @@ def drain(folder, seq_len, shuffle, plan, leftover, seed):
 
 
 topologies = st.lists(
-    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.booleans()), min_size=1, max_size=5
+    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.sampled_from([None, 0])),
+    min_size=1,
+    max_size=5,
 )
+with_workers = st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(1, 3), st.sampled_from([0, 2]))
 
 
 @settings(deadline=None, max_examples=60)
@@ -178,8 +181,18 @@ topologies = st.lists(
 def test_every_window_comes_once_in_each_pass_through_stops_and_topologies(
     tmp_path_factory, files, shuffle, plan, seed
 ):
+    check_passes(tmp_path_factory.mktemp("shards"), files, shuffle, plan, seed)
+
+
+@settings(deadline=None, max_examples=4)
+@given(shuffle=st.sampled_from(["files", "windows"]), plan=st.lists(with_workers, min_size=1, max_size=2))
+def test_numbers_of_worker_processes_that_change_at_stops_change_nothing(tmp_path_factory, shuffle, plan):
+    check_passes(tmp_path_factory.mktemp("shards"), [[9, 7], [25]], shuffle, plan, 1)
+
+
+def check_passes(folder, files, shuffle, plan, seed):
+    """Compare what a plan of stops gives with the orders of its passes, and these with what is stored."""
     pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("shards")
     for number, lengths in enumerate(files):
         write(folder / f"{number}.ds", [4, *lengths], seed=number)
     windows = Windows(folder, 3, shuffle=shuffle, seed=seed)
