@@ -1,20 +1,25 @@
 """What planning a curriculum takes, and going on in the middle of it.
 
-    python benchmarks/curriculum.py [--tokens 4000000000] [--written 20000000]
+    python benchmarks/curriculum.py [--tokens 4000000000] [--written 20000000] [--documents 1000000]
 
 One core. The plan is of two phases over four buckets whose samples have 1,500 to 2,048 tokens. "one draw at a time" is
 GPT-Simple 0.1.2's rule, a generator of Python's library seeded for each sample, written here again and timed on part of
 the samples. Going on is ``load_state_dict`` and the first batch of eight, with shards that are written for it and lie
-in the page cache, at the beginning and in the middle; the medians of some repetitions. The last line is how many times
-as long one draw at a time takes as the plan.
+in the page cache, at the beginning and in the middle; the medians of some repetitions, in a feed that is open. What
+comes before that in a new process is timed with so many documents of 40 tokens on average: making the feed, which packs
+them, loading a state, the first batch with its kernels out of numba's cache; and how large the feed is when it is sent
+to another process. The last line is how many times as long one draw at a time takes as the plan.
 """
 
 import argparse
+import multiprocessing
+import pickle
 import random
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -93,15 +98,50 @@ def going_on(folder: Path, tokens: int) -> None:
         print(f"going on at the {where}, sample {sample:,}: {statistics.median(seconds) * 1e3:.2f} ms")
 
 
+def open_afresh(folder: Path, state: dict[str, Any] | None) -> tuple[dict[str, Any], list[float], int]:
+    """Open a feed; give its state, the seconds of opening, loading and the first batch, and its bytes when pickled."""
+    moments = [time.perf_counter()]
+    feed = Packed(folder, max_length=2048, batch_size=8)
+    moments.append(time.perf_counter())
+    if state is not None:
+        feed.load_state_dict(state)
+    moments.append(time.perf_counter())
+    next(iter(feed))
+    moments.append(time.perf_counter())
+    return feed.state_dict(), np.diff(moments).tolist(), len(pickle.dumps(feed))
+
+
+def opening(folder: Path, documents: int) -> None:
+    """Tell what a new process pays before its first batch."""
+    chance = np.random.default_rng(0)
+    ends = np.concatenate([[0], np.cumsum(chance.geometric(1 / 40, documents))]).astype(np.int32)
+    ids = chance.integers(0, 50_256, ends[-1], dtype=np.uint16)
+    folder.mkdir()
+    table = pa.table({"tokens": pa.ListArray.from_arrays(pa.array(ends), pa.array(ids))})
+    lc.formats.gpt_simple.write([table], folder / "0.bin")
+    state, measured = None, []
+    for _ in range(4):
+        with multiprocessing.get_context("spawn").Pool(1) as processes:
+            state, seconds, size = processes.apply(open_afresh, (folder, state))
+        measured.append(seconds)
+    opened, loaded, first = np.median(measured[1:], axis=0).tolist()
+    print(
+        f"a new process, {documents:,} documents: opening {opened:.3f} s, loading a state {loaded:.3f} s, first batch "
+        f"{first:.3f} s; pickled {size / 1e6:.0f} MB"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", type=int, default=4_000_000_000)
     parser.add_argument("--written", type=int, default=20_000_000)
+    parser.add_argument("--documents", type=int, default=1_000_000)
     options = parser.parse_args()
     seconds, samples = plan_seconds(options.tokens)
     with tempfile.TemporaryDirectory() as folder:
         write_buckets(Path(folder), options.written)
         going_on(Path(folder), options.written // 3)
+        opening(Path(folder) / "short", options.documents)
     one = draw_seconds()
     print(f"one draw at a time: {one * 1e6:.1f} us a sample, {one * samples:.1f} s for as many")
     print(f"ratio: {one * samples / seconds:.0f}")
