@@ -1,13 +1,14 @@
 """Samples of a composed dataset as rows of a batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.formats.composed import StoredSamples
 from longcrawl.loading._epoch_order import EpochOrder
 from longcrawl.loading._packed_rows import Batch, Positions
 from longcrawl.loading._shard_buckets import kernels
@@ -15,22 +16,6 @@ from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.packing_plan import Longs
 
 __all__ = ["ComposedDataset", "DeliveredBucket", "SampleBucket", "assemble_step"]
-
-
-class Samples(Protocol):
-    """Some samples of one bucket."""
-
-    @property
-    def tokens(self) -> npt.NDArray[Any]:
-        """Unsigned [samples, capacity]; after its pieces a sample has padding."""
-
-    @property
-    def loss_mask(self) -> npt.NDArray[np.bool_]:
-        """[samples, capacity]: False on padding, overlaps and what is masked."""
-
-    @property
-    def piece_sizes(self) -> Sequence[Longs]:
-        """For each sample the tokens of its pieces, int64, in their order, without padding."""
 
 
 class SampleBucket(Protocol):
@@ -59,8 +44,8 @@ class SampleBucket(Protocol):
     def __len__(self) -> int:
         """Count the samples."""
 
-    def read(self, samples: Longs, /) -> Samples:
-        """Read samples by their numbers, in any order."""
+    def stored(self, samples: Longs, /) -> Iterable[StoredSamples]:
+        """Give samples by their numbers, in any order, as they are stored."""
 
 
 @runtime_checkable
@@ -92,9 +77,9 @@ class DeliveredBucket:
         """What it has to give."""
         return BucketStock(self.bucket.domain, self.bucket.capacity, self.epochs * len(self.bucket))
 
-    def read(self, places: Longs) -> Samples:
-        """Read what is delivered at these places."""
-        return self.bucket.read(self._order(places))
+    def stored(self, places: Longs) -> Iterable[StoredSamples]:
+        """Give what is delivered at these places, as it is stored."""
+        return self.bucket.stored(self._order(places))
 
     @cached_property
     def _order(self) -> EpochOrder:
@@ -122,42 +107,29 @@ def assemble_step(
     """
     out = np.empty((4, len(picks), capacity), np.int64)
     counts, filled = np.zeros((2, len(picks)), np.int64)
-    lengths = [np.array([capacity], np.int64)] * len(picks)
-    reset = int(positions == "reset")
+    reset, moved = int(positions == "reset"), list[Longs]()
     for pick in set(picks.tolist()) & buckets.keys():
         rows = np.flatnonzero(picks == pick)
-        read = buckets[pick].read(places[rows])
-        for row, sizes in zip(rows.tolist(), read.piece_sizes, strict=True):
-            lengths[row], counts[row] = sizes, len(sizes)
-        pieces = _pieces(rows, counts[rows], np.concatenate(read.piece_sizes), capacity)
-        filled[rows] = np.bincount(pieces[6], pieces[1], len(rows))
-        flags = np.ascontiguousarray(read.loss_mask).reshape(-1)
-        kernels().fill_pieces(np.ascontiguousarray(read.tokens).reshape(-1), flags, 0, pieces[:6], reset, -1, out)
+        found = buckets[pick].stored(places[rows])
+        moved += [_move(each, rows[each.asked], reset, out, counts, filled) for each in found]
     kernels().fill_padding(filled, counts, padding, reset, out)
-    for row in np.flatnonzero((filled < capacity) & (counts > 0)).tolist():
-        lengths[row] = np.append(lengths[row], capacity - filled[row])
     named = dict(zip(("input_ids", "labels", "position_ids", "doc_ids"), out, strict=True))
-    return {**named, "n_tokens": filled, "seq_lengths": lengths}
+    return {**named, "n_tokens": filled, "seq_lengths": _lengths(moved, counts, capacity - filled)}
 
 
-def _pieces(rows: Longs, counts: Longs, sizes: Longs, capacity: int) -> npt.NDArray[np.int64]:
-    """Say where the pieces of samples that were read go, as the kernel ``fill_pieces`` takes it.
+def _move(stored: StoredSamples, rows: Longs, reset: int, out: Longs, counts: Longs, filled: Longs) -> Longs:
+    """Move samples into rows of a batch, padding left out; give their pieces as the kernel ``fill_pieces`` has them."""
+    _, pieces = kernels().lay_out(stored.bounds, stored.sizes, stored.samples, rows, counts, filled)
+    pieces[0], pieces[2] = np.repeat(stored.starts, counts[rows]) + pieces[4], 1
+    kernels().fill_pieces(stored.tokens, stored.flags, 0, pieces, reset, -1, out)
+    return np.asarray(pieces)
 
-    Args:
-        rows: int64 [samples], the row of each.
-        counts: int64 [samples], the pieces of each.
-        sizes: int64 [pieces], the tokens of each.
-        capacity: how far it is from one sample to the next.
 
-    Returns:
-        int64 [7, pieces]; the last is the sample of each.
-
-    """
-    samples = np.repeat(np.arange(len(rows)), counts)
-    firsts = (np.cumsum(counts) - counts)[samples]
-    before = np.cumsum(sizes) - sizes
-    place = before - before[firsts]
-    untrained = np.ones(len(sizes), np.int64)
-    return np.stack(
-        [samples * capacity + place, sizes, untrained, rows[samples], place, np.arange(len(sizes)) - firsts, samples]
-    )
+def _lengths(moved: Sequence[Longs], counts: Longs, padded: Longs) -> list[Longs]:
+    """Give the lengths of the pieces of each row, the padding's as the last where there is some."""
+    stops = np.cumsum(counts + (padded > 0))
+    starts, flat = np.concatenate([[0], stops[:-1]]), np.empty(int(stops[-1]), np.int64)
+    flat[(stops - 1)[padded > 0]] = padded[padded > 0]
+    for pieces in moved:
+        flat[starts[pieces[3]] + pieces[5]] = pieces[1]
+    return [flat[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]

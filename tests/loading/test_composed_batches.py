@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError
+from longcrawl.formats.composed import StoredSamples
 from longcrawl.loading import ComposedBatches, ComposedPhase, Phase
 from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.step_plan import plan_phases, plan_schedule
@@ -22,13 +23,6 @@ IGNORED = -100
 PAD = 7
 STEP = 64
 SCHEDULES = ["mixed", "short-first", "long-first", "short-mixed-long"]
-
-
-@dataclass
-class Samples:
-    tokens: np.ndarray
-    loss_mask: np.ndarray
-    piece_sizes: list
 
 
 @dataclass
@@ -47,9 +41,17 @@ class Bucket:
     def __len__(self):
         return self.samples
 
-    def read(self, samples):
-        rows = [self.row(int(sample)) for sample in samples]
-        return Samples(*(np.array([row[at] for row in rows]) for at in (0, 1)), [np.array(row[2]) for row in rows])
+    def stored(self, samples):
+        """Give samples as if those of even and of odd numbers were in a file each."""
+        for odd in (0, 1):
+            asked = np.flatnonzero(samples % 2 == odd)
+            if len(asked):
+                rows = [self.row(sample) for sample in samples[asked].tolist()]
+                tokens, flags = (np.concatenate([row[at] for row in rows]) for at in (0, 1))
+                bounds = np.cumsum([0, *(len(row[2]) for row in rows)])
+                numbers = np.arange(len(asked))
+                sizes = np.concatenate([row[2] for row in rows])
+                yield StoredSamples(asked, numbers, bounds, sizes, tokens, flags, numbers * self.capacity)
 
     def row(self, sample):
         """Give tokens, loss mask and sizes of pieces: two pieces, and as much padding as the number of the sample."""
