@@ -178,11 +178,12 @@ class _Rows:
         """Give rows in the order asked for: [rows, columns of the array]."""
         layout = self._array.layout
         height, width = layout.chunks
+        columns = [slice(place * width, (place + 1) * width) for place in range(layout.chunk_grid[1])]
         out = np.empty((len(rows), layout.shape[1]), layout.dtype)
-        blocks, within = np.divmod(rows, height)
-        for block, asked in _groups(blocks):
-            for place in range(layout.chunk_grid[1]):
-                out[asked, place * width : (place + 1) * width] = self._chunk(block, place)[within[asked]]
+        for asked in np.argsort(rows).tolist():
+            block, row = divmod(int(rows[asked]), height)
+            for place, each in enumerate(columns):
+                out[asked, each] = self._chunk(block, place)[row]
         return out
 
 

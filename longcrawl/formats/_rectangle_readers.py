@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Callable
 from functools import lru_cache, partial
+from struct import Struct
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -26,6 +27,8 @@ OnMissingChunks = Literal["error", "fill"]
 OPEN_SHARDS = 64
 ABSENT = 2**64 - 1
 BLOSC_HEADER = 16
+HEADER_SIZES = Struct("<4xI4xI")
+"""Bytes when decoded, and bytes as stored."""
 CHECKSUM_BYTES = 4
 
 
@@ -52,31 +55,32 @@ class DirectReader:
         """Give one chunk, clipped to the array's shape."""
         layout = self._layout
         path = f"{self._folder}/{layout.file_name(row_chunk, column_chunk)}"
-        rows, columns = layout.clip(row_chunk, column_chunk)
-        height, width = rows.stop - rows.start, columns.stop - columns.start
         try:
             packed = _whole(path) if layout.index_at == "none" else self._open_shard(path).read(row_chunk, column_chunk)
         except FileNotFoundError as missing:
             if self._on_missing_chunks == "error":
                 raise missing_chunk(path, row_chunk, column_chunk) from missing
             packed = None
+        # Of a small chunk, slices and paths would take as long as decoding does.
+        height = min(layout.chunks[0], layout.shape[0] - row_chunk * layout.chunks[0])
+        width = min(layout.chunks[1], layout.shape[1] - column_chunk * layout.chunks[1])
         if packed is None:
             return np.full((height, width), layout.fill_value, layout.dtype)
-        return self._decode(packed, f"{path}: chunk ({row_chunk}, {column_chunk})")[:height, :width]
+        return self._decode(packed, path, (row_chunk, column_chunk))[:height, :width]
 
-    def _decode(self, packed: bytes, where: str) -> Tokens:
+    def _decode(self, packed: bytes, path: str, place: tuple[int, int]) -> Tokens:
         # Blosc trusts the sizes in its header, so a cut chunk would be read past its end.
-        sizes = np.frombuffer(packed[:BLOSC_HEADER], "<u4") if len(packed) >= BLOSC_HEADER else np.zeros(4, "<u4")
-        if sizes[1] != self._layout.chunk_bytes or sizes[3] != len(packed):
+        decoded, stored = HEADER_SIZES.unpack_from(packed) if len(packed) >= BLOSC_HEADER else (0, 0)
+        if decoded != self._layout.chunk_bytes or stored != len(packed):
             raise CorruptionError(
-                f"{where} is corrupt: {len(packed)} bytes of which the header says {sizes[3]}, decoding to {sizes[1]} "
-                f"instead of {self._layout.chunk_bytes}; fetch this file again"
+                f"{path}: chunk {place} is corrupt: {len(packed)} bytes of which the header says {stored}, decoding to "
+                f"{decoded} instead of {self._layout.chunk_bytes}; fetch this file again"
             )
         chunk: Tokens = np.empty(self._layout.chunks, self._layout.dtype)
         try:
             self._decompress(packed, chunk)
         except (RuntimeError, ValueError) as wrong:
-            raise CorruptionError(f"{where} is corrupt ({wrong}); fetch this file again") from wrong
+            raise CorruptionError(f"{path}: chunk {place} is corrupt ({wrong}); fetch this file again") from wrong
         return chunk
 
 
@@ -99,7 +103,7 @@ class _Shard:
     def read(self, row_chunk: int, column_chunk: int) -> bytes | None:
         """Give the stored bytes of a chunk, or None where the index says that it is all fill value."""
         row, column = row_chunk % self._per_file[0], column_chunk % self._per_file[1]
-        offset, length = (int(number) for number in self._index[row, column])
+        offset, length = self._index.item(row, column, 0), self._index.item(row, column, 1)
         if offset == ABSENT and length == ABSENT:
             return None
         if offset + length > self._file.size:

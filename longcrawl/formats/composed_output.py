@@ -59,6 +59,8 @@ __all__ = ["DESCRIPTION", "HOLDS_MASK", "VERSION", "ComposedOutput", "ComposedWr
 DESCRIPTION = "composed.json"
 VERSION = 1
 PLANS = "plans.json"
+CHUNK_TOKENS = 8192
+"""Tokens of samples that are decoded at once, unless one sample has more."""
 FILE_DOCUMENTS = 1_000_000
 """Rows of a table of documents."""
 HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
@@ -251,7 +253,8 @@ class ComposedWriter(Writer):
 
     def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
         """Give the layouts of a bucket's arrays by what follows the bucket in their names."""
-        tokens = Layout(capacity, facts.dtype, self._end_of_text(), self.settings.zarr_format, self.settings.codec)
+        settings, chunk = self.settings, (_chunk_rows(capacity), capacity)
+        tokens = Layout(capacity, facts.dtype, self._end_of_text(), settings.zarr_format, settings.codec, chunk)
         mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
         return {"": tokens} | (mask if facts.masked else {})
 
@@ -327,6 +330,11 @@ class ComposedWriter(Writer):
             "tokenizer": encoder.fingerprint if encoder else None,
             "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
         }
+
+
+def _chunk_rows(capacity: int) -> int:
+    """Give how many samples are decoded for one: a power of two, as a band is."""
+    return min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
 
 
 def _refuse_nothing(plans: Sequence[PlannedSplit], strategy: Strategy) -> None:

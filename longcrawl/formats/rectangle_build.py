@@ -47,13 +47,14 @@ class Layout:
     """End of text; true of a loss mask."""
     zarr_format: Literal[2, 3]
     codec: Literal["zstd", "lz4hc", "lz4"]
+    inner_chunk: tuple[int, int] = (INNER_ROWS, CHUNK_COLUMNS)
+    """Rows, of which a band has a whole number of times as many, and columns that are decoded at once (v3)."""
 
     def create(self, store: Path, rows: int, *, write_empty_chunks: bool = False) -> Any:
         """Create an empty array of so many rows at ``store``."""
         import zarr
         from zarr.codecs import BloscCodec
 
-        columns = min(CHUNK_COLUMNS, self.context_length)
         shared: dict[str, Any] = {
             "shape": (rows, self.context_length),
             "dtype": self.dtype,
@@ -66,11 +67,13 @@ class Layout:
             from numcodecs import Blosc
 
             blosc = Blosc(cname=self.codec, clevel=level, shuffle=Blosc.NOSHUFFLE)
-            return zarr.create_array(str(store), chunks=(BAND, columns), compressors=blosc, **shared)
+            chunks = (BAND, min(CHUNK_COLUMNS, self.context_length))
+            return zarr.create_array(str(store), chunks=chunks, compressors=blosc, **shared)
         codec = BloscCodec(cname=self.codec, clevel=level, shuffle="noshuffle")
+        rows_of_chunk, columns = self.inner_chunk[0], min(self.inner_chunk[1], self.context_length)
         shard_columns = -(-self.context_length // columns) * columns
         return zarr.create_array(
-            str(store), chunks=(INNER_ROWS, columns), shards=(BAND, shard_columns), compressors=codec, **shared
+            str(store), chunks=(rows_of_chunk, columns), shards=(BAND, shard_columns), compressors=codec, **shared
         )
 
 
