@@ -225,6 +225,17 @@ def test_zarr_format_2_and_another_codec_hold_the_same(tmp_path):
     assert zarr.open_group(str(tmp_path / "out"), mode="r", zarr_format=2)["train/64"].chunks == (64, 64)
 
 
+@pytest.mark.parametrize(("capacity", "rows"), [(16, 4), (48, 2), (128, 1)])
+def test_a_chunk_is_whole_samples(capacity, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(composed_output, "CHUNK_TOKENS", 100)
+    crawl = documents(np.full(70, capacity - 3), 0.1)
+    composed = compose(crawl, tmp_path / "out", [capacity])
+    assert rebuilt(composed) == ended(crawl)
+    group = zarr.open_group(str(tmp_path / "out"), mode="r")
+    arrays = [group[f"train/{capacity}{suffix}"] for suffix in ("", "_loss_mask")]
+    assert [(each.chunks, each.shards) for each in arrays] == [((rows, capacity), (64, capacity))] * 2
+
+
 def test_an_identity_is_one_of_content(tmp_path):
     first = compose(documents([20] * 30), tmp_path / "a").buckets
     again = compose(documents([20] * 30), tmp_path / "b").buckets

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from math import lcm
 
+import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -207,6 +209,33 @@ def test_a_batch_is_what_a_naive_reading_gives():
             continuous = [*range(filled), *[0] * (32 - filled)]
             assert batch["position_ids"][row].tolist() == (places if positions == "reset" else continuous)
         assert {batch[name].dtype for name in ("input_ids", "labels", "position_ids", "doc_ids")} == {np.dtype("int64")}
+
+
+@pytest.mark.parametrize("stored_as", ["zarr", "token-parquet", "gpt-simple"])
+def test_batches_are_of_the_samples_that_are_read(stored_as, tmp_path):
+    chance = np.random.default_rng(0)
+    documents = [chance.integers(1, 60_000, size).tolist() for size in chance.geometric(0.02, 300)]
+    rows = {"id": [str(number) for number in range(300)], "tokens": pa.array(documents, pa.list_(pa.uint16()))}
+    if stored_as != "gpt-simple":
+        rows["loss_mask"] = [(chance.random(len(each)) < 0.8).tolist() for each in documents]
+    fields = {"capacities": [32, 64, 128], "end_of_text": 0, "shard_bytes": 2000, "format": stored_as}
+    lc.Crawl(datasets.Dataset(pa.table(rows))).to_composed(tmp_path / "out", **fields)
+    feed = ComposedBatches(tmp_path / "out", 256, last_step="fill")
+    samples = {}
+    for bucket in lc.formats.open_composed(tmp_path / "out").buckets:
+        read = bucket.read(np.arange(len(bucket)))
+        for tokens, trained, sizes in zip(read.tokens, read.loss_mask, read.piece_sizes, strict=True):
+            trained[np.cumsum(sizes) - sizes] = False
+            padding = bucket.capacity - int(sizes.sum())
+            lengths = [*sizes.tolist(), *([padding] if padding else [])]
+            samples[tuple(tokens.tolist())] = np.where(trained, tokens.astype(np.int64), IGNORED).tolist(), lengths
+    delivered = Counter()
+    for batch in feed:
+        for row in np.flatnonzero(batch["n_tokens"]):
+            sample = tuple(batch["input_ids"][row].tolist())
+            assert (batch["labels"][row].tolist(), batch["seq_lengths"][row].tolist()) == samples[sample]
+            delivered[sample] += 1
+    assert delivered == dict.fromkeys(samples, 1)
 
 
 @settings(max_examples=60, deadline=None)
