@@ -13,6 +13,7 @@ in the middle of the written data. The last line is the memory map's rate over t
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -138,6 +139,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     planning(options.samples)
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), options.tokens)

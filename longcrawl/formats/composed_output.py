@@ -6,7 +6,8 @@ Specification
 
 * ``SPLIT/CAPACITY/``, such as ``train/2048/``, and with ``domains: COLUMN`` ``SPLIT/DOMAIN/CAPACITY/``, domains being
   named as the folders of languages of the output ``parquet`` are. It is an array of the Zarr group ``NAME`` with a row
-  per sample, laid out and compressed as the rectangle is: its end is filled up with the end-of-text token. In another
+  per sample, in shards and compressed as the rectangle is, but for its inner chunks, which are whole samples: as many,
+  a power of two, as make 16,384 tokens, or one. A sample's end is filled up with the end-of-text token. In another
   format it holds ``00000.bin`` and so on, whose entries are samples without their padding;
 * ``SPLIT/CAPACITY_loss_mask/``, only where there is a token that no loss is due on: bool, in the shape of the tokens,
   false there and on padding. The formats ``datatrove`` and ``token-parquet`` have it in their own files;
@@ -59,7 +60,7 @@ __all__ = ["DESCRIPTION", "HOLDS_MASK", "VERSION", "ComposedOutput", "ComposedWr
 DESCRIPTION = "composed.json"
 VERSION = 1
 PLANS = "plans.json"
-CHUNK_TOKENS = 8192
+CHUNK_TOKENS = 16_384
 """Tokens of samples that are decoded at once, unless one sample has more."""
 FILE_DOCUMENTS = 1_000_000
 """Rows of a table of documents."""
