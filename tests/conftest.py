@@ -86,22 +86,27 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 COMMANDS = """
-import atexit, gc, json, os, sys, traceback
-import numba, longcrawl.cli
+import atexit, gc, json, os, pathlib, sys, traceback
+import datasets, numba, longcrawl.cli
 
 gc.freeze()
 for line in sys.stdin:
-    words, folder, output, errors = json.loads(line)
+    words, folder, cache, output, errors = json.loads(line)
     if child := os.fork():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
     os.chdir(folder)
     for number, path in enumerate((os.devnull, output, errors)):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
-    sys.argv = ["longcrawl", *words]
+    datasets.config.HF_DATASETS_CACHE = pathlib.Path(cache)
     code = 0
     try:
-        longcrawl.cli.main()
+        if words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<program>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv = ["longcrawl", *words]
+            longcrawl.cli.main()
     except SystemExit as ended:
         code = ended.code
     except BaseException:
@@ -115,27 +120,44 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="session")
-def longcrawl() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Give a function that runs a command of ``longcrawl`` in a process of its own, forked where all is imported.
-
-    Most of the time of a short command is importing, and taking apart what was imported. That commands start where
-    nothing is imported, and as they are installed, is tested in ``test_run.py``, by the README and in ``test_cli.py``.
-    """
+def forked() -> Iterator[Callable[[Sequence[object]], subprocess.CompletedProcess[str]]]:
+    """Give what ``longcrawl`` and ``python`` run words with: processes of their own, forked where all is imported."""
     server = subprocess.Popen(
         [sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
+    def run(words: Sequence[object]) -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as folder:
             output, errors = Path(folder, "output"), Path(folder, "errors")
             command = [str(word) for word in words]
-            server.stdin.write(json.dumps([command, str(Path.cwd()), str(output), str(errors)]) + "\n")
+            places = (Path.cwd(), datasets.config.HF_DATASETS_CACHE, output, errors)
+            server.stdin.write(json.dumps([command, *map(str, places)]) + "\n")
             server.stdin.flush()
             code = int(server.stdout.readline())
             return subprocess.CompletedProcess(command, code, output.read_text("utf-8"), errors.read_text("utf-8"))
 
     with server:
         yield run
+
+
+@pytest.fixture(scope="session")
+def longcrawl(
+    forked: Callable[[Sequence[object]], subprocess.CompletedProcess[str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Give a function that runs a command of ``longcrawl`` in a process of its own, forked where all is imported.
+
+    Most of the time of a short command is importing, and taking apart what was imported. That commands start where
+    nothing is imported, and as they are installed, is tested in ``test_run.py``, by the README and in ``test_cli.py``.
+    """
+    return lambda *words: forked(words)
+
+
+@pytest.fixture(scope="session")
+def python(
+    forked: Callable[[Sequence[object]], subprocess.CompletedProcess[str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Give a function that runs a program, told what stands behind it, as ``longcrawl`` runs commands."""
+    return lambda program, *arguments: forked(["-c", program, *arguments])
 
 
 NULL_SIGNALS = [

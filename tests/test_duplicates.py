@@ -3,8 +3,6 @@
 import json
 import random
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -209,7 +207,7 @@ def run(request, tmp_path_factory):
     return folder
 
 
-def test_clusters_of_a_run_have_the_texts_of_its_source(run):
+def test_clusters_of_a_run_have_the_texts_of_its_source(run, longcrawl):
     found = lc.clusters(run / "out")
     (cluster,) = found
     assert (cluster.size, found.note) == (4, None)
@@ -218,10 +216,9 @@ def test_clusters_of_a_run_have_the_texts_of_its_source(run):
     assert cluster.diff.differences == 1
     assert 0.5 < cluster.similarity[0] <= cluster.similarity[1] <= 1
     assert len(lc.clusters(run / "out", stage="exact_documents")[0].removed) == 1
-    command = [sys.executable, "-m", "longcrawl.cli", "clusters", str(run / "out")]
-    answer = subprocess.run([*command, "--most", "1"], capture_output=True, text=True, check=True)
+    answer = longcrawl("clusters", run / "out", "--most", 1)
     assert answer.stdout.rstrip("\n") == str(found)
-    wrong = subprocess.run([*command, "--stage", "x"], capture_output=True, text=True, check=False)
+    wrong = longcrawl("clusters", run / "out", "--stage", "x")
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr.startswith("LedgerError: there is no stage 'x'; there are: exact_documents, min_hash, ")
 

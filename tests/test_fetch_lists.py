@@ -6,8 +6,6 @@ import http.server
 import io
 import json
 import re
-import subprocess
-import sys
 import tarfile
 import threading
 from dataclasses import dataclass, field
@@ -131,12 +129,12 @@ def test_lists_are_downloaded_unpacked_and_described(tmp_path, served):
     ]
 
 
-def test_the_command_says_the_licence(tmp_path, served):
-    words = ["lists", "fetch", "ut1", "--out", str(tmp_path / "ut1"), "--url", served.url]
-    command = [sys.executable, "-m", "longcrawl.cli", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+def test_the_command_says_the_licence(tmp_path, served, longcrawl):
+    words = ["lists", "fetch", "ut1", "--out", tmp_path / "ut1", "--url", served.url]
+    done = longcrawl(*words)
+    assert done.returncode == 0, done.stderr
     assert "licence: Creative Commons BY-SA" in done.stdout
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = longcrawl(*words)
     assert again.returncode == 1
     assert again.stderr.strip().endswith("remove it to fetch the lists anew, or choose another --out")
 

@@ -4,8 +4,6 @@ import gzip
 import hashlib
 import json
 import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +25,13 @@ def raw(tmp_path_factory) -> Path:
     return folder
 
 
-def longcrawl(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
-
 def digests(folder: Path) -> dict[str, str]:
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory, raw) -> dict[str, tuple[Path, subprocess.CompletedProcess[str]]]:
+def typed(tmp_path_factory, raw, longcrawl) -> dict[str, tuple[Path, subprocess.CompletedProcess[str]]]:
     folder = tmp_path_factory.mktemp("typed")
     ours = ("--tokenizer", "trained", "--max-length", 32, "--overlap-size", 8)
     theirs = ("--tokenizer_path", "trained", "--max_length", 32, "--overlap_size", 8, "--num_workers", 2)
@@ -51,9 +44,7 @@ def typed(tmp_path_factory, raw) -> dict[str, tuple[Path, subprocess.CompletedPr
         "two inputs": (raw, "--input_dir", raw, "--output-dir", folder / "none"),
         "overlap alone": (raw, "--overlap-size", 8, "--output-dir", folder / "none"),
     }
-    with ThreadPoolExecutor(2) as two:
-        said = two.map(lambda words: longcrawl("tokenize", *words), commands.values())
-    return {name: (folder / name, each) for name, each in zip(commands, said, strict=True)}
+    return {name: (folder / name, longcrawl("tokenize", *words)) for name, words in commands.items()}
 
 
 def test_flags_of_seed_004_give_the_same_bytes_with_two_workers(typed):

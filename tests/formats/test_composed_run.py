@@ -4,8 +4,6 @@ import hashlib
 import json
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -97,11 +95,11 @@ def test_bytes_do_not_depend_on_workers(run_folder, tmp_path, source, tokenizer)
 
 
 @pytest.mark.parametrize("place", ["composed/train/128/zarr.json", "pieces/train/128/00000.parquet"])
-def test_a_killed_run_goes_on_to_the_same_bytes(place, run_folder, tmp_path, source, tokenizer):
+def test_a_killed_run_goes_on_to_the_same_bytes(place, run_folder, tmp_path, source, tokenizer, python):
     made, out = recipe_of(tmp_path / "r.yaml", source, tokenizer), tmp_path / "out"
     program = STOP.format(place=place) + f"import longcrawl as lc\nlc.run({str(made)!r}, {str(out)!r})\n"
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert killed.returncode == 9, killed.stderr.decode()
+    killed = python(program)
+    assert killed.returncode == 9, killed.stderr
     assert not (out / "manifest.json").exists()
     assert list(out.glob("*.partial-*")) or list(out.rglob("*.partial-*"))
     lc.run(made, out)
@@ -172,7 +170,7 @@ def test_every_changed_missing_or_added_file_is_found(run_folder, tmp_path):
     assert lc.verify(copy).problems == ("composed.json has been changed: the SHA-256 that it gives of itself differs",)
 
 
-def test_the_card_tells_the_composition_and_its_code_runs(run_folder):
+def test_the_card_tells_the_composition_and_its_code_runs(run_folder, python, monkeypatch):
     card = (run_folder / "README.md").read_text()
     told = json.loads((run_folder / "manifest.json").read_text())["output"]
     assert told["format"] == "composed"
@@ -180,11 +178,8 @@ def test_the_card_tells_the_composition_and_its_code_runs(run_folder):
     blocks = card.split("## Load it")[1].split("## What is left")[0].split("```python\n")[1:]
     program = "\n".join(block.split("```")[0] for block in blocks)
     assert len(blocks) == 3
-    here = str(Path(lc.__file__).parent.parent)
-    ran = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {here!r})\n{program}"],
-        cwd=run_folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    monkeypatch.chdir(run_folder)
+    ran = python(program)
     assert ran.returncode == 0, ran.stderr
 
 

@@ -5,8 +5,6 @@ import itertools
 import json
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -205,7 +203,7 @@ def test_bytes_do_not_depend_on_workers(name, tmp_path, source, tokenizer):
 @pytest.mark.parametrize(
     "place", ["work/spill/00002.index", "gpt-simple/train/00002.idx", "gpt-simple/gpt-simple.json"]
 )
-def test_a_killed_run_goes_on_to_the_same_bytes(place, tmp_path, source, tokenizer):
+def test_a_killed_run_goes_on_to_the_same_bytes(place, tmp_path, source, tokenizer, python):
     made = recipe_of(tmp_path / "r.yaml", source, tokenizer)
     lc.run(made, tmp_path / "whole")
     program = f"""
@@ -220,8 +218,8 @@ Path.replace = stop
 import longcrawl as lc
 lc.run({str(made)!r}, {str(tmp_path / "out")!r})
 """
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert killed.returncode == 9, killed.stderr.decode()
+    killed = python(program)
+    assert killed.returncode == 9, killed.stderr
     assert not (tmp_path / "out/manifest.json").exists()
     lc.run(made, tmp_path / "out")
     assert directory_digest(tmp_path / "out") == directory_digest(tmp_path / "whole")
@@ -268,14 +266,13 @@ def test_a_run_is_verified_inspected_and_asked(run_folder):
     assert lc.analysis(out).documents == PARTS * DOCUMENTS
 
 
-def test_the_code_of_the_card_runs(run_folder):
+def test_the_code_of_the_card_runs(run_folder, python, monkeypatch):
     card = (run_folder.parent / "README.md").read_text()
     code = card.split("## Load it")[1].split("## What is left")[0].split("```python\n")[1:]
     assert len(code) == 3
     program = "\n".join(block.split("```")[0] for block in code)
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=run_folder.parent, capture_output=True, text=True, check=False
-    )
+    monkeypatch.chdir(run_folder.parent)
+    ran = python(program)
     assert ran.returncode == 0, ran.stderr
 
 
