@@ -4,7 +4,9 @@ import base64
 import doctest
 import gzip
 import importlib
+import itertools
 import json
+import operator
 import os
 import pkgutil
 import re
@@ -21,6 +23,8 @@ import longcrawl
 from longcrawl.cli import app
 
 ROOT = Path(__file__).parent.parent
+NOT_HERE = ("pytest", "longcrawl push")
+"""What stands in shell blocks of the README that another test runs."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TINY = """
 longcrawl: 1
@@ -63,27 +67,53 @@ def release(workplace, make_release):
     make_release(workplace / "release", {"2023-06/0000/en_head": [f"{number} {words}" for number in range(12)]})
 
 
-def shell(command: str, folder: Path) -> None:
-    """Run what stands in a shell block, with `longcrawl` of this environment; installing has been done."""
+PAGE = """
+import json, sys
+
+def run(texts, names, bare):
+    for number, text in enumerate(texts):
+        names.clear()
+        names.update(bare)
+        exec(compile(text, f"<block {number}>", "exec"), names)
+
+run(json.load(sys.stdin), globals(), {name: globals()[name] for name in ("__name__", "__builtins__")})
+"""
+
+
+def run(command: list[str], folder: Path, **options: str) -> None:
+    """Run a command with `longcrawl` of this environment; it must end well."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment |= {"HF_DATASETS_CACHE": str(folder / ".cache"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        ["bash", "-euc", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_every_block_of_the_readme_runs(workplace, release):
+def shell(command: str, folder: Path) -> None:
+    """Run what stands in a shell block; installing has been done."""
+    run(["bash", "-euc", command], folder)
+
+
+def python(texts: list[str], folder: Path) -> None:
+    """Run blocks of Python one after the other, none with names of another, in one process that imports once."""
+    run([sys.executable, "-c", PAGE], folder, input=json.dumps(texts))
+
+
+def test_every_block_of_the_readme_runs(workplace, release, longcrawl, monkeypatch):
+    monkeypatch.chdir(workplace)
     ran = 0
-    for language, text in blocks("README.md"):
-        if language == "sh":
-            command = text.replace("pip install -e . && ", "")
-            if "pytest" not in command and "longcrawl push" not in command:
-                shell(command, workplace)
-                ran += 1
-        elif language == "python":
-            shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
-            ran += 1
+    for language, group in itertools.groupby(blocks("README.md"), key=operator.itemgetter(0)):
+        texts = [text for _, text in group if language == "python" or not any(word in text for word in NOT_HERE)]
+        if language == "python":
+            python(texts, workplace)
+        for text in texts if language == "sh" else ():
+            lines = text.splitlines()
+            if all(line.startswith("longcrawl ") and not line.endswith("\\") for line in lines):
+                for line in lines:
+                    asked = longcrawl(*shlex.split(line, comments=True)[1:])
+                    assert asked.returncode == 0, (line, asked.stderr[-2000:])
+            else:
+                shell(text.replace("pip install -e . && ", ""), workplace)
+        ran += len(texts) if language in ("python", "sh") else 0
     assert ran >= 6
     assert (workplace / "quickstart" / "manifest.json").exists()
     assert json.loads((workplace / "mini64" / "manifest.json").read_text())["output"]["shapes"]["train"] == [11, 65536]
@@ -91,11 +121,10 @@ def test_every_block_of_the_readme_runs(workplace, release):
 
 def test_every_block_of_the_formats_runs(workplace):
     if not (workplace / "mini.zarr").exists():
-        shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(blocks('README.md')[3][1])}", workplace)
-    python = [text for language, text in blocks("docs/formats.md") if language == "python"]
-    assert len(python) == 8
-    for text in python:
-        shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", workplace)
+        python([blocks("README.md")[3][1]], workplace)
+    texts = [text for language, text in blocks("docs/formats.md") if language == "python"]
+    assert len(texts) == 8
+    python(texts, workplace)
 
 
 def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
@@ -120,10 +149,9 @@ def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
 
 @pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb", "composition", "feeds", "plan"])
 def test_every_block_of_a_page_runs(page, tmp_path):
-    ran = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
-    assert ran
-    for text in ran:
-        shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(text)}", tmp_path)
+    texts = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
+    assert texts
+    python(texts, tmp_path)
 
 
 def test_the_readme_holds_the_two_commands():

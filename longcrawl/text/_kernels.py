@@ -197,7 +197,7 @@ def _start_sentence(row: Row) -> None:
 @compiled
 def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary, language: int, row: Row) -> None:
     r"""Count the matches of ``\w+|[^\w\s]+``, and the sentences: stretches without .!? that have a word character."""
-    at, raw, letters, capitals, stops = 0, 0, 0, 0, 0
+    at, raw, letters, capitals, stops = np.int64(0), 0, 0, 0, 0
     while at < count:
         seen = flags[at]
         start = at
@@ -289,7 +289,7 @@ def _words(
 
     Writes of each line how many words it has, how many of them are "javascript", and the share of numeric characters.
     """
-    mapped, combining, end, at = characters.mapped, characters.combining, starts[word], 0
+    mapped, combining, end, at = characters.mapped, characters.combining, starts[word], np.int64(0)
     for line in range(lines[0], lines[1]):
         stop, first, line_start, numerics, scripts = ends[line] - base, word, end, 0, 0
         while at < stop:
@@ -370,7 +370,7 @@ def read_lines(
 
     The normalised words are written to ``scratch``.
     """
-    points, flags, word = scratch.points, scratch.flags, 0
+    points, flags, word = scratch.points, scratch.flags, np.int64(0)
     row[LINES] = -line
     while at < end:
         base, first = np.int64(row[CHARACTERS]), line

@@ -64,7 +64,7 @@ def find_reading_lines(page: Page, lines: int, cut: int) -> int:
     """Make segments of lines, ``cut`` as a reading does; give how many there are."""
     if cut == STRIPPED_LINES:
         return find_lines(page, lines)
-    segment = 0
+    segment = np.int64(0)
     for line in range(lines):
         filled = page.line_words[line + 1] > page.line_words[line]
         if filled or (cut == NEWLINE_RUNS and _is_between_newline_runs(page, line, lines)):
@@ -80,7 +80,7 @@ def _between_empty_lines(page: Page, words: int, lines: int) -> int:
         page.segment_keys[0] = np.uint64(0)
         page.segment_begins[0], page.segment_ends[0], page.segment_characters[0] = 0, 0, 0
         return 1
-    line, segment = 0, 0
+    line, segment = np.int64(0), np.int64(0)
     while page.line_words[line + 1] == 0:
         line += 1
     while line < lines and page.line_words[line] < words:
@@ -104,7 +104,7 @@ def _between_empty_lines(page: Page, words: int, lines: int) -> int:
 @compiled
 def _between_pairs(page: Page, lines: int, cut: int) -> int:
     """Make paragraphs of what stands between two newlines, as ``str.split`` pairs them."""
-    segment, first, line = np.int64(0), 0, 0
+    segment, first, line = np.int64(0), np.int64(0), np.int64(0)
     while line < lines:
         pair = line + 2 < lines and _is_empty(page, line + 1)
         if not pair and line + 1 < lines:

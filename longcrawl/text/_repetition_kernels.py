@@ -184,7 +184,7 @@ def measure(
         first_lines: int64 [documents + 1], written: the first line of each document.
 
     """
-    line = 0
+    line = np.int64(0)
     scratch.starts[0] = 0
     for document in range(len(offsets) - 1):
         row = rows[document]
