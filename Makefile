@@ -5,6 +5,7 @@ test:
 
 slow:
 	pytest -m slow
+	pytest --hypothesis-profile=thorough tests/text tests/dedup tests/report/test_analysis.py
 
 lint:
 	ruff check .

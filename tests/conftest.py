@@ -29,6 +29,8 @@ datasets.disable_progress_bars()
 
 # A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
 settings.register_profile("longcrawl", deadline=None)
+# `make slow` takes this one where tests give the number of their examples as a multiple of a profile's.
+settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("longcrawl")
 
 # The suite starts many pythons, and each compiles all of our files where it finds no bytecode; numba writes there too.

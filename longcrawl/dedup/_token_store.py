@@ -32,7 +32,8 @@ class TokenStore:
     """
 
     def __init__(self, tokens: npt.NDArray[Any], bounds: Longs, mapped: mmap.mmap | None = None) -> None:
-        self.tokens = tokens
+        self.tokens = tokens.view()
+        self.tokens.flags.writeable = False  # a mapping is so too, and kernels would compile for both
         self.bounds = bounds
         self.separator = tokens.dtype.type(np.iinfo(tokens.dtype).max)
         self._mapped = mapped

@@ -101,10 +101,16 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 
 
 def string_buffers(texts: pa.Array) -> tuple[Bytes, Longs]:
-    """Give bytes and offsets of large strings without nulls, without a copy."""
-    _, offsets, data = texts.buffers()
-    bounds = np.frombuffer(offsets or b"", np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    return np.frombuffer(data or b"\0", np.uint8), bounds if len(bounds) else np.zeros(1, np.int64)
+    """Give bytes and offsets of large strings without nulls, without a copy, not for writing.
+
+    Some buffers of Arrow can be written to, others not: kernels would be compiled for both.
+    """
+    _, offset_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offset_buffer or b"", np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    offsets = offsets if len(offsets) else np.zeros(1, np.int64)
+    data = np.frombuffer(data_buffer or b"\0", np.uint8)
+    data.flags.writeable = offsets.flags.writeable = False
+    return data, offsets
 
 
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:

@@ -69,7 +69,7 @@ def save(stage, table, folder):
 
 
 @given(texts, texts, texts)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples // 5)
 def test_a_later_part_keeps_what_plain_python_keeps(tmp_path_factory, first, second, third):
     root = tmp_path_factory.mktemp("parts")
     parts = [table_of(prefix, documents) for prefix, documents in zip("abc", (first, second, third), strict=True)]
@@ -117,7 +117,7 @@ sketched = st.lists(st.tuples(st.tuples(st.integers(0, 2), st.integers(0, 2)), s
 
 
 @given(sketched, sketched, st.sampled_from([None, 0.3, 0.6, 1.0]), st.sampled_from([None, 0.5, 0.9]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_the_guards_hold_against_an_index(tmp_path_factory, first, second, verify, ratio):
     folder = tmp_path_factory.mktemp("index")
     save_sketches(folder, "min_hash", {}, sketches_of("a", first), 2)

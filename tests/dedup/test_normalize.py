@@ -45,7 +45,7 @@ def as_array(documents):
 @example(["ΟΔΟΣ", "ΟΔΟΣ.", "ΟΔΟΣ'Α", "'Σ'", "Α\u0301Σ\u0301", "ΑΣ\u00adΒ ΑΣ\u00ad", "Σ ΑΣ Σ", "\u0345Σ", "aΣ𝐀"])
 @example(["\U0001d15e\U0001d16d\u302e", "\U0001d16d\U0001d165\u302e", "a\u302e\u1b44\u0301\u1b44.\u302e\u1b44 \u1b44"])
 @example(["a\u302e\u0e31\u1b44", "\u302e" * 40 + "\u1b44" * 40, "\u302e\u0f73\u1b44\u0344\u302f"])
-@settings(max_examples=600, deadline=None)  # the first call compiles the kernels
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)  # the first call compiles the kernels
 def test_normal_forms_equal_plain_python(documents):
     wanted = [plain(document) for document in documents]
     assert normalize(as_array(documents)).to_pylist() == wanted
@@ -99,7 +99,7 @@ def test_every_byte_knows_where_it_comes_from(documents):
 
 
 @given(texts, st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_a_span_of_the_normal_form_is_found_in_the_original(document, data):
     normalized = normalize_with_sources(as_array(["before", document]))
     form = plain(document).encode()

@@ -55,7 +55,7 @@ def removals(stage, table):
     st.lists(st.none() | st.lists(st.integers(0, 1).map(lambda bit: 7 << bit), min_size=16, max_size=16), max_size=25),
     st.sampled_from(sorted(RPV2_BANDS)),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_clusters_are_those_of_a_dictionary_of_bands(seeds, column):
     signatures = [None if seed is None else signature(np.repeat(seed, 8).tolist(), column) for seed in seeds]
     table = table_of(signatures, column)

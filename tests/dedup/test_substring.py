@@ -116,7 +116,7 @@ def document_lists(draw):
 @example([[0] * 500], 50, 1 << 10, ALL_BITS, np.uint8)
 @example([[0] * 49, [0] * 50, []], 50, 1 << 26, 0, np.uint16)
 @example([[], [1], []], 1, 1 << 26, ALL_BITS, np.uint32)
-@settings(max_examples=150, deadline=None)  # the first call compiles the kernels
+@settings(max_examples=2 * settings.default.max_examples // 3)
 def test_spans_equal_a_dictionary_of_all_windows_whatever_collides(
     tmp_path_factory, documents, length, memory, hash_mask, dtype
 ):
@@ -436,7 +436,7 @@ def naive_policy(documents, length, policy):
         st.lists(st.sampled_from(["ab ", "é漢字 ", "😀 xyz ", "a", "ΣИ"]), max_size=15).map("".join), max_size=6
     )
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_every_policy_does_what_it_says(policy, documents):
     stage = lc.dedup.ExactSubstring(8, policy=policy, unit="character", text="raw")
     table = table_of(documents)
@@ -507,7 +507,7 @@ SPELLINGS = st.text(st.sampled_from("aAáeE\u0301ﬁß€ΣσςİDž\u1e9e가각
 
 
 @given(parts=st.lists(SPELLINGS, min_size=1, max_size=5), data=st.data(), length=st.integers(1, 12))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=settings.default.max_examples)
 def test_a_masked_span_normalised_again_is_what_occurs_twice_up_to_characters_cut_at_its_ends(parts, data, length):
     pieces = [*parts, *(part.upper() for part in parts), *(f" {part}!" for part in parts)]
     documents = data.draw(st.lists(st.lists(st.sampled_from(pieces), max_size=4).map("".join), max_size=4))

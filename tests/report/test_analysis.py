@@ -165,7 +165,7 @@ PIECES = [*"/\\.a:8@?# <>", "//[B.c]", "//[a:8", "http:", "urn:", "1x:", "//", "
 
 
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=9).map("".join), max_size=5))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @example(["a.b\\c", "a\\b.c", "//[B.c]:8", "//www.", "\n//a\nb/", "[\\.", "x@[", "//x@[", "a.b:8@c", "a.b\\c:8@d"])
 def test_a_host_is_what_the_url_filter_takes_for_one(urls):
     filtered = hosts_of_filter(pa.array(urls, pa.large_string())).to_pylist()

@@ -131,7 +131,7 @@ def read_pages(real_data):
 @example(
     ["A. B! C? d", "a.b c.) d", '"a." b', "... a ...", "a .) .", "1.5 m"], pa.string(), plain.PlainC4(terminal=False)
 )
-@settings(max_examples=800, deadline=None)  # the first call compiles the kernels
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)  # the first call compiles the kernels
 def test_every_page_equals_plain_python(documents, kind, naive):
     expected = [naive(text or "") for text in documents]
     found, checks = stage_of(naive).edit(pa.table({"text": pa.array(documents, kind)}))
@@ -149,7 +149,7 @@ def test_every_page_equals_plain_python(documents, kind, naive):
 @example("a b c.[1]\n[1] a b c.\n\n  [edit]\t\nx", plain.PlainC4())
 @example("a b c.\r[1] a b c\x0b[1]\r\n\n[1]", plain.PlainC4("datatrove", terminal=False, min_words=None))
 @example("javascript: use cookies.\nuse cookies here.\nuse cookies\nto.", plain.PlainC4())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_changes_are_what_was_done_to_the_text(text, naive):
     stage = stage_of(naive)
     changes = stage.changes(text)

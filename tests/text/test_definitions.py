@@ -332,7 +332,7 @@ def is_assigned(text):
     return all(unicodedata.category(each) != "Cn" for each in text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(text=documents())
 @pytest.mark.parametrize("definitions", OTHERS)
 def test_every_value_is_as_defined(definitions, text):

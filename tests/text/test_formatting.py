@@ -104,13 +104,13 @@ texts = st.lists(st.sampled_from(BITS), max_size=30).map("".join) | st.text(max_
 @example("a http://b http://c d", "remove", 2)
 @example(" http://b (http://c) d", "remove", 2)
 @example("httphttp://a http://, http://.www.b http://http://", "remove", 2)
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 def test_every_text_equals_plain_loops(text, urls, max_newlines):
     assert lc.text.format_text(text, urls, max_newlines) == naive(text, urls, max_newlines)
 
 
 @given(texts)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_line_feeds_are_limited_whatever_was_removed(text):
     assert "\n\n\n" not in "".join(each for each in lc.text.format_text(text) if each == "\n" or not each.isspace())
 

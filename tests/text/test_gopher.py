@@ -70,7 +70,7 @@ def assert_equals_plain(documents):
 @example(["", " ", "\n", "\n\n", "\0", "...", "…", ".", "\u2028", "a\n", "\na", "a\r\nb\r\n"])
 @example(["•a\n- b\n-c\n– d\n* e\n*f\n+ g\n • h", "a...\nb…\nc ...  \n. . .\n....."])
 @example(["x" * 7 + " " + "x" * 8 + " " + "x" * 7 + "y " + "x" * 8, "\0a a", "é" * 3 + " " + "é" * 4])
-@settings(max_examples=400, deadline=None)  # the first call compiles the kernels
+@settings(max_examples=settings.default.max_examples, deadline=None)  # the first call compiles the kernels
 def test_every_rule_equals_plain_python(documents):
     assert_equals_plain(documents)
 
@@ -79,7 +79,7 @@ def test_every_rule_equals_plain_python(documents):
 @example("a b c d e f g h i j " * 2)
 @example("same line\n\nsame line\nother\n same line ")
 @example("one\ntwo\n\none\ntwo\n \t\n three\n\none\n two")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_repetitions_equal_plain_python(document):
     assert_equals_plain([document])
 

@@ -112,7 +112,7 @@ DEFAULTS = {"uppercase": 0.5, "numerical": 1.0, "short": 10}
 @example(
     ["more more", "5 left", "x 5 left", "a", "b a b a b", "ΣΑΣ σας ΣΑς"], pa.string(), DEFAULTS | {"uppercase": None}
 )
-@settings(max_examples=600, deadline=None)  # the first call compiles the kernels
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)  # the first call compiles the kernels
 def test_every_text_equals_plain_python(patterns, documents, kind, limits):
     assert_equals_plain(documents, kind, limits, patterns)
 

@@ -86,7 +86,7 @@ def assert_equals_plain(documents, lists):
 @example(["...\n. ..\n.. .\n... \n", "lorem ipsum Lorem, Ipsum xlorem ipsumx lorem ıpſum", "lorem ıpſum"])
 @example(["e" + "\u0301\u0323\u0327" * 40 + " e\u0301", "\u0344\u0f73\u0f75" * 20, "x" * 300 + "\n" + "x" * 300])
 @example(["A.²½.٣!\n•a\n \N{EN DASH} b”\n{}#…#...."])
-@settings(max_examples=400, deadline=None)  # the first call compiles the kernels
+@settings(max_examples=settings.default.max_examples, deadline=None)  # the first call compiles the kernels
 def test_every_signal_equals_plain_python(lists, documents):
     assert_equals_plain(documents, lists)
 
@@ -105,7 +105,7 @@ def test_long_documents_go_through_in_blocks(lists):
 @given(st.floats(0, 1e9) | st.integers(0, 10**12).map(lambda halves: (halves + 0.5) / 1e8))
 @example(0.5e-8)
 @example(67108863.999999985)
-@settings(max_examples=500)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_rounding_is_pythons(value):
     from longcrawl.text._lookup_kernels import round_to_8_digits
 

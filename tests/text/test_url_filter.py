@@ -83,7 +83,7 @@ URLS = st.builds(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(st.lists(URLS | st.text("ab.:/@#?[]%41 <>\\", max_size=14), max_size=6))
 def test_hosts_equal_those_of_plain_python(urls):
     assert url_hosts(urls_of(*urls)).to_pylist() == [naive_host(url) for url in urls]
@@ -139,7 +139,7 @@ ENTRIES = st.sets(st.sampled_from([f"{a}.{b}" for a in ("a", "b", "c", "1") for 
                   st.sampled_from(["a", "b", ".a", ".b", ".1", "1.1.1.1", "1.1"]), max_size=6)  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(st.lists(st.sampled_from("abc1"), min_size=1, max_size=4).map(".".join), ENTRIES, ENTRIES, ENTRIES)
 def test_domains_match_as_in_plain_python(host, blocked, allowed, curated):
     lists = Lists(*(read_domains(None, *entries) for entries in (blocked, allowed, curated)), NONE)
@@ -383,7 +383,7 @@ PIECES = st.sampled_from(
 BROKEN = st.sampled_from(["%C1%A1", "%F0%9F%98%80", "%ED%A0%80", "%FF"])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(urls=st.lists(st.lists(PIECES | BROKEN, max_size=12).map("".join), max_size=4))
 def test_words_equal_those_of_plain_python(urls, tmp_path_factory):
     file = tmp_path_factory.getbasetemp() / "words.yaml"
@@ -534,7 +534,7 @@ def test_a_column_of_another_kind_is_one_sentence():
         lc.text.UrlFilter().judge(pa.table({"text": ["a"]}))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(st.lists(st.none() | st.text(max_size=20) | URLS, max_size=6), st.integers(0, 3))
 def test_any_text_is_judged_alike_alone_and_in_a_sliced_batch(urls, start):
     stage = lc.text.UrlFilter(allowed_domains=("a.com",), on_no_host="drop")
