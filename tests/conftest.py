@@ -33,6 +33,9 @@ settings.register_profile("longcrawl", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("longcrawl")
 
+# torch's threads wait for each other busily: two on a busy machine took four to ten times the CPU of one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The suite starts many pythons, and each compiles all of our files where it finds no bytecode; numba writes there too.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

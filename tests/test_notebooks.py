@@ -1,6 +1,7 @@
 """Every notebook runs from its first cell to its last."""
 
 import base64
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,24 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 TRAINING = {"05_feeds"}
+CELLS = """
+import json, os, sys
+import datasets, huggingface_hub
+os.chdir(sys.argv[2])
+os.environ |= json.loads(sys.argv[3])
+datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+shell.display_formatter.active_types = shell.display_formatter.format_types
+ran = 0
+for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
+    if cell["cell_type"] == "code":
+        shell.run_cell("".join(cell["source"]), store_history=True).raise_error()
+        ran += 1
+assert shell.execution_count == ran + 1
+"""
 
 
 @pytest.fixture
@@ -26,16 +45,44 @@ def release(tmp_path, make_release):
     return root, tmp_path / "bytes.tiktoken"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, tmp_path, release, monkeypatch):
+@pytest.fixture
+def environment(tmp_path, release):
+    root, tokenizer = release
+    (tmp_path / "work").mkdir()
+    return {
+        "LONGCRAWL_RELEASE": str(root),
+        "LONGCRAWL_TOKENIZER": str(tokenizer),
+        "HF_DATASETS_CACHE": str(tmp_path / "cache"),
+        "HF_HUB_OFFLINE": "1",
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "MPLBACKEND": "agg",
+    }
+
+
+def needs(path):
     if path.stem in TRAINING:
         pytest.importorskip("torch", reason="this notebook trains a model")
-    root, tokenizer = release
-    monkeypatch.setenv("LONGCRAWL_RELEASE", str(root))
-    monkeypatch.setenv("LONGCRAWL_TOKENIZER", str(tokenizer))
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "work").mkdir()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
+def test_cells_of_a_notebook_run(path, tmp_path, environment, python):
+    """In IPython, which shows what cells give: a kernel runs the first in the next test, and all in `make slow`."""
+    needs(path)
+    nbformat.validate(nbformat.read(path, as_version=4))
+    ran = python(CELLS, path, tmp_path / "work", json.dumps(environment))
+    assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-4000:]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [NOTEBOOKS[0], *(pytest.param(path, marks=pytest.mark.slow) for path in NOTEBOOKS[1:])],
+    ids=lambda path: path.stem,
+)
+def test_a_notebook_runs_in_a_kernel(path, tmp_path, environment, monkeypatch):
+    needs(path)
+    for name, value in environment.items():
+        if name != "MPLBACKEND":
+            monkeypatch.setenv(name, value)
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path / "work")}})
