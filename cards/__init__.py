@@ -1,1 +1,1 @@
-"""Templates of dataset cards; installed as ``longcrawl.cards``."""
+"""Templates of dataset cards and of the report; installed as ``longcrawl.cards``."""

@@ -23,8 +23,10 @@ from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
 from longcrawl.planning import Plan, plan  # noqa: E402  # as above
 from longcrawl.push import Push, push  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
+from longcrawl.removed_documents import removed_documents  # noqa: E402  # as above
 from longcrawl.run import RunSummary, run  # noqa: E402  # as above
 from longcrawl.tokenize_files import tokenize  # noqa: E402  # as above
+from longcrawl.write_report import write_report  # noqa: E402  # as above
 
 register()
 
@@ -55,6 +57,7 @@ __all__ = [
     "push",
     "recipes",
     "removal_rates",
+    "removed_documents",
     "report",
     "run",
     "text",
@@ -62,4 +65,5 @@ __all__ = [
     "tokens",
     "verify",
     "why",
+    "write_report",
 ]

@@ -25,6 +25,7 @@ from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
 from longcrawl.tokenize_files import FORMATS as OUTPUT_SHARDS
 from longcrawl.tokenize_files import tokenize as tokenize_files
+from longcrawl.write_report import write_report
 
 __all__ = ["app", "main"]
 
@@ -172,6 +173,18 @@ def clusters(
 ) -> None:
     """Show the largest clusters of duplicates of a run, and how two documents of each differ."""
     typer.echo(finished.clusters(folder, stage, most))
+
+
+@app.command()
+def report(
+    folder: RunFolder,
+    out: Annotated[Path | None, typer.Option("--out", help="The file; report.html in RUN if left out.")] = None,
+    per_rule: Annotated[int, typer.Option(min=1, help="How many documents that left by each rule to show.")] = 5,
+    most: Annotated[int, typer.Option(min=1, help="How many documents that left to show altogether.")] = 200,
+    clusters: Annotated[int, typer.Option(min=1, help="How many clusters of duplicates to show.")] = 20,
+) -> None:
+    """Write a run as one HTML page: funnel, reasons, texts that left with marks, clusters with differences."""
+    typer.echo(write_report(folder, out, per_rule, most, clusters))
 
 
 @app.command()

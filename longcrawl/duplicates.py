@@ -13,13 +13,13 @@ from longcrawl.errors import LedgerError
 from longcrawl.ledger import LEDGER_SCHEMA, Reason
 from longcrawl.word_diff import WordDiff, diff_words
 
-__all__ = ["Cluster", "Clusters", "find_clusters"]
+__all__ = ["EARLIER", "Cluster", "Clusters", "find_clusters"]
 
+EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
+"""The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
 NAMED = 5
 """Removed documents that are named when a cluster is printed."""
 
-_EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
-"""The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
 _PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:20em;overflow:auto;border:1px solid #999;padding:.6em"
 
 
@@ -79,6 +79,9 @@ class Cluster:
         if self.diff is None or self.pair is None:
             return ""
         return f"{self.pair[0]} and {self.pair[1]}: {self.diff.summary()}"
+
+    def _repr_html_(self) -> str:
+        return _as_html(self)
 
     def __str__(self) -> str:
         lines = self.facts()
@@ -188,7 +191,7 @@ def _follow(duplicates: pa.Table, stages: Sequence[str]) -> _Ends:
         rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id").combine_chunks()
         if not rows.num_rows:
             continue
-        kept, elsewhere = _whole(rows["kept_id"]), _whole(pc.match_substring_regex(rows["rule"], _EARLIER))
+        kept, elsewhere = _whole(rows["kept_id"]), _whole(pc.match_substring_regex(rows["rule"], EARLIER))
         place = pc.index_in(kept, value_set=_whole(known.rows["id"]))
         place = pc.if_else(elsewhere, pa.scalar(None, place.type), place)
         ends = pc.coalesce(known.ends.take(place), kept)

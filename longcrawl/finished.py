@@ -13,13 +13,13 @@ from longcrawl.errors import FormatError, LedgerError
 from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.formats.shard_formats import verify_shard, verify_shards
-from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, find_reason
+from longcrawl.ledger import Funnel, Reason, find_reason
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, analyse
 from longcrawl.report.bars import BarTable
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Inspection, Result, Verification
-from longcrawl.run_folder import MANIFEST, read_manifest
+from longcrawl.run_folder import MANIFEST, open_ledger, read_manifest
 from longcrawl.source_texts import source_texts
 from longcrawl.verify_url import verify_url
 
@@ -45,14 +45,11 @@ def why(run: str | Path, document: str) -> Reason:
     """
     folder = Path(run)
     read_manifest(folder)
-    if any((folder / "ledger").glob("*.parquet")):
-        try:
-            found = _ledger(folder).to_table(filter=pc.field("id") == document)
-        except (pa.ArrowInvalid, OSError) as damaged:
-            raise _unreadable(folder, damaged) from damaged
-        reason = find_reason(found, document)
-        if reason is not None:
-            return reason
+    with open_ledger(folder) as ledger:
+        found = ledger.to_table(filter=pc.field("id") == document)
+    reason = find_reason(found, document)
+    if reason is not None:
+        return reason
     told, output = _result(folder)
     tables = told.tables(output)
     if not tables:
@@ -80,10 +77,8 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
     folder = Path(run)
     manifest = read_manifest(folder)
     stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
-    try:
-        found = find_clusters(_ledger(folder), stages, stage, most)
-    except (pa.ArrowInvalid, OSError) as damaged:
-        raise _unreadable(folder, damaged) from damaged
+    with open_ledger(folder) as ledger:
+        found = find_clusters(ledger, stages, stage, most)
     return found.with_texts(*source_texts(manifest, found.compared()))
 
 
@@ -205,13 +200,3 @@ def _is_among(tables: Sequence[Path], document: str) -> bool:
     if "id" not in rows.schema.names:
         return False
     return bool(rows.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))
-
-
-def _ledger(folder: Path) -> pads.Dataset:
-    """Open the ledger of a run; one from which nothing left has no files."""
-    files = [str(file) for file in sorted((folder / "ledger").glob("*.parquet"))]
-    return pads.dataset(files, schema=LEDGER_SCHEMA, format="parquet")
-
-
-def _unreadable(folder: Path, damage: Exception) -> LedgerError:
-    return LedgerError(f"the ledger of {folder} cannot be read ({damage}); longcrawl verify says what is wrong")

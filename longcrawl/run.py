@@ -14,6 +14,7 @@ recipe over the same input gives the same bytes.
 """
 
 import errno
+import html
 import json
 import shutil
 import time
@@ -80,15 +81,16 @@ class RunSummary:
         return self.rates.funnel
 
     def __str__(self) -> str:
-        written = RESULTS[self.written["format"]].summary(self.written)
         rates = [repr(self.rates), ""] if self.rates.reference.documents else []
-        lines = [
-            repr(self.funnel),
-            "",
-            *rates,
-            f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})",
-        ]
-        lines.append(f"read back: {self.batch}")
+        return "\n".join([repr(self.funnel), "", *rates, *self._done()])
+
+    def _repr_html_(self) -> str:
+        table = self.rates if self.rates.reference.documents else self.funnel
+        return f"{table._repr_html_()}<p>{'<br>'.join(map(html.escape, self._done()))}</p>"
+
+    def _done(self) -> list[str]:
+        written = RESULTS[self.written["format"]].summary(self.written)
+        lines = [f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})", f"read back: {self.batch}"]
         if self.checked:
             inside = sum(each.inside for each in self.checked)
             lines.append(f"the plan's intervals hold {inside} of {len(self.checked)} figures; manifest.json has all")
@@ -96,7 +98,7 @@ class RunSummary:
             lines.append(
                 f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
             )
-        return "\n".join(lines)
+        return lines
 
 
 def run(

@@ -24,8 +24,8 @@ def test_the_public_surface():
     assert lc.__all__ == [
         "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason", "Recipe", "RunSummary",
         "analysis", "clusters", "compose", "convert", "dedup", "formats", "funnel", "inspect", "load", "load_recipe",
-        "loading", "open", "plan", "push", "recipes", "removal_rates", "report", "run", "text", "tokenize", "tokens",
-        "verify", "why",
+        "loading", "open", "plan", "push", "recipes", "removal_rates", "removed_documents", "report", "run", "text",
+        "tokenize", "tokens", "verify", "why", "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",

@@ -38,6 +38,8 @@ LAYERS = [
     ["lengths"],
     ["run"],
     ["finished", "inspect_text", "fetch_lists", "run_url_hits", "compose", "tokenize_files", "push", "verify_url"],
+    ["removed_documents"],
+    ["write_report"],
     ["cli", "cli_lists"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

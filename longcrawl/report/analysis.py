@@ -97,16 +97,17 @@ class Analysis:
         return cls(**{**values, "lengths": lengths})
 
     def __str__(self) -> str:
-        return "\n\n".join(table.text() for table in self._tables())
+        return "\n\n".join(table.text() for table in self.tables())
 
     def markdown(self) -> str:
         """Give the tables in Markdown, as dataset cards hold them."""
-        return "\n\n".join(table.markdown() for table in self._tables())
+        return "\n\n".join(table.markdown() for table in self.tables())
 
     def _repr_html_(self) -> str:
-        return "".join(table.html() for table in self._tables())
+        return "".join(table.html() for table in self.tables())
 
-    def _tables(self) -> list[BarTable]:
+    def tables(self) -> list[BarTable]:
+        """Give a table of each kind of length, of domains and of languages, whichever there are."""
         tables = [_length_table(each, self.documents) for each in self.lengths]
         if self.domains:
             rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from longcrawl.text.explanation import Change, Explanation, MeasuredRule, SeenText, Span, counted
+from longcrawl.text.explanation import Explanation, MeasuredRule, SeenText, Span, counted
 
 __all__ = ["as_html"]
 
@@ -63,11 +63,9 @@ def _table(rules: Sequence[MeasuredRule], colours: Colours) -> str:
 
 def _seen(seen: SeenText, colours: Colours) -> str:
     marks = [_Place(span, f"{rule.stage} {rule.rule}", colours[rule]) for rule, spans in seen.marks for span in spans]
-    lines = _line_spans(seen.text)
-    places = marks + [
-        _Place(_span(seen.text, lines, each), f"{seen.edited_by} {each.rule}", None) for each in seen.changes
-    ]
-    put_in = {_span(seen.text, lines, each)[1]: each.after for each in seen.changes if each.after is not None}
+    changed = seen.changed_places()
+    places = marks + [_Place(span, f"{seen.edited_by} {each.rule}", None) for span, each in changed]
+    put_in = {span[1]: each.after for span, each in changed if each.after is not None}
     windows = _windows(len(seen.text), [place.span for place in places])
     shown = "".join(_shown(seen.text, places, put_in, windows))
     heading = f"The text as {html.escape(', '.join(seen.stages))} saw it"
@@ -90,21 +88,6 @@ def _legend(seen: SeenText, colours: Colours) -> str:
             done = f"<del style='{_REMOVED}'>before</del> <ins style='{_PUT_IN}'>after</ins>"
         said.append(f"{done} {html.escape(f'{seen.edited_by} {rule}')}, {counted(count, 'line')}")
     return f"<p>{'<br>'.join(said)}</p>" if said else ""
-
-
-def _line_spans(text: str) -> list[Span]:
-    spans, at = [], 0
-    for line in text.split("\n"):
-        spans.append((at, at + len(line)))
-        at += len(line) + 1
-    return spans
-
-
-def _span(text: str, lines: Sequence[Span], change: Change) -> Span:
-    """Give where the changed part of a line stands: without the white space around it, if the edit leaves that out."""
-    begin, end = lines[change.line - 1]
-    at = text.find(change.before, begin, end)
-    return (begin, end) if at < 0 else (at, at + len(change.before))
 
 
 def _windows(length: int, spans: Sequence[Span]) -> list[Span]:

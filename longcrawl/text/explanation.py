@@ -74,6 +74,19 @@ class SeenText:
     edited_by: str | None = None
     changes: tuple[Change, ...] = ()
 
+    def changed_places(self) -> list[tuple[Span, Change]]:
+        """Give where the changed part of each line stands: without the white space that the edit leaves out."""
+        lines, at = [], 0
+        for line in self.text.split("\n"):
+            lines.append((at, at + len(line)))
+            at += len(line) + 1
+        places = []
+        for change in self.changes:
+            begin, end = lines[change.line - 1]
+            found = self.text.find(change.before, begin, end)
+            places.append(((begin, end) if found < 0 else (found, found + len(change.before)), change))
+        return places
+
 
 @dataclass(frozen=True)
 class Explanation:

@@ -1,0 +1,97 @@
+"""Some of the documents that left, each with the rule by which it left and what the rule is about."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from longcrawl.ledger import Reason
+from longcrawl.report.passages import Passage, as_html, escape, shortened
+
+__all__ = ["RemovedDocument", "RemovedDocuments", "measured"]
+
+LONGEST_NAME = 300
+
+
+@dataclass(frozen=True)
+class RemovedDocument:
+    """One document that left."""
+
+    reason: Reason
+    url: str | None = None
+    language: str | None = None
+    opening: str = ""
+    """Its first words, on one line."""
+    passages: tuple[Passage, ...] = ()
+    """Its text as the stage saw it, long ones in part; of a duplicate, how it differs from what was kept."""
+    note: str | None = None
+    """What the marks are, or why there are none."""
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Give what is known of it, name and value."""
+        known = [
+            ("id", self.reason.id),
+            ("stage", self.reason.stage),
+            ("rule", self.reason.rule),
+            ("value", measured(self.reason)),
+            ("URL", self.url),
+            ("language", self.language),
+        ]
+        return [(name, shortened(value, LONGEST_NAME)) for name, value in known if value]
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n  {self.opening}"
+
+    def _repr_html_(self) -> str:
+        facts = "<br>".join(f"{name}: {escape(value)}" for name, value in self.facts())
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        text = f"<pre style='white-space:pre-wrap'>{as_html(self.passages)}</pre>" if self.passages else ""
+        return f"<details><summary>{escape(self.reason)}</summary><p>{facts}</p>{note}{text}</details>"
+
+
+@dataclass(frozen=True)
+class RemovedDocuments:
+    """A sample of the documents that left, some of each rule: a list in a terminal, texts with marks in a notebook."""
+
+    documents: tuple[RemovedDocument, ...]
+    """In the order of stages, then by rule."""
+    removed: int
+    """How many documents left in all."""
+    note: str | None = None
+    """Why texts are missing."""
+
+    def __iter__(self) -> Iterator[RemovedDocument]:
+        return iter(self.documents)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __getitem__(self, number: int) -> RemovedDocument:
+        return self.documents[number]
+
+    def summary(self) -> str:
+        """Say how many there are, and how they were chosen."""
+        if not self.removed:
+            return "no document left"
+        if len(self) == self.removed:
+            return "1 document left" if self.removed == 1 else f"all {self.removed:,} documents that left"
+        return (
+            f"{len(self):,} of the {self.removed:,} documents that left, some of each rule, chosen by a hash of the id"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary(), *map(str, self), *([self.note] if self.note else [])])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"<p><b>{escape(self.summary())}</b></p>{note}" + "".join(each._repr_html_() for each in self)
+
+
+def measured(reason: Reason) -> str:
+    """Give value against threshold, or of what it is a duplicate; "" where nothing was measured.
+
+    >>> measured(Reason("a", "min_words", "min_words", 12.0, 50.0))
+    '12 against 50'
+    """
+    said = str(reason).removeprefix(f"{reason.id}: left at {reason.stage}, rule {reason.rule}")
+    return said.removeprefix(": ")

@@ -1,0 +1,47 @@
+"""A run as one page for people: what left and why, what was kept, and texts to judge it by."""
+
+from pathlib import Path
+
+from longcrawl.files import write_text
+from longcrawl.finished import clusters
+from longcrawl.removed_documents import removed_documents
+from longcrawl.report.page import ReportPage
+from longcrawl.run_folder import read_manifest
+
+__all__ = ["REPORT", "write_report"]
+
+REPORT = "report.html"
+CLUSTERS = 20
+
+
+def write_report(
+    run: str | Path, out: str | Path | None = None, per_rule: int = 5, most: int = 200, most_clusters: int = CLUSTERS
+) -> Path:
+    """Write what a run did as one HTML file, which opens without a network and runs no script but its own.
+
+    It holds the funnel, reasons, lengths, domains, languages, some of the documents that left with the offending
+    passages marked, and the largest clusters of duplicates with differences. Texts are read once more from the run's
+    source; where that is gone, the page says so. The same run and source give the same bytes.
+
+    Args:
+        run: the folder of a finished run.
+        out: the file; ``report.html`` in the run's folder if left out.
+        per_rule: how many documents that left by each rule to show.
+        most: how many documents that left to show altogether.
+        most_clusters: how many clusters to show.
+
+    Returns:
+        The file.
+
+    Raises:
+        RunError: the run is not finished.
+        LedgerError: a number is less than 1, or the ledger is damaged.
+
+    """
+    folder = Path(run)
+    page = ReportPage(
+        read_manifest(folder), removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)
+    )
+    target = folder / REPORT if out is None else Path(out)
+    write_text(target, page.html())
+    return target

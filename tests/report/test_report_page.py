@@ -1,0 +1,363 @@
+"""The report of a run: what it says, that nothing in it can run or reach out, and what a browser makes of it."""
+
+import base64
+import contextlib
+import hashlib
+import html.parser
+import http.client
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import longcrawl as lc
+from longcrawl.cli import app
+from longcrawl.errors import LedgerError
+from longcrawl.report.page import ReportPage
+from longcrawl.report.passages import SHOWN, Place, passages
+
+ATTACK = "window.hacked = (window.hacked || 0) + 1"
+HOSTILE = [
+    f"</script><script>{ATTACK}</script>",
+    f"<!-- </style><style>*{{display:none}}</style> <script>{ATTACK}//",
+    f"\"'><img src=x onerror='{ATTACK}'><svg/onload='{ATTACK}'><iframe srcdoc='<script>parent.{ATTACK}</script>'>",
+    f"</pre></details></main><base href='https://evil.example/'><form action=x><a href='javascript:{ATTACK}'>x</a>",
+    "line\u2028separator\u2029 nul\x00 bell\x07 escape\x1b[31m \x85 \ufffe \u202etfel ${x} $title &lt;b&gt; ]]> {{x}}",
+]
+WORDS = "the tide was out and the boats lay on the sand with their masts to the wall of that old harbour to be mended "
+VOID = {"meta", "link", "wbr", "input"}
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory) -> Path:
+    """Give a run that removed hostile pages by rules, and near copies of pages as duplicates."""
+    folder = tmp_path_factory.mktemp("report")
+    pages = [
+        {"id": f"page {number} <i>{number}</i>", "text": text, "url": f"javascript:{ATTACK}//{number}"}
+        for number, text in enumerate(HOSTILE)
+    ]
+    pages += [{"id": f"bare-{number}", "text": f"{attack} {WORDS * 3}"} for number, attack in enumerate(HOSTILE)]
+    pages += [
+        {"id": f"copy-{number}", "text": f"{attack} {WORDS * 3}".upper()} for number, attack in enumerate(HOSTILE)
+    ]
+    pages += [{"id": f"dots-{number}", "text": f"{number} " + "and so on... " * 40} for number in range(9)]
+    pages += [
+        {"id": f"kept-{number}", "text": f"{number} {WORDS * 4}", "url": "https://a.example/x"} for number in range(5)
+    ]
+    (folder / "pages.jsonl").write_text("\n".join(map(json.dumps, pages)))
+    recipe = {
+        "longcrawl": 1,
+        "name": "hostile",
+        "about": HOSTILE[0],
+        "source": {"builder": "text", "data_files": [str(folder / "pages.jsonl")], "id_field": "id"},
+        "stages": [
+            {"min_chars": {"n": 300}},
+            {"gopher_quality": {"min_words": 20}},
+            {"exact_documents": {"text": "normalised"}},
+        ],
+        "outputs": {"parquet": {}},
+    }
+    (folder / "hostile.yaml").write_text(yaml.safe_dump(recipe))
+    done = lc.run(folder / "hostile.yaml", folder / "run")
+    assert "hostile is done in" in done._repr_html_()
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def report(run_folder) -> Path:
+    return lc.write_report(run_folder)
+
+
+class Reader(html.parser.HTMLParser):
+    """Reads a page strictly: every tag is closed in its turn."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.attributes, self.said = [], [], [], {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *each) for each in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.said.setdefault(self.open[-1] if self.open else "", []).append(data)
+
+    def handle_comment(self, data):
+        raise AssertionError(data)
+
+
+def sha256(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_the_page_is_well_formed_and_loads_nothing(report):
+    page = Reader(report.read_text("utf-8"))
+    assert page.open == []
+    assert page.tags.count("script") == 2
+    assert page.tags.count("style") == 1
+    assert not {"img", "iframe", "base", "object", "embed", "a:"} & set(page.tags)
+    names = {name for _, name, _ in page.attributes}
+    assert not [name for name in names if name.startswith("on") or name in {"style", "src", "action", "srcdoc"}]
+    links = [value for _, name, value in page.attributes if name == "href"]
+    assert links
+    assert all(link.startswith("#") or link == "data:," for link in links)
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
+
+
+def test_the_policy_allows_one_script_and_one_style_sheet_and_no_request(report):
+    text = report.read_text("utf-8")
+    page = Reader(text)
+    (policy,) = [value for tag, name, value in page.attributes if tag == "meta" and (value or "").startswith("default")]
+    data, script = page.said["script"]
+    (style,) = page.said["style"]
+    assert policy == (
+        f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+    assert not re.search("[<>&\u2028\u2029]", data)
+    assert len(json.loads(data)["removed"]) == 15
+    assert {each["domain"] for each in json.loads(data)["removed"]} == {""}
+
+
+def test_texts_stand_there_as_they_are(report):
+    said = Reader(report.read_text("utf-8")).said
+    shown = "".join(said["pre"])
+    assert all(text in shown for text in HOSTILE[:4])
+    assert "nul␀ bell␇ escape␛[31m \ufffd \ufffd" in shown
+    assert said["mark"].count("...") >= 40
+    assert HOSTILE[0] in said["p"]
+    assert "page 0 <i>0</i>" in said["dd"]
+    assert any("THE TIDE" in each for each in said["ins"] + said["del"])
+    assert f"{len(HOSTILE[2])} against 300" in said["dd"]
+
+
+def test_the_bytes_depend_on_the_run_alone(run_folder, report, tmp_path):
+    assert lc.write_report(run_folder, tmp_path / "again.html").read_bytes() == report.read_bytes()
+    told = CliRunner().invoke(app, ["report", str(run_folder), "--out", str(tmp_path / "few.html"), "--per-rule", "1"])
+    assert told.exit_code == 0
+    assert told.stdout.strip() == str(tmp_path / "few.html")
+    assert (tmp_path / "few.html").read_text().count('class="document"') == 3
+    assert not lc.verify(run_folder).problems
+
+
+def test_a_sample_has_some_of_each_rule_with_marks(run_folder):
+    sample = lc.removed_documents(run_folder, per_rule=2)
+    assert [(each.reason.stage, each.reason.rule) for each in sample] == [
+        *[("min_chars", "min_chars")] * 2,
+        *[("gopher_quality", "max_ellipsis_ratio")] * 2,
+        *[("exact_documents", "same_text")] * 2,
+    ]
+    assert [each.text for each in sample[2].passages if each.kind == "marked"] == ["..."] * 40
+    assert "Compared with" in sample[4].note
+    fewer = lc.removed_documents(run_folder, per_rule=2, most=3)
+    assert list(fewer) == [sample[0], sample[2], sample[4]]
+    assert "<script" not in sample._repr_html_()
+    assert "<script" not in lc.clusters(run_folder)[0]._repr_html_()
+    with pytest.raises(LedgerError, match="ask for 1 or more"):
+        lc.removed_documents(run_folder, per_rule=0)
+
+
+def test_a_run_that_has_lost_its_source_and_its_ledger_has_a_report(run_folder, tmp_path):
+    bare = Path(shutil.copytree(run_folder, tmp_path / "bare"))
+    manifest = json.loads((bare / "manifest.json").read_text())
+    manifest["recipe"]["source"]["data_files"] = ["gone.jsonl"]
+    manifest["inputs"] = {name: ["gone.jsonl"] for name in manifest["inputs"]}
+    manifest["recipe"]["about"] = "half \ud800 of a pair"
+    (bare / "manifest.json").write_text(json.dumps(manifest))
+    text = lc.write_report(bare).read_text("utf-8")
+    assert Reader(text).open == []
+    assert "Texts are missing" in text
+    assert "half \ufffd of a pair" in text
+    shutil.rmtree(bare / "ledger")
+    manifest["analysis"] |= {"domains": {}, "languages": {}, "lengths": []}
+    (bare / "manifest.json").write_text(json.dumps(manifest))
+    text = lc.write_report(bare).read_text("utf-8")
+    assert Reader(text).open == []
+    assert "The run has no ledger any more." in text
+    assert 'id="clusters"' not in text
+
+
+def test_texts_of_pages_are_extracted_as_the_run_has_done_it(tmp_path):
+    pytest.importorskip("resiliparse")
+    archive = b""
+    for number, text in enumerate([WORDS, WORDS.upper(), "short"]):
+        page = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<main><p>{text}</p></main>"
+        head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://a.example/{number}\r\n"
+        archive += f"{head}Content-Length: {len(page)}\r\n\r\n{page}\r\n\r\n".encode()
+    (tmp_path / "a.warc").write_bytes(archive)
+    stages = [{"extract_text": {"engine": "resiliparse"}}, {"min_chars": {"n": 50}}]
+    recipe = {
+        "longcrawl": 1,
+        "name": "pages",
+        "source": {"builder": "warc", "data_files": [str(tmp_path / "a.warc")]},
+        "stages": [*stages, {"exact_documents": {"text": "normalised"}}],
+        "outputs": {"parquet": {}},
+    }
+    (tmp_path / "pages.yaml").write_text(yaml.safe_dump(recipe))
+    lc.run(tmp_path / "pages.yaml", tmp_path / "run")
+    short, copy = lc.removed_documents(tmp_path / "run")
+    assert (short.opening, short.url) == ("short", "https://a.example/2")
+    assert "".join(each.text for each in copy.passages if each.kind == "added").split() == WORDS.upper().split()
+    assert not lc.clusters(tmp_path / "run")[0].diff.equal
+    assert WORDS.upper().strip() in lc.write_report(tmp_path / "run").read_text()
+
+
+def test_long_texts_are_shown_around_their_marks():
+    text = "".join(f"{number:07} " for number in range(10_000))
+    shown = list(passages(text, [Place(at, at + 7) for at in range(8_000, 80_000, 800)]))
+    assert sum(len(each.text) for each in shown if each.kind != "left out") <= SHOWN
+    assert next(each.text for each in shown if each.kind == "marked") == "0001000"
+    left = sum(int(each.text.split()[0].replace(",", "")) for each in shown if each.kind == "left out")
+    assert left + sum(len(each.text) for each in shown if each.kind != "left out") == len(text)
+    rest = iter(text)
+    assert all(letter in rest for each in shown if each.kind != "left out" for letter in each.text)
+
+
+def test_a_page_is_small_whatever_is_in_it(run_folder):
+    sample = lc.removed_documents(run_folder)
+    manifest = json.loads((run_folder / "manifest.json").read_text())
+    worst = tuple(passages("<" * 100_000, [Place(at, at + 1) for at in range(0, 100_000, 2)]))
+    document = type(sample[0])(sample[0].reason, "u" * 9_999, "l" * 9_999, "o" * 90, worst, "n" * 9_999)
+    page = ReportPage(manifest, type(sample)((document,) * 200, 200), lc.clusters(run_folder)).html()
+    assert len(page) < 5_000_000
+
+
+# -------------------- in a browser
+
+
+class Browser:
+    """Drives Chromium through ChromeDriver, by the WebDriver protocol."""
+
+    def __init__(self, folder: Path, driver: str, chromium: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.server = subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.address = ("127.0.0.1", port)
+        flags = ["headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"]
+        flags += ["disable-component-update", "disable-sync", "hide-scrollbars", f"user-data-dir={folder}"]
+        options = {"binary": chromium, "args": [f"--{flag}" for flag in flags]}
+        wanted = {"browserName": "chrome", "goog:loggingPrefs": {"browser": "ALL"}, "goog:chromeOptions": options}
+        self.session = "/session"
+        for wait in range(100):
+            with contextlib.suppress(OSError):
+                self.session = f"/session/{self.call('', capabilities={'alwaysMatch': wanted})['sessionId']}"
+                break
+            time.sleep(wait / 100)
+
+    def call(self, path: str, **body):
+        with contextlib.closing(http.client.HTTPConnection(*self.address, timeout=60)) as asked:
+            asked.request("POST", f"{self.session}{path}", json.dumps(body))
+            return json.load(asked.getresponse())["value"]
+
+    def open(self, file: Path, width: int, scheme: str) -> None:
+        self.tool("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.tool("Emulation.setDeviceMetricsOverride", **size)
+        self.call("/url", url=file.as_uri())
+
+    def tool(self, command: str, **settings):
+        return self.call("/goog/cdp/execute", cmd=command, params=settings)
+
+    def ask(self, script: str):
+        return self.call("/execute/sync", script=f"return {script}", args=[])
+
+    def type(self, selector: str, text: str) -> None:
+        found = self.call("/element", using="css selector", value=selector)
+        self.call(f"/element/{next(iter(found.values()))}/value", text=text)
+
+    def console(self) -> list[str]:
+        return [each["message"] for each in self.call("/se/log", type="browser")]
+
+    def picture(self) -> tuple[int, tuple[int, ...]]:
+        """Give a screenshot's width, and the colour of its first pixel."""
+        image = base64.b64decode(self.tool("Page.captureScreenshot", format="png")["data"])
+        packed = b"".join(
+            image[found.end() : found.end() + int.from_bytes(image[found.start() - 4 : found.start()])]
+            for found in re.finditer(b"IDAT", image)
+        )
+        return int.from_bytes(image[16:20]), tuple(zlib.decompressobj().decompress(packed)[1:4])
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium") or shutil.which("google-chrome")
+    if driver is None or chromium is None:
+        pytest.skip("no Chromium and ChromeDriver: apt-get install chromium chromium-driver")
+    started = Browser(tmp_path_factory.mktemp("browser"), driver, chromium)
+    yield started
+    with contextlib.suppress(OSError):
+        started.call("/goog/cdp/execute", cmd="Browser.close", params={})
+    started.server.terminate()
+    started.server.wait()
+
+
+@pytest.mark.parametrize(("scheme", "paper"), [("light", (246, 246, 243)), ("dark", (18, 21, 24))])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_and_nothing_in_it_runs(browser, report, width, scheme, paper):
+    browser.open(report, width, scheme)
+    assert browser.ask("document.documentElement.scrollWidth") == width
+    browser.ask("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    assert browser.ask("document.documentElement.scrollWidth") == width
+    assert browser.picture() == (width, paper)
+    shown = (
+        "[...document.querySelectorAll('main > section, #filter, .bar, pre')].filter((each) => each.checkVisibility())"
+    )
+    assert browser.ask(f"{shown}.length") > 30
+    assert browser.ask(f"{shown}.every((each) => each.getBoundingClientRect().width > 20)")
+    assert browser.ask("getComputedStyle(document.querySelector('.sides')).display") == (
+        "none" if width < 500 else "grid"
+    )
+    assert browser.ask("typeof window.hacked") == "undefined"
+    assert browser.console() == []
+
+
+def test_search_and_filters_by_keyboard(browser, report):
+    browser.open(report, 1280, "light")
+    shown = "[...document.querySelectorAll('.document')].filter((each) => each.checkVisibility()).length"
+    assert browser.ask(shown) == 15
+    browser.type("body", "/")
+    assert browser.ask("document.activeElement.id") == "search"
+    browser.type("#search", "Harbour EVIL.example")
+    assert browser.ask(shown) == 1
+    browser.type("#search", " nowhere")
+    assert browser.ask("document.getElementById('count').textContent") == "Nothing matches."
+    browser.type("#clear", "\ue007")
+    browser.type("#stage", "gopher")
+    assert browser.ask("document.getElementById('count').textContent") == "5 of 15 shown"
+    browser.ask("document.querySelector('.reasons a[href]').click()")
+    assert browser.ask("document.querySelector(location.hash).open")
+    assert browser.ask("document.activeElement === document.querySelector(location.hash + ' summary')")
+    assert browser.console() == []
+
+
+def test_the_policy_holds_where_a_tag_has_slipped_through(browser, report, tmp_path):
+    text = report.read_text("utf-8").replace(
+        "</main>", f"<script>{ATTACK}</script><img src=x onerror='{ATTACK}'></main>"
+    )
+    (tmp_path / "broken.html").write_text(text, "utf-8")
+    browser.open(tmp_path / "broken.html", 1280, "light")
+    assert browser.ask("typeof window.hacked") == "undefined"
+    assert any("Content Security Policy" in said for said in browser.console())
