@@ -12,6 +12,7 @@ from longcrawl import dedup, formats, loading, report, text, tokens  # noqa: E40
 from longcrawl._version import __version__ as __version__  # noqa: E402  # as above
 from longcrawl.builders.longcrawl import load  # noqa: E402  # as above
 from longcrawl.builders.register import register  # noqa: E402  # as above
+from longcrawl.card import Card, card  # noqa: E402  # as above
 from longcrawl.compose import compose  # noqa: E402  # as above
 from longcrawl.crawl import Crawl  # noqa: E402  # as above
 from longcrawl.crawl import open_crawl as open  # noqa: A004, E402  # lc.open reads as it should; as above
@@ -31,6 +32,7 @@ from longcrawl.write_report import write_report  # noqa: E402  # as above
 register()
 
 __all__ = [
+    "Card",
     "Cluster",
     "Clusters",
     "Crawl",
@@ -42,6 +44,7 @@ __all__ = [
     "Recipe",
     "RunSummary",
     "analysis",
+    "card",
     "clusters",
     "compose",
     "convert",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from longcrawl import finished, inspect_text
+from longcrawl.card import card as write_card
 from longcrawl.cli_lists import lists_app
 from longcrawl.compose import compose as compare
 from longcrawl.errors import LongCrawlError
@@ -207,6 +208,16 @@ def verify(
     typer.echo(verification)
     if verification.problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def card(
+    folder: RunFolder,
+    *,
+    plots: Annotated[bool, typer.Option("--plots", help="Draw pictures beside it, too; matplotlib does it.")] = False,
+) -> None:
+    """Write the card of a run again, and keep what you have changed in it."""
+    typer.echo(write_card(folder, plots=plots))
 
 
 @app.command()

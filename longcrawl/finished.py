@@ -13,13 +13,13 @@ from longcrawl.errors import FormatError, LedgerError
 from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.formats.shard_formats import verify_shard, verify_shards
-from longcrawl.ledger import Funnel, Reason, find_reason
+from longcrawl.ledger import Funnel, Reason, find_reason, open_ledger
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, analyse
 from longcrawl.report.bars import BarTable
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Inspection, Result, Verification
-from longcrawl.run_folder import MANIFEST, open_ledger, read_manifest
+from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.source_texts import source_texts
 from longcrawl.verify_url import verify_url
 

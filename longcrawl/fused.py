@@ -15,7 +15,7 @@ from longcrawl.errors import StageError
 from longcrawl.ledger import LEDGER_SCHEMA, add_values, count_values, entries, total
 from longcrawl.stages import SORT_KEY, Edit, Judge, Rewrite, Stage, Survey, document_ids, first_failure, with_column
 
-__all__ = ["Tally", "characters", "run_fused"]
+__all__ = ["Tally", "characters", "run_fused", "text_lengths"]
 
 
 @dataclass
@@ -94,9 +94,15 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
 
 def characters(documents: pa.Table) -> int | None:
     """Count the code points of all texts; None where there is no text, or where it is still to be extracted."""
+    lengths = text_lengths(documents)
+    return None if lengths is None else int(pc.sum(lengths).as_py() or 0)
+
+
+def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
+    """Give the code points of each text; None where there is no text, or where it is still to be extracted."""
     if "text" not in documents.column_names or "html" in documents.column_names:
         return None
-    return int(pc.sum(pc.utf8_length(documents["text"])).as_py() or 0)
+    return pc.utf8_length(documents["text"])
 
 
 def _without(documents: pa.Table, verdicts: pa.Table, label: str) -> tuple[pa.Table, pa.Table]:

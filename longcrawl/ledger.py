@@ -6,13 +6,17 @@ The ledger is a side table, one row per removed document. Kept documents are nev
 import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 from longcrawl.errors import LedgerError
+from longcrawl.markdown import code, plain
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -26,6 +30,7 @@ __all__ = [
     "find_reason",
     "label_stages",
     "number_rule",
+    "open_ledger",
     "total",
 ]
 
@@ -164,10 +169,10 @@ class Funnel:
     def markdown(self) -> str:
         """Give the funnel as a Markdown table, as dataset cards hold it."""
         lines = ["| stage | documents | left here | rules |", "| --- | ---: | ---: | --- |"]
-        lines.append(f"| {self.source} | {self.documents:,} | | |")
+        lines.append(f"| {plain(self.source)} | {self.documents:,} | | |")
         for row in self.rows:
-            reasons = ", ".join(f"`{rule}` {count:,}" for rule, count in _largest(row.rules))
-            lines.append(f"| {row.stage} | {row.documents_out:,} | {row.removed:,} | {reasons} |")
+            reasons = ", ".join(f"{code(rule)} {count:,}" for rule, count in _largest(row.rules))
+            lines.append(f"| {plain(row.stage)} | {row.documents_out:,} | {row.removed:,} | {reasons} |")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -243,6 +248,23 @@ def label_stages(names: Sequence[str]) -> list[str]:
         seen[name] += 1
         labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return labels
+
+
+@contextmanager
+def open_ledger(run: Path) -> Iterator[pads.Dataset]:
+    """Open the ledger of a run; one from which nothing left has no files.
+
+    Raises:
+        LedgerError: what is read of it is damaged.
+
+    """
+    files = [str(file) for file in sorted((run / "ledger").glob("*.parquet"))]
+    try:
+        yield pads.dataset(files, schema=LEDGER_SCHEMA, format="parquet")
+    except (pa.ArrowInvalid, OSError) as damage:
+        raise LedgerError(
+            f"the ledger of {run} cannot be read ({damage}); longcrawl verify says what is wrong"
+        ) from damage
 
 
 def number_rule(rule: str, number: int, of: int) -> str:

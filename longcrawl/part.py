@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from longcrawl.builders.sources import BadFiles, Part, Source
 from longcrawl.files import whole_file, write_text
-from longcrawl.fused import Tally, characters, run_fused
+from longcrawl.fused import Tally, run_fused, text_lengths
 from longcrawl.ledger import total
 from longcrawl.outputs import Writer
+from longcrawl.report.analysis import LengthCounts
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
 
@@ -69,6 +70,8 @@ def run_part(task: PartTask) -> dict[str, Any]:
         "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
         "left_out": dict(bad_files.left_out),
     }
+    if task.segment == 0 and read.characters is not None:
+        counts["lengths"] = read.lengths.lengths().as_dict()
     write_text(task.marker, json.dumps(counts))
     return counts
 
@@ -118,11 +121,15 @@ class _Counted:
         self.tables = tables
         self.documents = 0
         self.characters: int | None = 0
+        self.lengths = LengthCounts("characters")
 
     def __iter__(self) -> Iterator[pa.Table]:
         for table in self.tables:
             self.documents += table.num_rows
-            self.characters = total([self.characters, characters(table)])
+            lengths = text_lengths(table)
+            self.characters = total([self.characters, None if lengths is None else pc.sum(lengths).as_py() or 0])
+            if lengths is not None:
+                self.lengths.add(lengths)
             yield table
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from longcrawl.errors import RecipeError
 from longcrawl.fields import check_fields
 from longcrawl.ledger import Funnel
+from longcrawl.markdown import plain, table
 
 __all__ = ["Reference", "RemovalRates"]
 
@@ -85,8 +86,9 @@ class RemovalRates:
 
     def markdown(self) -> str:
         """Give the table as Markdown, as dataset cards hold it."""
-        head = ["| " + " | ".join(self.head) + " |", "| --- |" + " ---: |" * (len(self.head) - 1)]
-        return "\n".join([*head, *("| " + " | ".join(cells) + " |" for cells in self)])
+        return table(
+            [plain(name) for name in self.head], ([plain(cell) for cell in row] for row in self), len(self.head) - 1
+        )
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.head)

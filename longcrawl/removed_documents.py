@@ -13,11 +13,11 @@ import pyarrow.dataset as pads
 from longcrawl.duplicates import EARLIER
 from longcrawl.errors import LedgerError, LongCrawlError
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, label_stages
+from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, label_stages, open_ledger
 from longcrawl.recipe import load_recipe
 from longcrawl.report.passages import Passage, Place, opening, passages
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments
-from longcrawl.run_folder import open_ledger, read_manifest
+from longcrawl.run_folder import read_manifest
 from longcrawl.source_texts import source_documents
 from longcrawl.stages import Edit, Rewrite, Stage
 from longcrawl.text import explain

@@ -91,6 +91,10 @@ class Result(ABC):
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Give what a user must know, a sentence each."""
 
+    def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
+        """Say in Markdown what samples pad, cut and mix, where this is an output of samples; else ""."""
+        return ""
+
     @abstractmethod
     def verify(self, folder: Path) -> Verification:
         """Check every file.

@@ -40,7 +40,7 @@ from longcrawl.part import PartTask, run_part, survivors
 from longcrawl.planning import Checked, Plan
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.removal_rates import RemovalRates
-from longcrawl.report.analysis import analyse
+from longcrawl.report.analysis import LengthCounts, Lengths, analyse
 from longcrawl.report.card import write_card
 from longcrawl.results import RESULTS
 from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
@@ -178,6 +178,8 @@ class _Job:
         """By label, what stages have to say about what they did and what they did not."""
         self.left_out: Counter[str] = Counter()
         """How many records of the source are no documents, by the source's rule."""
+        self.source_lengths: Lengths | None = None
+        """Of the texts that the source gave; None where it gives pages, from which texts are still to be extracted."""
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
         """Segment, label and survey of each index to save."""
 
@@ -276,6 +278,7 @@ class _Job:
             self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
             self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
+            self.source_lengths = _source_lengths(results)
             if not self.funnel.documents:
                 raise no_documents(self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out)
         self._add_counts(results)
@@ -332,6 +335,8 @@ class _Job:
             manifest["indexes"] = used
         tables = RESULTS[self.recipe.output.name].tables(self.folder / self.recipe.output.name)
         manifest["analysis"] = analyse(tables, self.num_proc).as_dict()
+        if self.source_lengths is not None:
+            manifest["source_lengths"] = self.source_lengths.as_dict()
         if self.reports:
             manifest["reports"] = self.reports
         write_card(self.folder, manifest)
@@ -384,6 +389,16 @@ class _Job:
                 bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
                 bar.update()
         return [json.loads(marker.read_text("utf-8")) for marker in markers]
+
+
+def _source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
+    """Add up the lengths of all parts; None where one of them does not know."""
+    if any("lengths" not in each for each in results):
+        return None
+    counts = LengthCounts("characters")
+    for each in results:
+        counts.add_lengths(Lengths.from_dict(each["lengths"]))
+    return counts.lengths()
 
 
 def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Path]) -> dict[str, Any]:

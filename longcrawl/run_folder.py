@@ -1,23 +1,18 @@
 """The folder of a run: what may be begun, continued and read there."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset as pads
 import yaml
 
-from longcrawl.errors import LedgerError, RunError
+from longcrawl.errors import RunError
 from longcrawl.files import PARTIAL
-from longcrawl.ledger import LEDGER_SCHEMA
 from longcrawl.outputs import OUTPUTS
 from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
 
-__all__ = ["MANIFEST", "WORK", "any_done", "open_ledger", "read_manifest", "refuse_strangers"]
+__all__ = ["MANIFEST", "WORK", "any_done", "read_manifest", "refuse_strangers"]
 
 MANIFEST = "manifest.json"
 
@@ -39,23 +34,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder / MANIFEST} is not JSON: {broken}; remove {folder} and run the recipe again"
         ) from broken
     return manifest
-
-
-@contextmanager
-def open_ledger(folder: Path) -> Iterator[pads.Dataset]:
-    """Open the ledger of a run; one from which nothing left has no files.
-
-    Raises:
-        LedgerError: what is read of it is damaged.
-
-    """
-    files = [str(file) for file in sorted((folder / "ledger").glob("*.parquet"))]
-    try:
-        yield pads.dataset(files, schema=LEDGER_SCHEMA, format="parquet")
-    except (pa.ArrowInvalid, OSError) as damage:
-        raise LedgerError(
-            f"the ledger of {folder} cannot be read ({damage}); longcrawl verify says what is wrong"
-        ) from damage
 
 
 def refuse_strangers(folder: Path, recipe: Recipe) -> None:

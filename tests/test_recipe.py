@@ -162,7 +162,10 @@ WRONG = [
         changed(outputs={"rectangle": {"zarr": 3}}),
         "recipe 'tiny': output 'rectangle' has no field 'zarr'; known: codec, ",
     ),
-    (changed(card={"licence": "mit"}), "recipe 'tiny': card has no field 'licence'; known: languages, license, "),
+    (
+        changed(card={"licence": "mit"}),
+        "recipe 'tiny': card has no field 'licence'; known: contact, languages, license, ",
+    ),
     (changed(card="mit"), "recipe 'tiny': card takes a mapping of its fields, got 'mit'"),
     (changed(card={"languages": "en"}), "recipe 'tiny': card: CardFacts.languages takes "),
 ]

@@ -108,6 +108,14 @@ class ComposedResult(Result):
         return configs
 
     def contents(self, described: Mapping[str, Any]) -> str:
+        """Give a table of the splits."""
+        lines = ["| split | samples | documents | tokens |", "| --- | ---: | ---: | ---: |"]
+        for split, told in sorted(described["splits"].items(), reverse=True):
+            lines.append(f"| {split} | {told['samples']:,} | {told['documents']:,} | {told['tokens']:,} |")
+        said = "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket."
+        return "\n".join([*lines, "", said])
+
+    def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
         """Give the measures of each split, and the table of its buckets."""
         lines = []
         for split, told in sorted(described["splits"].items(), reverse=True):
@@ -200,8 +208,7 @@ class ComposedResult(Result):
 
 
 _EXPLAINED = (
-    "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket. r_pad: "
-    "padding in all samples. r_tru: documents that are not whole in one sample. r_cat: documents per sample."
+    "r_pad: padding in all samples. r_tru: documents that are not whole in one sample. r_cat: documents per sample."
 )
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.formats.parquet import DESCRIPTION, UNKNOWN, dataset_configs, read_description
+from longcrawl.markdown import code, plain
 from longcrawl.results import Inspection, Result, Verification, result
 
 __all__ = ["ParquetInspection", "ParquetResult"]
@@ -91,7 +92,7 @@ class ParquetResult(Result):
         lines = (
             [["configuration", *head], ["---", *rule], *rows] if by_language else [head, rule, *(r[1:] for r in rows)]
         )
-        columns = ", ".join(f"`{name}` {kind}" for name, kind in described["columns"].items())
+        columns = ", ".join(f"{code(name)} {plain(kind)}" for name, kind in described["columns"].items())
         order = "The order is random" if described["shuffled"] else "The order is that of the source"
         said = f"Every row is one document: {columns}. Bytes are before compression. {order}."
         return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", said])

@@ -110,6 +110,16 @@ class ShardResult(Result):
         order = "The order is random" if described["shuffled"] else "The order is that of the source"
         return "\n".join([*lines, "", f"{said} {order}."])
 
+    def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
+        """Say that samples are made by the trainer, and what of the documents is whole."""
+        entries = sum(split["entries"] for split in described["splits"].values())
+        documents = self.documents(described)
+        whole = "Documents are whole: each is one entry."
+        if entries > documents:
+            whole = f"{documents:,} documents are {entries:,} entries: long ones are windows."
+        ways = "`longcrawl compose RUN` says what each way would pad, cut and mix."
+        return f"{whole} A trainer makes samples of them; {ways}"
+
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give the first shard, all of them as a pattern, and the end of text."""
         depth = "*/" if "buckets" in described else ""

@@ -22,7 +22,7 @@ from longcrawl.errors import CorruptionError
 from longcrawl.report.bars import BarRow, BarTable
 from longcrawl.report.domains import DomainCounts, url_hosts
 
-__all__ = ["Analysis", "Lengths", "analyse"]
+__all__ = ["Analysis", "LengthCounts", "Lengths", "analyse", "bin_name", "length_table"]
 
 NO_LANGUAGE = ""
 """What stands for no language where languages are counted, since JSON has no null among its names."""
@@ -42,9 +42,58 @@ class Lengths:
     """Characters or tokens of these documents together."""
 
     @property
+    def bins(self) -> range:
+        """The bins from the shortest to the longest, those without documents included."""
+        return range(min(self.documents, default=0), max(self.documents, default=-1) + 1)
+
+    @property
     def mean(self) -> float:
         """The mean length of a document."""
         return sum(self.total.values()) / max(sum(self.documents.values()), 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give JSON-ready values; :meth:`from_dict` is the way back."""
+        return {
+            "unit": self.unit,
+            "documents": {str(number): count for number, count in self.documents.items()},
+            "total": {str(number): count for number, count in self.total.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Lengths":
+        """Read what :meth:`as_dict` gave."""
+        documents, total = (
+            {int(number): count for number, count in values[name].items()} for name in ("documents", "total")
+        )
+        return cls(values["unit"], documents, total)
+
+
+class LengthCounts:
+    """A histogram of lengths that grows, one column at a time; several are added up."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+        self.counts = np.zeros((2, BINS), np.int64)
+        """Documents and units of each bin."""
+
+    def add(self, lengths: pa.ChunkedArray | pa.Array) -> None:
+        """Add the lengths of documents; a null counts as 0."""
+        known = np.asarray(pc.fill_null(pc.cast(lengths, pa.int64()), 0))
+        bins = np.frexp(known.astype(np.float64))[1]
+        found = np.stack([np.bincount(bins, minlength=BINS), np.bincount(bins, known, minlength=BINS)])
+        self.counts += found.astype(np.int64)
+
+    def add_lengths(self, lengths: Lengths) -> None:
+        """Add what was counted elsewhere."""
+        for row, counts in enumerate((lengths.documents, lengths.total)):
+            for number, count in counts.items():
+                self.counts[row, number] += count
+
+    def lengths(self) -> Lengths:
+        """Give the histogram."""
+        places = [int(place) for place in np.flatnonzero(self.counts[0])]
+        documents, total = ({place: int(row[place]) for place in places} for row in self.counts)
+        return Lengths(self.unit, documents, total)
 
 
 @dataclass(frozen=True)
@@ -65,17 +114,9 @@ class Analysis:
 
     def as_dict(self) -> dict[str, Any]:
         """Give JSON-ready values; :meth:`from_dict` is the way back."""
-        lengths = [
-            {
-                "unit": each.unit,
-                "documents": {str(number): count for number, count in each.documents.items()},
-                "total": {str(number): count for number, count in each.total.items()},
-            }
-            for each in self.lengths
-        ]
         return {
             "documents": self.documents,
-            "lengths": lengths,
+            "lengths": [each.as_dict() for each in self.lengths],
             "domains": dict(self.domains),
             "distinct_domains": self.distinct_domains,
             "domains_error": self.domains_error,
@@ -86,14 +127,7 @@ class Analysis:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
         """Read what :meth:`as_dict` gave."""
-        lengths = tuple(
-            Lengths(
-                each["unit"],
-                {int(number): count for number, count in each["documents"].items()},
-                {int(number): count for number, count in each["total"].items()},
-            )
-            for each in values["lengths"]
-        )
+        lengths = tuple(Lengths.from_dict(each) for each in values["lengths"])
         return cls(**{**values, "lengths": lengths})
 
     def __str__(self) -> str:
@@ -108,7 +142,11 @@ class Analysis:
 
     def tables(self) -> list[BarTable]:
         """Give a table of each kind of length, of domains and of languages, whichever there are."""
-        tables = [_length_table(each, self.documents) for each in self.lengths]
+        return [*(length_table(each) for each in self.lengths), *self.place_tables()]
+
+    def place_tables(self) -> list[BarTable]:
+        """Give the tables of domains and languages, those that there are."""
+        tables = []
         if self.domains:
             rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
             if self.domains_error:
@@ -125,15 +163,24 @@ class Analysis:
         return BarRow(name, documents, documents / self.documents)
 
 
-def _length_table(lengths: Lengths, documents: int) -> BarTable:
-    total = max(sum(lengths.total.values()), 1)
+def length_table(lengths: Lengths) -> BarTable:
+    """Give a row for each bin from the shortest to the longest."""
+    documents, total = max(sum(lengths.documents.values()), 1), max(sum(lengths.total.values()), 1)
     rows = []
-    for number in range(min(lengths.documents, default=0), max(lengths.documents, default=-1) + 1):
-        name = f"{1 << number - 1:,} to {(1 << number) - 1:,}" if number > 1 else str(number)
+    for number in lengths.bins:
         count = lengths.documents.get(number, 0)
-        rows.append(BarRow(name, count, count / documents, lengths.total.get(number, 0) / total))
+        rows.append(BarRow(bin_name(number), count, count / documents, lengths.total.get(number, 0) / total))
     rest = f"{lengths.mean:,.0f} {lengths.unit} on average, {sum(lengths.total.values()):,} in all"
     return BarTable(lengths.unit, rows, rest, f"of all {lengths.unit}")
+
+
+def bin_name(number: int) -> str:
+    """Name the lengths of a bin.
+
+    >>> bin_name(5)
+    '16 to 31'
+    """
+    return f"{1 << number - 1:,} to {(1 << number) - 1:,}" if number > 1 else str(number)
 
 
 def analyse(files: Sequence[Path], num_proc: int = 1) -> Analysis:
@@ -163,8 +210,8 @@ class _Counts:
 
     def __init__(self) -> None:
         self.documents = 0
-        self.lengths: dict[str, np.ndarray[Any, Any]] = {}
-        """By unit: int64 (2, BINS), documents and units."""
+        self.lengths: dict[str, LengthCounts] = {}
+        """By unit."""
         self.domains = DomainCounts()
         self.without_url = 0
         self.languages: dict[str, int] = {}
@@ -183,27 +230,20 @@ class _Counts:
             _add(self.languages, _value_counts(found))
 
     def _lengths(self, unit: str, lengths: pa.ChunkedArray) -> None:
-        known = pc.fill_null(pc.cast(lengths, pa.int64()), 0).to_numpy()
-        bins = np.frexp(known.astype(np.float64))[1]
-        found = np.stack([np.bincount(bins, minlength=BINS), np.bincount(bins, known, minlength=BINS)])
-        self.lengths[unit] = self.lengths.get(unit, 0) + found.astype(np.int64)
+        self.lengths.setdefault(unit, LengthCounts(unit)).add(lengths)
 
     def add(self, other: "_Counts") -> None:
         self.documents += other.documents
         for unit, found in other.lengths.items():
-            self.lengths[unit] = self.lengths.get(unit, 0) + found
+            self.lengths.setdefault(unit, LengthCounts(unit)).counts += found.counts
         self.domains.merge(other.domains)
         self.without_url += other.without_url
         _add(self.languages, other.languages)
 
     def analysis(self) -> Analysis:
-        lengths = [
-            Lengths(unit, *({int(place): int(row[place]) for place in np.flatnonzero(found[0])} for row in found))
-            for unit, found in self.lengths.items()
-        ]
         return Analysis(
             self.documents,
-            tuple(lengths),
+            tuple(each.lengths() for each in self.lengths.values()),
             dict(self.domains.largest()),
             self.domains.distinct,
             self.domains.error,

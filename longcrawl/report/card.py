@@ -1,40 +1,20 @@
-"""The dataset card that a run writes beside its output, from its manifest alone."""
+"""The dataset card that a run writes beside its output, from its manifest and its ledger alone."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import Any
-
-import yaml
 
 from longcrawl.errors import RecipeError
 from longcrawl.fields import check_fields
 from longcrawl.files import write_text
-from longcrawl.ledger import Funnel
-from longcrawl.removal_rates import RemovalRates
-from longcrawl.report.analysis import Analysis
-from longcrawl.report.values import value_tables
-from longcrawl.results import RESULTS
-from longcrawl.text import find_language
+from longcrawl.report.card_edits import Merged, card_text, merge
+from longcrawl.report.card_head import head_of, head_problems, language_codes, yaml_head
+from longcrawl.report.card_sections import SECTIONS, CardSource
 
-__all__ = ["CardFacts", "front_matter", "write_card"]
+__all__ = ["CARD", "CardFacts", "front_matter", "merged_card", "write_card"]
 
-SIZES = (
-    (1_000, "n<1K"),
-    (10_000, "1K<n<10K"),
-    (100_000, "10K<n<100K"),
-    (1_000_000, "100K<n<1M"),
-    (10_000_000, "1M<n<10M"),
-    (100_000_000, "10M<n<100M"),
-    (1_000_000_000, "100M<n<1B"),
-)
-LARGER = "1B<n<10B"
-MOST_BAD_FILES = 50
-LANGUAGE_CODE = re.compile("[a-z]{2,3}")
-SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
+CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -43,108 +23,46 @@ class CardFacts:
 
     pretty_name: str | None = None
     license: str = "other"
+    """As the Hub calls it; ``other`` with a name and a link of its own."""
     license_name: str | None = None
     license_link: str | None = None
     languages: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    source_datasets: tuple[str, ...] = ()
+    """Datasets of the Hub that this one comes from, or "original"."""
+    contact: str | None = None
+    """Whom to ask, in Markdown."""
+    opt_out: str | None = None
+    """How somebody has a document taken out, in Markdown."""
 
     def __post_init__(self) -> None:
         check_fields(self, RecipeError)
+        told = {"license": self.license, "source_datasets": self.source_datasets}
+        told |= {"language": language_codes(self.languages)}
+        if problems := head_problems(told):
+            raise RecipeError(problems[0])
 
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write ``README.md`` for a run."""
-    recipe, output = manifest["recipe"], manifest["output"]
-    told = RESULTS[output["format"]]
-    text = _template("run").substitute(
-        front_matter=front_matter(folder, manifest),
-        pretty_name=recipe["card"]["pretty_name"] or recipe["name"],
-        about=recipe["about"],
-        contents=told.contents(output),
-        loading=_template(told.name).substitute(told.card_words(output)).rstrip(),
-        funnel=Funnel.from_dict(manifest["funnel"]).markdown(),
-        rates=RemovalRates.from_manifest(manifest).markdown(),
-        values="\n\n".join(table.markdown() for table in value_tables(Funnel.from_dict(manifest["funnel"]))),
-        analysis=Analysis.from_dict(manifest["analysis"]).markdown(),
-        recipe_name=recipe["name"],
-        digest=manifest["digest"],
-        recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120).rstrip(),
-        versions=", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
-        known="\n".join(f"- {each}" for each in _known(manifest)),
-        bad_files=_bad_files(manifest["bad_files"]) + _left_out(manifest.get("left_out", {})),
-    )
-    write_text(folder / "README.md", text)
+    write_text(folder / CARD, card_text(head_of(folder, manifest), _sections(folder, manifest, ())))
 
 
-def _template(name: str) -> Template:
-    return Template(resources.files("longcrawl.cards").joinpath(f"{name}.md").read_text("utf-8"))
+def merged_card(card: str, folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> Merged:
+    """Give the card of a run, written anew but for what a person has changed in ``card``.
+
+    Raises:
+        FormatError: its head is not YAML.
+
+    """
+    return merge(card, head_of(folder, manifest), _sections(folder, manifest, pictures))
 
 
 def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
     """Give the YAML head that the Hub reads; its ``configs`` name only files that plain `datasets` loads."""
-    from huggingface_hub import DatasetCardData
-
-    facts, output = manifest["recipe"]["card"], manifest["output"]
-    told = RESULTS[output["format"]]
-    configs = told.configs(output)
-    if any((folder / "ledger").glob("*.parquet")):
-        configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
-    data = DatasetCardData(
-        license=facts["license"],
-        license_name=facts["license_name"],
-        license_link=facts["license_link"],
-        language=_languages(manifest) or None,
-        pretty_name=facts["pretty_name"] or manifest["recipe"]["name"],
-        size_categories=[_size(told.documents(output))],
-        task_categories=["text-generation"],
-        tags=["longcrawl", *told.tags, *facts["tags"]],
-        configs=configs,
-    )
-    return f"---\n{data.to_yaml()}\n---\n"
+    return yaml_head(head_of(folder, manifest))
 
 
-def _languages(manifest: Mapping[str, Any]) -> list[str]:
-    """Give what the card says, else what the language filter keeps, else what was asked for, else what was found.
-
-    What was kept or asked for counts only as far as it was found, where languages are known.
-    """
-    recipe = manifest["recipe"]
-    if recipe["card"]["languages"]:
-        return list(recipe["card"]["languages"])
-    kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
-    source = recipe["source"]
-    asked = source.get("languages") or [one for one in [source.get("language")] if one]
-    known = [name for name in manifest["analysis"]["languages"] if name]
-    wanted = list(kept[-1] if kept else asked)
-    if not wanted:
-        return sorted(name for name in known if LANGUAGE_CODE.fullmatch(name))
-    there = {find_language({one: {} for one in wanted}, name) for name in known}
-    return [name for name in wanted if name in there] if known else wanted
-
-
-def _size(rows: int) -> str:
-    return next((name for limit, name in SIZES if rows < limit), LARGER)
-
-
-def _known(manifest: Mapping[str, Any]) -> list[str]:
-    """Give what a user should know: of the output, of what stages had to report, and of the sources."""
-    output = manifest["output"]
-    reports = [f"`{label}`: {each}." for label, found in manifest.get("reports", {}).items() for each in found]
-    return [*RESULTS[output["format"]].limits(output), *reports, SOURCES_LIMIT]
-
-
-def _bad_files(found: list[dict[str, Any]]) -> str:
-    if not found:
-        return "None: every input file was read whole."
-    lines = [f"{len(found)} input file(s) could not be read whole; `manifest.json` lists all."]
-    for bad in found[:MOST_BAD_FILES]:
-        lost = "the rest of the file" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
-        lines.append(f"- `{bad['file']}`: {bad['reason']} (lost: {lost})")
-    return "\n".join(lines)
-
-
-def _left_out(counts: Mapping[str, int]) -> str:
-    if not counts:
-        return ""
-    told = ", ".join(f"{rule} {count:,}" for rule, count in counts.items())
-    return f"\n\nRecords of the source that are no documents, by its rules: {told}."
+def _sections(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> dict[str, str]:
+    source = CardSource(folder, manifest, pictures)
+    return {name: text for name, section in SECTIONS.items() if (text := section(source))}

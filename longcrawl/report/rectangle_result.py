@@ -4,9 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.errors import CorruptionError
 from longcrawl.formats.rectangle import DESCRIPTION, read_description
 from longcrawl.formats.rectangle_verify import inspect_rectangle, verify_rectangle
 from longcrawl.loading.rectangle import Rectangle
+from longcrawl.markdown import table
 from longcrawl.results import Inspection, Result, Verification, result
 
 __all__ = ["RectangleResult"]
@@ -51,6 +59,20 @@ class RectangleResult(Result):
         rolled = ", rolled by an amount of its own" if described["rolled"] else ""
         return "\n".join([*lines, "", f"Every row is one document: its first {length:,} tokens{rolled}."])
 
+    def composition(self, folder: Path, described: Mapping[str, Any]) -> str:
+        """Say how many documents were cut to a row, and how much of the rows is filled up."""
+        rows = []
+        for split, (count, length) in sorted(described["shapes"].items(), reverse=True):
+            tokens = _tokens_of(folder / "rows" / f"{split}.parquet")
+            if tokens is None:
+                return ""
+            cut, whole = int((tokens > length).sum()), int(np.minimum(tokens, length).sum())
+            shares = [1 - whole / max(count * length, 1), cut / max(count, 1), 1 - whole / max(int(tokens.sum()), 1)]
+            rows.append([split, f"{count:,}", f"{cut:,}", *(f"{100 * share:.2f}" for share in shares), "1.00"])
+        head = ["split", "documents", "cut", "r_pad %", "r_tru %", "tokens cut off %", "r_cat"]
+        said = "r_pad: filling of rows. r_tru: documents that are longer than a row. r_cat: documents per row."
+        return f"{table(head, rows, 6)}\n\n{said} `longcrawl compose RUN` compares with other ways of making samples."
+
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give a context length that fits the rows."""
         length = next(iter(described["shapes"].values()))[1]
@@ -83,3 +105,13 @@ class RectangleResult(Result):
     def tables(self, folder: Path) -> list[Path]:
         """Give the rows tables."""
         return sorted((folder / "rows").glob("*.parquet"))
+
+
+def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:
+    """Give the tokens of each document before it was cut; None where the table is not there."""
+    if not rows.exists():
+        return None
+    try:
+        return np.asarray(pc.fill_null(pq.read_table(rows, columns=["n_tokens"])["n_tokens"], 0), np.int64)
+    except (OSError, pa.ArrowException) as broken:
+        raise CorruptionError(f"{rows} cannot be read: {broken}; longcrawl verify says what is wrong") from broken

@@ -107,7 +107,7 @@ def test_a_run_that_knows_nothing_of_itself_has_a_card_too(bare_folder):
     ("kept", "found", "told"),
     [
         (["de", "it"], {"de": 3}, ["de"]),
-        (["eng_Latn", "de"], {"en": 3, "": 1}, ["eng_Latn"]),
+        (["eng_Latn", "de"], {"en": 3, "": 1}, ["eng"]),
         (["de", "it"], {}, ["de", "it"]),
         (["de", "it"], {"": 3}, ["de", "it"]),
         (None, {"fr": 3, "de": 1, "": 1}, ["de", "fr"]),
@@ -131,6 +131,7 @@ def test_languages_are_those_that_were_kept_and_found(bare_folder, kept, found, 
         (10_000_000, "10M<n<100M"),
         (999_999_999, "100M<n<1B"),
         (1_000_000_000, "1B<n<10B"),
+        (1_000_000_000_000, "n>1T"),
     ],
 )
 def test_the_size_category_is_one_that_the_hub_knows(run_folder, rows, size):
@@ -187,7 +188,7 @@ def test_a_run_that_removed_nothing_loads_too(bare_folder, tmp_path):
 
 def test_the_card_says_what_the_run_was(run_folder):
     text = DatasetCard.load(run_folder / "README.md").text
-    assert text.lstrip().startswith("# Tiny: a “test”, #1")
+    assert "\n# Tiny: a “test”, #1\n" in text
     assert "Costs $5 & takes <b>no</b> time | at all." in text
     assert "| train | 13 | 16 | 208 |\n| heldout | 2 | 16 | 32 |" in text
     assert lc.funnel(run_folder).markdown() in text

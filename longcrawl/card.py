@@ -1,0 +1,101 @@
+"""The card of a finished run, written again: with pictures, by a newer longcrawl, or after a person has edited it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longcrawl.errors import RunError
+from longcrawl.files import checksum, file_entries, write_text
+from longcrawl.formats.manifest import is_sealed, seal
+from longcrawl.report.card import CARD, merged_card, write_card
+from longcrawl.report.card_edits import is_marked
+from longcrawl.report.card_plots import draw_pictures
+from longcrawl.report.card_sections import PICTURES
+from longcrawl.run_folder import MANIFEST, read_manifest
+
+__all__ = ["Card", "card"]
+
+FOLDER = "card"
+"""Where pictures lie in a run."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card that was written again."""
+
+    path: str
+    kept: tuple[str, ...]
+    """What a person has changed in it and is still there."""
+    pictures: tuple[str, ...]
+    """Paths in the run."""
+
+    def __str__(self) -> str:
+        pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
+        kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
+        return f"{self.path} is written{pictures}{kept}"
+
+
+def card(run: str | Path, *, plots: bool = False) -> Card:
+    """Write the card of a finished run again, from its manifest and ledger, and keep what a person has changed in it.
+
+    The manifest then names the card as it is now, and the run is whole to ``verify``. Pictures that were drawn before
+    stay. Without edits and pictures, the card is the one that the run wrote.
+
+    Args:
+        run: the folder of a finished run.
+        plots: draw pictures into ``card/``, too; matplotlib does it.
+
+    Raises:
+        RunError: the run is not finished, its manifest has been changed, or its card cannot be told from a person's.
+        FormatError: the head of the card is not YAML.
+        StageError: matplotlib is not installed.
+
+    """
+    folder = Path(run)
+    manifest = read_manifest(folder)
+    if not is_sealed(folder / MANIFEST, manifest):
+        raise RunError(f"{folder / MANIFEST} has been changed; longcrawl verify {folder} says it all")
+    drawn = draw_pictures(manifest) if plots else {}
+    for name, picture in drawn.items():
+        write_text(folder / FOLDER / f"{name}.svg", picture)
+    there = [name for name in PICTURES if (folder / FOLDER / f"{name}.svg").is_file()]
+    kept = _write(folder, manifest, there)
+    _name_in_manifest(folder, manifest, [f"{FOLDER}/{name}.svg" for name in there])
+    return Card(str(folder / CARD), kept, tuple(f"{FOLDER}/{name}.svg" for name in there))
+
+
+def _write(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> tuple[str, ...]:
+    """Write the card; one without marks is written over only if it is the one that an earlier longcrawl wrote."""
+    file = folder / CARD
+    text = _read(file) if file.exists() else ""
+    if text and not is_marked(text):
+        if checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
+            raise RunError(
+                f"{file} has none of the comments that tell your edits from what longcrawl wrote: "
+                "move it away and type the same command again"
+            )
+        text = ""
+    if not text:
+        write_card(folder, manifest)
+        text = _read(file)
+    merged = merged_card(text, folder, manifest, pictures)
+    write_text(file, merged.text)
+    return merged.kept
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except ValueError as broken:
+        raise RunError(f"{file} is not UTF-8 ({broken}): mend it, or move it away") from broken
+
+
+def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> None:
+    """Give the manifest the bytes of the card and its pictures as they are now."""
+    files = {
+        name: entry for name, entry in manifest["files"].items() if name != CARD and not name.startswith(f"{FOLDER}/")
+    }
+    changed = {**manifest, "files": dict(sorted((files | file_entries(folder, [CARD, *pictures])).items()))}
+    if json.dumps(changed) != json.dumps(manifest):
+        write_text(folder / MANIFEST, seal(changed))

@@ -1,0 +1,299 @@
+"""The sections of a dataset card, each out of the manifest and the ledger of a run."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
+
+from longcrawl.duplicates import Cluster, find_clusters
+from longcrawl.ledger import Funnel, open_ledger
+from longcrawl.markdown import code, fenced, plain, table
+from longcrawl.removal_rates import RemovalRates
+from longcrawl.report.analysis import Analysis, Lengths, bin_name, length_table
+from longcrawl.report.card_datasheet import datasheet
+from longcrawl.report.citations import citations
+from longcrawl.report.values import value_tables
+from longcrawl.results import RESULTS, Result
+from longcrawl.text import SignalRules
+from longcrawl.text.filters import WORD_COUNT
+
+__all__ = ["PICTURES", "SECTIONS", "CardSource"]
+
+MOST_REASONS = 20
+MOST_CLUSTERS = 10
+MOST_BAD_FILES = 50
+MOST_DUPLICATES = 20_000_000
+"""Duplicates whose clusters are looked for: their ids are held in memory."""
+
+SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
+NO_CONTACT = "No contact is recorded. Questions go to whoever publishes this dataset: see the repository it came from."
+NO_OPT_OUT = (
+    "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
+    "the tables say which documents these are, and a recipe made again without them leaves them out."
+)
+PICTURES = {
+    "funnel": "Documents that are left after each stage",
+    "reasons": "Documents that left, by rule",
+    "lengths": "Lengths of documents",
+    "domains": "Domains with most documents",
+    "languages": "Languages with most documents",
+}
+"""What each picture shows; they lie in ``card/NAME.svg``."""
+
+
+@dataclass(frozen=True)
+class CardSource:
+    """What a card is written from."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    pictures: Sequence[str] = ()
+    """The names of those that are drawn."""
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """Every field of the recipe, spelled out."""
+        found: Mapping[str, Any] = self.manifest["recipe"]
+        return found
+
+    @property
+    def output(self) -> Mapping[str, Any]:
+        """What the writer says of its output."""
+        found: Mapping[str, Any] = self.manifest["output"]
+        return found
+
+    @property
+    def result(self) -> Result:
+        """What is told of outputs of this format."""
+        return RESULTS[self.output["format"]]
+
+    @cached_property
+    def funnel(self) -> Funnel:
+        """How many documents were left after each stage."""
+        return Funnel.from_dict(self.manifest["funnel"])
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """What is in the output."""
+        return Analysis.from_dict(self.manifest["analysis"])
+
+    @property
+    def source_lengths(self) -> Lengths | None:
+        """Lengths of the texts as the source gave them."""
+        found = self.manifest.get("source_lengths")
+        return None if found is None else Lengths.from_dict(found)
+
+    def picture(self, name: str) -> list[str]:
+        """Give the picture of this name, if it is drawn."""
+        return [f"![{PICTURES[name]}](card/{name}.svg)"] if name in self.pictures else []
+
+
+def _summary(card: CardSource) -> str:
+    title = " ".join(str(card.recipe["card"]["pretty_name"] or card.recipe["name"]).split())
+    return _paragraphs(f"# {title}", card.recipe["about"], card.result.contents(card.output))
+
+
+def _load(card: CardSource) -> str:
+    template = resources.files("longcrawl.cards").joinpath(f"{card.result.name}.md").read_text("utf-8")
+    return _paragraphs("## Load it", Template(template).substitute(card.result.card_words(card.output)).rstrip())
+
+
+def _made(card: CardSource) -> str:
+    manifest, recipe = card.manifest, card.recipe
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    return _paragraphs(
+        "## How it was made",
+        f"Recipe {code(recipe['name'])}, digest `{manifest['digest']}`. "
+        "With the same versions and input, this makes it again, byte for byte:",
+        fenced("longcrawl run recipe.yaml --out NEW", "sh"),
+        "<details><summary>recipe.yaml, every field spelled out</summary>",
+        fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
+        "</details>",
+        f"Versions: {versions}.",
+    )
+
+
+def _funnel(card: CardSource) -> str:
+    return _paragraphs(
+        "## What is left after each stage",
+        *card.picture("funnel"),
+        card.funnel.markdown(),
+        "In percent of what came, and of what the stage before left:",
+        RemovalRates.from_manifest(card.manifest).markdown(),
+        "`longcrawl why RUN ID` says why one document left; `ledger/` holds the reason for each.",
+    )
+
+
+def _reasons(card: CardSource) -> str:
+    head = "## Why documents left"
+    ranked = reasons(card.funnel)
+    if not ranked:
+        return _paragraphs(head, "None left.")
+    removed = sum(count for _, _, count in ranked)
+    rows = [
+        [plain(stage), code(rule), f"{count:,}", _percent(count, card.funnel.documents), _percent(count, removed)]
+        for stage, rule, count in ranked[:MOST_REASONS]
+    ]
+    more = f" The {MOST_REASONS} rules that removed most, of {len(ranked)}." if len(ranked) > MOST_REASONS else ""
+    said = f"{removed:,} of {card.funnel.documents:,} documents left, each by the first rule that it failed.{more}"
+    shown = table(["stage", "rule", "documents", "of all", "of those that left"], rows, 3)
+    return _paragraphs(head, *card.picture("reasons"), shown, said)
+
+
+def reasons(funnel: Funnel) -> list[tuple[str, str, int]]:
+    """Give stage, rule and documents that left by it, most first."""
+    found = [(row.stage, rule, count) for row in funnel for rule, count in row.rules.items() if count]
+    return sorted(found, key=lambda reason: (-reason[2], reason[0], reason[1]))
+
+
+def _lengths(card: CardSource) -> str:
+    said: list[str] = []
+    before, after = card.source_lengths, list(card.analysis.lengths)
+    same = next((each for each in after if before is not None and each.unit == before.unit), None)
+    if before is None:
+        said.append("How long texts were at the source was not counted: it gave none, or pages to be extracted.")
+    elif same is not None:
+        after.remove(same)
+        said.append(_before_and_after(before, same))
+    else:
+        said += ["At the source:", length_table(before).markdown()]
+    for each in after:
+        said += ["What was kept:", length_table(each).markdown()]
+    return _paragraphs("## Lengths", *card.picture("lengths"), *said)
+
+
+def _before_and_after(before: Lengths, after: Lengths) -> str:
+    bins = range(min(before.bins.start, after.bins.start), max(before.bins.stop, after.bins.stop))
+    here, there = (max(sum(each.documents.values()), 1) for each in (before, after))
+    rows = []
+    for number in bins:
+        came, kept = before.documents.get(number, 0), after.documents.get(number, 0)
+        rows.append([bin_name(number), f"{came:,}", _percent(came, here), f"{kept:,}", _percent(kept, there)])
+    unit = before.unit
+    shown = table([unit, "at the source", "of all", "kept", "of what was kept"], rows, 5)
+    total = [f"{sum(each.total.values()):,} in all and {each.mean:,.0f} on average" for each in (before, after)]
+    return f"{shown}\n\nAt the source {total[0]}, of what was kept {total[1]}, in {unit}."
+
+
+def _places(card: CardSource) -> str:
+    tables = [each.markdown() for each in (*card.analysis.place_tables(), *value_tables(card.funnel))]
+    none = "The documents have neither URLs nor languages."
+    pictures = [*card.picture("domains"), *card.picture("languages")]
+    return _paragraphs("## Domains and languages", *pictures, *(tables or [none]))
+
+
+def _duplicates(card: CardSource) -> str:
+    head = "## Duplicates"
+    stages = [row.stage for row in card.funnel]
+    # Rows of the ledger are at most so many; how many of them are duplicates only the ledger knows.
+    if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
+        return _paragraphs(head, "Too many documents left to look for clusters here; `longcrawl clusters RUN` does.")
+    with open_ledger(card.folder) as ledger:
+        found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
+    if not found.count:
+        return _paragraphs(head, "No document left as the duplicate of another one.")
+    shown = table(["kept", "by", "documents"], [_cluster_row(each) for each in found], 1)
+    said = f"{found.summary()[0].upper()}{found.summary()[1:]}."
+    return _paragraphs(head, said, shown, "`longcrawl clusters RUN` shows how two documents of each differ.")
+
+
+def _cluster_row(cluster: Cluster) -> list[str]:
+    kept = code(cluster.kept.id, 80)
+    if cluster.earlier:
+        kept += " of an earlier dataset"
+    elif cluster.kept.stage is not None:
+        kept += f", which left at {plain(cluster.kept.stage)}"
+    rules = ", ".join(f"{code(rule)} {count:,}" for rule, count in cluster.rules.items())
+    return [kept, rules, f"{cluster.size:,}"]
+
+
+def _composition(card: CardSource) -> str:
+    said = card.result.composition(card.folder / card.result.name, card.output)
+    return _paragraphs("## Composition", said) if said else ""
+
+
+def _limits(card: CardSource) -> str:
+    output = card.output
+    reports = [
+        f"`{label}`: {plain(each)}." for label, found in card.manifest.get("reports", {}).items() for each in found
+    ]
+    told = [*card.result.limits(output), *_caps(card.recipe), *reports, SOURCES_LIMIT]
+    return _paragraphs("## What to know", "\n".join(f"- {each}" for each in told))
+
+
+def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """Say of stages that remove documents for their length where the longest books are missing."""
+    for stage in recipe["stages"]:
+        ((name, settings),) = stage.items()
+        caps = [settings.get("max_words")]
+        if name == SignalRules.name:
+            told = SignalRules(**settings).rules()
+            caps += [each.bound for each in told if (each.signal, each.comparison) == (WORD_COUNT, "at_most")]
+        for cap in caps:
+            if cap is not None:
+                yield f"`{name}` removes documents of more than {int(cap):,} words: the longest books are missing."
+
+
+def _broken(card: CardSource) -> str:
+    found = card.manifest["bad_files"]
+    lines = ["None: every input file was read whole."]
+    if found:
+        lines = [f"{len(found)} input file(s) could not be read whole; `manifest.json` lists all."]
+    for bad in found[:MOST_BAD_FILES]:
+        lost = "the rest of the file" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
+        lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
+    rules = card.manifest.get("left_out", {})
+    told = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
+    left_out = [f"Records of the source that are no documents, by its rules: {told}."] if rules else []
+    return _paragraphs("## Broken input", "\n".join(lines), *left_out)
+
+
+def _contact(card: CardSource) -> str:
+    facts = card.recipe["card"]
+    contact, opt_out = facts.get("contact"), facts.get("opt_out")
+    return _paragraphs(
+        "## Opt-out and contact",
+        f"Contact: {contact}" if contact else NO_CONTACT,
+        f"Opt-out: {opt_out}" if opt_out else NO_OPT_OUT,
+    )
+
+
+def _citation(card: CardSource) -> str:
+    found = citations(card.recipe["name"], card.manifest["versions"]["longcrawl"])
+    return _paragraphs("## Citation", *(fenced(each, "bibtex") for each in found))
+
+
+def _datasheet(card: CardSource) -> str:
+    return _paragraphs("## Datasheet", datasheet(card.manifest, card.result, card.funnel))
+
+
+SECTIONS: dict[str, Callable[[CardSource], str]] = {
+    "summary": _summary,
+    "load": _load,
+    "made": _made,
+    "funnel": _funnel,
+    "reasons": _reasons,
+    "lengths": _lengths,
+    "places": _places,
+    "duplicates": _duplicates,
+    "composition": _composition,
+    "limits": _limits,
+    "broken": _broken,
+    "contact": _contact,
+    "citation": _citation,
+    "datasheet": _datasheet,
+}
+"""Every section by the name that its comments give it, in the order of the card; one that gives "" is left out."""
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.1f} %"
