@@ -102,17 +102,17 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 @contextmanager
-def opened(path: str, range_bytes: int = RANGE_BYTES) -> Iterator[BinaryIO]:
+def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading and seeking; of a remote one, only what is read is fetched, if its server can do that.
 
-    ``range_bytes`` is how much of a remote one is fetched at a time.
+    ``range_bytes`` is how much of a remote one is fetched at a time; ``RANGE_BYTES`` if left out.
 
     Raises:
         DamagedFileError: the remote file is missing, or cannot be fetched in three attempts.
 
     """
     if (remote := _open_remote(path) if is_url(path) else None) is not None:
-        with io.BufferedReader(remote, range_bytes) as file:
+        with io.BufferedReader(remote, range_bytes or RANGE_BYTES) as file:
             yield file
         return
     with local_copy(path) as copy, Path(copy).open("rb") as file:

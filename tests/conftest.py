@@ -106,7 +106,7 @@ for line in sys.stdin:
     datasets.config.HF_DATASETS_CACHE = pathlib.Path(cache)
     code = 0
     try:
-        if words[0] == "-c":
+        if words[:1] == ["-c"]:
             sys.argv = ["-c", *words[2:]]
             exec(compile(words[1], "<program>", "exec"), {"__name__": "__main__"})
         else:
