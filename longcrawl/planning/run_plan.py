@@ -60,7 +60,7 @@ class Checked:
         return told | {"high": self.estimate.high, "became": self.truth}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a run of a recipe would give and take; ``str`` and notebooks show the table."""
 
@@ -130,7 +130,7 @@ class Plan:
             raise RunError(f"{path} is no plan of version {VERSION}: write one with longcrawl plan RECIPE --save FILE")
         return cls.from_dict(values)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from longcrawl.planning.table import plan_text
 
         return plan_text(self)
