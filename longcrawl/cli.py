@@ -304,8 +304,11 @@ def compose(
     ] = None,
     text_field: Annotated[str, typer.Option(help="With --tokenizer: the field of the text.")] = "text",
     end_of_text: Annotated[
-        int | None, typer.Option(help="The id that separates documents, for flat files of tokens.")
+        int | None, typer.Option(help="The id that ends documents: separates them in flat files, found in lists.")
     ] = None,
+    terminate: Annotated[
+        str, typer.Option(help="Count an end-of-text token where it is missing, always or never.")
+    ] = "missing",
     plot: Annotated[Path | None, typer.Option(help="Draw it, too: a .png, .svg or .pdf.", metavar="FILE")] = None,
 ) -> None:
     """Show what each way of composing training samples would pad, cut and mix of your documents."""
@@ -315,14 +318,9 @@ def compose(
         raise LongCrawlError(
             f"--capacities takes whole numbers, got {capacities!r}: write --capacities 2048,4096,8192,16384"
         ) from None
-    comparison = compare(
-        path,
-        sizes,
-        padding_threshold=padding_threshold,
-        tokenizer=tokenizer,
-        text_field=text_field,
-        end_of_text=end_of_text,
-    )
+    # The word is checked by the function: what is typed is plain text here.
+    settings: dict[str, Any] = {"tokenizer": tokenizer, "text_field": text_field, "terminate": terminate}
+    comparison = compare(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
     typer.echo(repr(comparison))
     if plot is not None:
         try:

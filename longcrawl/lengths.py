@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,27 @@ from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.sources import BadFiles, Part
 from longcrawl.builders.text import EXTENSIONS, Text
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError
-from longcrawl.formats import composed_output, nanogpt, rectangle
+from longcrawl.formats import composed_output, nanogpt, rectangle, token_parquet
 from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.shard_formats import FORMATS, open_shard
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
-__all__ = ["column_lengths", "read_lengths"]
+__all__ = ["Lengths", "column_lengths", "read_lengths"]
 
 Longs = npt.NDArray[np.int64]
-Reader = Callable[[str], Iterator[Longs]]
+
+
+class Lengths(NamedTuple):
+    """How many tokens documents have, and of which an end-of-text token is one of them."""
+
+    tokens: Longs
+    """int64 [documents]"""
+    ended: npt.NDArray[np.bool_]
+    """bool [documents]"""
+
+
+Reader = Callable[[str], Iterator[Lengths]]
 
 SHARDS = (".bin", ".ds")
 """Endings of token shards that are not endings of other files, too."""
@@ -47,8 +58,8 @@ _ROWS = 8_192
 
 def read_lengths(
     path: str | Path, tokenizer: str | None = None, text_field: str = "text", end_of_text: int | None = None
-) -> Longs:
-    """Give the number of tokens of every document: int64, in the order of the files and of the documents in each.
+) -> Lengths:
+    """Give the number of tokens of every document, in the order of the files and of the documents in each.
 
     ============================================ ====================================================================
     ``path``                                     where the numbers come from
@@ -66,11 +77,16 @@ def read_lengths(
 
     JSON lines and ``.txt`` may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
 
+    The end-of-text token is counted in token shards, in parquet files that say what theirs is (``token-parquet``) and
+    in a composed dataset's tables, however they are named. In other lists of tokens it is where ``end_of_text`` is
+    named and is the last one. Numbers of tokens and texts have none.
+
     Args:
         path: local, or a URL.
         tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
         text_field: the field of the text.
-        end_of_text: the id by which documents are told apart in shards that do not say where they end.
+        end_of_text: the id by which documents are told apart in shards that do not say where they end, and by which
+            it is seen which lists of tokens are ended.
 
     Raises:
         SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
@@ -81,14 +97,15 @@ def read_lengths(
     read: Reader = partial(_lengths_of_file, end_of_text=end_of_text)
     if encoder is not None:
         read = partial(_tokenised, encoder=encoder, text_field=text_field)
-    found = [
-        lengths for file in _files(str(path), end_of_text, tokenised=encoder is not None) for lengths in read(file)
-    ]
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    files = _files(str(path), end_of_text, tokenised=encoder is not None)
+    found = [Lengths(np.zeros(0, np.int64), np.zeros(0, np.bool_)), *(each for file in files for each in read(file))]
+    return Lengths(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def column_lengths(table: pa.Table, where: str) -> Longs:
+def column_lengths(table: pa.Table, where: str, end_of_text: int | None = None) -> Lengths:
     """Give the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
+
+    Tokens that end with ``end_of_text`` are ended; without one, and of ``n_tokens``, none are.
 
     Raises:
         SourceError: it has neither, or ``n_tokens`` is not a whole number in every row.
@@ -98,10 +115,23 @@ def column_lengths(table: pa.Table, where: str) -> Longs:
     column = table[name]
     if name == "tokens":
         lengths: Longs = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-        return lengths
+        return Lengths(lengths, _ended(column, lengths, end_of_text))
     if not pa.types.is_integer(column.type) or column.null_count:
         raise SourceError(f"{where}: n_tokens is not a whole number in every row; name a --tokenizer to count texts")
-    return np.asarray(column.to_numpy(), np.int64)
+    return _unended(np.asarray(column.to_numpy(), np.int64))
+
+
+def _unended(lengths: Longs) -> Lengths:
+    return Lengths(lengths, np.zeros(len(lengths), np.bool_))
+
+
+def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
+    """Say of which lists the last token is ``end_of_text``."""
+    ended = np.zeros(len(lengths), np.bool_)
+    if end_of_text is not None:
+        last = np.cumsum(lengths)[lengths > 0] - 1
+        ended[lengths > 0] = pc.equal(pc.list_flatten(lists).take(pa.array(last)), end_of_text).to_numpy()
+    return ended
 
 
 def _known(names: list[str], where: str) -> str:
@@ -155,16 +185,17 @@ def _output(folder: Path) -> Path:
     return folder
 
 
-def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Longs]:
+def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Lengths]:
     """Read the numbers of tokens that a file holds."""
     if path.endswith(SHARDS):
-        yield _entries_of_shard(path, end_of_text)
+        entries = _entries_of_shard(path, end_of_text)
+        yield Lengths(entries, np.ones(len(entries), np.bool_))
         return
     kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
     if kind == "txt":
         raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
     try:
-        yield from _parquet(path) if kind == "parquet" else _json(path)
+        yield from _parquet(path, end_of_text) if kind == "parquet" else _json(path, end_of_text)
     except DamagedFileError as damage:
         raise SourceError(f"{path} {damage}; leave it out, or mend it") from damage
 
@@ -187,33 +218,42 @@ def _is_flat(path: str) -> bool:
     return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
 
 
-def _parquet(path: str) -> Iterator[Longs]:
+def _parquet(path: str, end_of_text: int | None) -> Iterator[Lengths]:
     with local_copy(path) as copy:
         try:
             with pq.ParquetFile(copy) as file:
-                wanted = [_known(file.schema_arrow.names, path)]
+                wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
                 for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
-                    yield column_lengths(pa.Table.from_batches([batch]), path)
+                    found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text)
+                    yield Lengths(found.tokens, np.ones_like(found.ended)) if ended else found
         except FileNotFoundError as error:
             raise DamagedFileError("is missing") from error
         except (OSError, pa.ArrowException) as error:
             raise DamagedFileError(f"is corrupt: {str(error).splitlines()[0]}") from error
 
 
-def _json(path: str) -> Iterator[Longs]:
+def _says_ended(path: str, schema: pa.Schema) -> bool:
+    """Say whether a file is a shard with an end-of-text token, or a table of a composed dataset, which counts it."""
+    told = (schema.metadata or {}).get(token_parquet.KEY)
+    if told is not None and "tokens" in schema.names:
+        return b'"end_of_text"' in told
+    return not is_url(path) and any((above / composed_output.DESCRIPTION).exists() for above in Path(path).parents[:4])
+
+
+def _json(path: str, end_of_text: int | None) -> Iterator[Lengths]:
     wanted, first = None, 0
     for block in read_blocks(path):
         text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
         wanted = wanted or _known(_fields(text, path), path)
         if wanted == "tokens":
-            yield _list_lengths(text, path, first)
+            yield _list_lengths(text, path, first, end_of_text)
             first += text.count(b"\n")
             continue
         lines = read_lines(text, pa.schema([pa.field(wanted, pa.int64(), nullable=False)]))
         if lines.lost:
             number, reason = lines.lost[0]
             raise SourceError(f"{path}: line {first + number + 1} {reason}; mend it, or leave it out")
-        yield lines.table[wanted].to_numpy()
+        yield _unended(lines.table[wanted].to_numpy())
         first += lines.count
 
 
@@ -223,8 +263,8 @@ def _fields(block: bytes, path: str) -> list[str]:
     return list(_object(line, path, number))
 
 
-def _list_lengths(block: bytes, path: str, first: int) -> Longs:
-    lengths = []
+def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None) -> Lengths:
+    lengths, ended = list[int](), list[bool]()
     for number, line in enumerate(block.split(b"\n"), first):
         if line.strip():
             tokens = _object(line, path, number).get("tokens", 0)
@@ -233,7 +273,8 @@ def _list_lengths(block: bytes, path: str, first: int) -> Longs:
                     f"{path}: line {number + 1} has no list in its field 'tokens'; mend it, or leave it out"
                 )
             lengths.append(len(tokens or ()))
-    return np.array(lengths, np.int64)
+            ended.append(end_of_text is not None and bool(tokens and tokens[-1] == end_of_text))
+    return Lengths(np.array(lengths, np.int64), np.array(ended, np.bool_))
 
 
 def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
@@ -246,11 +287,11 @@ def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
     return found
 
 
-def _tokenised(path: str, encoder: Encoder, text_field: str) -> Iterator[Longs]:
+def _tokenised(path: str, encoder: Encoder, text_field: str) -> Iterator[Lengths]:
     source = Text(data_files=path, text_field=text_field)
     try:
         for table in source.read(Part(path, (path,)), BadFiles()):
-            yield np.diff(encoder.encode(table["text"]).offsets)
+            yield _unended(np.diff(encoder.encode(table["text"]).offsets))
     except SourceError as wrong:
         raise SourceError(str(wrong).partition("; to go on without")[0]) from wrong
     except LongCrawlError as wrong:

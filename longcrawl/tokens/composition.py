@@ -258,6 +258,8 @@ class Comparison:
     lengths: Longs
     """int64 [documents]"""
     rows: tuple[Composition, ...]
+    terminated: int = 0
+    """Documents whose lengths were given an end-of-text token; in those of the others it is counted, or left out."""
 
     def __iter__(self) -> Iterator[Composition]:
         return iter(self.rows)
@@ -286,11 +288,19 @@ class Comparison:
             f"{len(filled):,} documents of {int(filled.sum()):,} tokens: mean {filled.mean():,.1f}, "
             f"median {middle:,.0f}, the middle 80 % from {low:,.0f} to {high:,.0f}, the longest {filled.max():,}"
             + (f"; {empty:,} more are empty" if empty else "")
+            + f"; {self._told_ends(len(filled))}"
         )
+
+    def _told_ends(self, filled: int) -> str:
+        if not self.terminated:
+            return "lengths as they are, no end-of-text token added"
+        to = "each" if self.terminated == filled else f"{self.terminated:,} of them"
+        return f"an end-of-text token was added to {to}"
 
     def __repr__(self) -> str:
         table = _text_table(_HEAD, [_row(row) for row in self.rows])
-        return f"{self.about}\n\n{table}\n\n{textwrap.fill(_LEGEND, 110)}"
+        about = textwrap.fill(self.about, 160, break_on_hyphens=False)
+        return f"{about}\n\n{table}\n\n{textwrap.fill(_LEGEND, 110)}"
 
     def markdown(self) -> str:
         """Give the table as Markdown."""

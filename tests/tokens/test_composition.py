@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
+from longcrawl.errors import FormatError, LongCrawlError, RunError, SourceError, StageError
 from longcrawl.lengths import read_lengths
 from longcrawl.tokens import Buckets, DatasetDecomposition, FixedLength, Plan, compare_strategies, measure
 
 LENGTHS = st.integers(1, 200).flatmap(lambda most: st.lists(st.integers(0, most), max_size=40))
+ENDED = {"end_of_text": 0}
 CAPACITIES = st.sets(st.integers(1, 80), min_size=1, max_size=4).map(sorted)
 
 
@@ -168,7 +169,7 @@ def test_compose_takes_lengths_tables_datasets_and_crawls():
         data.to_iterable_dataset(),
         lc.Crawl(data),
     ):
-        assert lc.compose(documents, capacities=[4, 8]).rows == expected
+        assert lc.compose(documents, capacities=[4, 8], terminate="never").rows == expected
     assert lc.compose([5], strategies=[FixedLength(4)]).rows == (measure(FixedLength(4).plan([5]), "Fixed-4"),)
     with pytest.raises(StageError, match=r"choose one: documents\['train'\]"):
         lc.compose(DatasetDict({"train": data}))
@@ -178,6 +179,28 @@ def test_compose_takes_lengths_tables_datasets_and_crawls():
         lc.compose(Dataset.from_dict({"text": ["a"]}))
     with pytest.raises(StageError, match=r"write \[2048, 4096\]"):
         lc.compose([5], capacities=[4096, 2048])
+
+
+def test_an_end_of_text_token_is_counted_once_where_it_is_missing(tmp_path, longcrawl):
+    lists = pa.table({"tokens": [[1, 2, 0], [3], [], [0]]})
+    pq.write_table(lists, tmp_path / "a.parquet")
+    lines = (json.dumps({"tokens": each}) + "\n" for each in lists["tokens"].to_pylist())
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    for words, lengths, said in (
+        ({}, [4, 2, 0, 2], "an end-of-text token was added to each"),
+        ({"end_of_text": 0}, [3, 2, 0, 1], "an end-of-text token was added to 1 of them"),
+        ({"end_of_text": 0, "terminate": "always"}, [4, 2, 0, 2], "an end-of-text token was added to each"),
+        ({"terminate": "never"}, [3, 1, 0, 1], "lengths as they are, no end-of-text token added"),
+    ):
+        for documents in (lists, tmp_path / "a.parquet", tmp_path / "a.jsonl"):
+            found = lc.compose(documents, [4], **words)
+            assert (found.lengths.tolist(), repr(found).splitlines()[0].rpartition("; ")[2]) == (lengths, said)
+    assert lc.compose([3, 0], [4]).lengths.tolist() == [3, 0]
+    assert lc.compose([3, 0], [4], terminate="always").lengths.tolist() == [4, 0]
+    told = longcrawl("compose", tmp_path / "a.parquet", "--capacities", "4", "--terminate", "never")
+    assert told.stdout.rstrip("\n") == repr(lc.compose(lists, [4], terminate="never"))
+    with pytest.raises(FormatError, match="terminate takes one of 'missing', 'always', 'never', got 'added'"):
+        lc.compose(lists, [4], terminate="added")
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +232,11 @@ def write(path, rows, fields):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json.gz", "a.jsonl.zst", "a.parquet"])
 def test_lengths_are_read_from_numbers_lists_and_texts(tmp_path, tokenizer, name):
     file = write(tmp_path / name, ROWS, ["text", "n_tokens"])
-    assert read_lengths(file).tolist() == [3, 0]
-    assert read_lengths(file, tokenizer).tolist() == [4, 15]
-    assert read_lengths(write(tmp_path / name, ROWS, ["tokens"])).tolist() == [3, 0]
+    assert read_lengths(file).tokens.tolist() == [3, 0]
+    assert read_lengths(file, tokenizer).tokens.tolist() == [4, 15]
+    assert read_lengths(write(tmp_path / name, ROWS, ["tokens"])).tokens.tolist() == [3, 0]
     renamed = write(tmp_path / name, [{"content": row["text"]} for row in ROWS], ["content"])
-    assert read_lengths(renamed, tokenizer, text_field="content").tolist() == [4, 15]
+    assert read_lengths(renamed, tokenizer, text_field="content").tokens.tolist() == [4, 15]
     with pytest.raises(SourceError, match=rf"{name} has neither n_tokens nor tokens, but content: .*--tokenizer"):
         read_lengths(renamed)
     with pytest.raises(SourceError, match=r"no field 'text'"):
@@ -225,10 +248,10 @@ def test_lengths_of_folders_globs_and_text_files(tmp_path, tokenizer):
     (tmp_path / "deep").mkdir()
     write(tmp_path / "deep" / "a.parquet", ROWS[:1], ["tokens"])
     (tmp_path / "README.md").write_text("not a document")
-    assert read_lengths(tmp_path).tolist() == [3, 0, 3]
-    assert read_lengths(f"{tmp_path}/*.jsonl").tolist() == [3, 0]
+    assert read_lengths(tmp_path).tokens.tolist() == [3, 0, 3]
+    assert read_lengths(f"{tmp_path}/*.jsonl").tokens.tolist() == [3, 0]
     (tmp_path / "page.txt").write_text("eight...")
-    assert read_lengths(tmp_path / "page.txt", tokenizer).tolist() == [8]
+    assert read_lengths(tmp_path / "page.txt", tokenizer).tokens.tolist() == [8]
     with pytest.raises(SourceError, match=r"page\.txt holds text: name a tokenizer"):
         read_lengths(tmp_path / "page.txt")
 
@@ -241,8 +264,8 @@ def test_lengths_of_token_shards(tmp_path, tokenizer, name):
         module.write([table.slice(0, 2 if file == "b" else 4)], tmp_path / f"{file}{module.SUFFIX}", end_of_text=0)
     given = {"end_of_text": 0} if name == "nanogpt" else {}
     (tmp_path / "tokenizer.json").write_text("{}" if name != "token_parquet" else '{"n_tokens": 9}')
-    assert read_lengths(tmp_path, **given).tolist() == [*lengths, 3, 1, *[9] * (name == "token_parquet")]
-    assert read_lengths(f"{tmp_path}/b*{module.SUFFIX}", **given).tolist() == [3, 1]
+    assert read_lengths(tmp_path, **given).tokens.tolist() == [*lengths, 3, 1, *[9] * (name == "token_parquet")]
+    assert read_lengths(f"{tmp_path}/b*{module.SUFFIX}", **given).tokens.tolist() == [3, 1]
     assert lc.compose(tmp_path / f"a{module.SUFFIX}", [64], **given).rows == lc.compose(lengths, [64]).rows
     if name == "nanogpt":
         with pytest.raises(SourceError, match=r"tokenizer\.json has neither n_tokens nor tokens"):
@@ -258,12 +281,16 @@ def test_lengths_of_what_a_crawl_has_written(tmp_path, name):
     crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b", "c"], "tokens": tokens}))
     if name in ("datatrove", "gpt-simple", "megatron"):
         crawl = crawl | lc.tokens.Windows(16)
-    settings = {"rectangle": {"context_length": 5, "end_of_text": 0}, "parquet": {}}.get(name, {"end_of_text": 0})
+    settings = {
+        "rectangle": {"context_length": 5, "end_of_text": 0},
+        "parquet": {},
+        "nanogpt": ENDED | {"dtype": "uint16"},
+    }.get(name, ENDED)
     if name == "rectangle":
         rows = pa.array([each[:5] for each in tokens], pa.list_(pa.uint16()))
         crawl = lc.Crawl(Dataset(pa.table({"id": ["a", "b", "c"], "tokens": rows, "n_tokens": [5, 90, 8]})))
     crawl.write(name, tmp_path / "out", heldout=1, **settings)
-    assert sorted(read_lengths(tmp_path / "out").tolist()) == [5, 8, 90]
+    assert sorted(read_lengths(tmp_path / "out").tokens.tolist()) == [5, 8, 90]
 
 
 def test_of_a_run_only_what_it_wrote_is_read(tmp_path, tokenizer):
@@ -271,15 +298,15 @@ def test_of_a_run_only_what_it_wrote_is_read(tmp_path, tokenizer):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "0.parquet", ROWS, ["text", "n_tokens"])
     (tmp_path / "manifest.json").write_text('{"output": {"format": "parquet"}}')
-    assert read_lengths(tmp_path).tolist() == [3, 0]
-    assert read_lengths(tmp_path, tokenizer).tolist() == [4, 15]
+    assert read_lengths(tmp_path).tokens.tolist() == [3, 0]
+    assert read_lengths(tmp_path, tokenizer).tokens.tolist() == [4, 15]
 
 
 def test_tokens_that_are_null_are_none(tmp_path):
     pq.write_table(pa.table({"tokens": pa.array([[1, 2], None], pa.list_(pa.uint16()))}), tmp_path / "a.parquet")
-    assert read_lengths(tmp_path / "a.parquet").tolist() == [2, 0]
+    assert read_lengths(tmp_path / "a.parquet").tokens.tolist() == [2, 0]
     (tmp_path / "a.jsonl").write_text('{"tokens": [1, 2]}\n\n{"tokens": null}\n')
-    assert read_lengths(tmp_path / "a.jsonl").tolist() == [2, 0]
+    assert read_lengths(tmp_path / "a.jsonl").tokens.tolist() == [2, 0]
 
 
 def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
@@ -289,7 +316,7 @@ def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "read_blocks", lambda path: read_blocks(path, 50))
     for fields in (["n_tokens"], ["tokens"]):
         file = write(tmp_path / "a.jsonl", ROWS * 20, fields)
-        assert read_lengths(file).tolist() == [3, 0] * 20
+        assert read_lengths(file).tokens.tolist() == [3, 0] * 20
         file.write_bytes(file.read_bytes() + b"[1]\n")
         with pytest.raises(SourceError, match=r"a\.jsonl: line 41 "):
             read_lengths(file)
@@ -351,10 +378,10 @@ outputs:
 """
     (tmp_path / "tiny.yaml").write_text(spec)
     lc.run(tmp_path / "tiny.yaml", tmp_path / "run")
-    lengths = read_lengths(tmp_path / "run")
+    lengths = read_lengths(tmp_path / "run").tokens
     assert len(lengths) == 40
     assert lengths.max() > 8
-    assert sorted(read_lengths(tmp_path / "run" / "rectangle")) == sorted(lengths)
+    assert sorted(read_lengths(tmp_path / "run" / "rectangle").tokens) == sorted(lengths)
     told = longcrawl("compose", tmp_path / "run", "--capacities", "8,16", "--plot", tmp_path / "plot.png")
     assert told.returncode == 0, told.stderr
     assert told.stdout.rstrip("\n") == repr(lc.compose(tmp_path / "run", capacities=[8, 16]))
