@@ -67,7 +67,12 @@ def token_bytes(batch: pa.RecordBatch, width: int) -> Longs:
 
 
 def entries_of(
-    table: pa.Table, end_of_text: int | None, name: str, overlaps: str, dtype: TokenType = "auto"
+    table: pa.Table,
+    end_of_text: int | None,
+    name: str,
+    overlaps: str,
+    dtype: TokenType = "auto",
+    vocabulary_size: int | None = None,
 ) -> tuple[Documents, Longs]:
     """Give the entries of some documents, each ended once, and how many entries each document has: int64 [documents].
 
@@ -76,7 +81,8 @@ def entries_of(
         end_of_text: what a document ends with; None to leave documents as they are.
         name: the output, for what is said if something is wrong.
         overlaps: "loss_mask" to say by a loss mask that the beginning of a window does not count.
-        dtype: what a token is stored as; "auto" goes by the table.
+        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and without one by the table.
+        vocabulary_size: an id that is not below it is an error; None for no bound.
 
     Raises:
         StageError: windows do not fit the tokens.
@@ -87,7 +93,7 @@ def entries_of(
     # A window that comes from another shard may go on in the next one, and then has no end.
     terminate: Terminate | None = None if given.overlaps is None else "never"
     holds = frozenset([LOSS_MASK, OVERLAP])
-    ended = next(iter(DocumentStream(given, dtype, end_of_text=end_of_text, terminate=terminate, holds=holds)))
+    ended = next(iter(DocumentStream(given, dtype, end_of_text, terminate, vocabulary_size, holds)))
     ended = replace(ended, others=None)
     if WINDOWS not in table.column_names:
         return overlaps_masked(ended) if overlaps == "loss_mask" else ended, np.ones(len(ended.lengths), np.int64)

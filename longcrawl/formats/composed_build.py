@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from longcrawl.errors import FormatError, StageError
 from longcrawl.files import whole_file, write_text
 from longcrawl.formats._shard_entries import entries_of, refuse_no_text
+from longcrawl.formats._token_shard_writing import TokenType
 from longcrawl.formats.parquet_build import ORDER, PLACE, read_places, spill_documents
 from longcrawl.formats.token_shard import N_TOKENS, TOKENS
 from longcrawl.stages import SORT_KEY, column
@@ -60,21 +61,31 @@ class TokenFacts:
         if not types:
             raise FormatError("there is no token to write: every document is empty, or left before the output")
         if len(types) > 1:
-            raise FormatError(f"parts hold different token types, {' and '.join(types)}: set tokenize.dtype to one")
+            raise FormatError(f"parts hold different token types, {' and '.join(types)}: set composed.dtype to one")
         if len({each["has_mask"] for each in found}) > 1:
             raise FormatError(f"only some parts have a column {LOSS_MASK!r}: mask the documents of all, or of none")
         return cls(types[0], any(each["masked"] for each in found))
 
 
 def spill_part(
-    tables: Iterable[pa.Table], spill: Path, part: int, *, end_of_text: int, shuffled: bool, domains: str | None
+    tables: Iterable[pa.Table],
+    spill: Path,
+    part: int,
+    *,
+    end_of_text: int,
+    shuffled: bool,
+    domains: str | None,
+    asked: TokenType = "auto",
+    vocabulary_size: int | None = None,
 ) -> None:
     """Write the documents of one part: ``NNNNN.tokens``, ``NNNNN.mask``, what :func:`spill_documents` writes, facts.
 
     A document without tokens stays without; any other one ends with ``end_of_text``, which is added where it is
-    missing. ``.mask`` has a byte for each token, and none where documents have no loss mask.
+    missing. Tokens are stored as ``asked``, see :data:`TokenType`, and are below ``vocabulary_size``. ``.mask`` has a
+    byte for each token, and none where documents have no loss mask.
 
     Raises:
+        FormatError: an id cannot be stored, or the vocabulary does not have it.
         StageError: there is no column of tokens, masked texts have no loss mask, or documents are to be cut into
             windows.
 
@@ -83,7 +94,7 @@ def spill_part(
     with ExitStack() as files:
         besides = [files.enter_context(whole_file(spill / f"{part:05d}.{name}")) for name in ("tokens", "mask")]
         opened = [files.enter_context(beside.open("wb")) for beside in besides]
-        spilled = _Spilled(opened[0], opened[1], end_of_text, shuffled, domains)
+        spilled = _Spilled(opened[0], opened[1], end_of_text, shuffled, domains, asked, vocabulary_size)
         spill_documents(map(spilled.add, tables), spill, part, shuffled=shuffled, group=DOMAIN, sizes=_sizes)
     told = {"dtype": spilled.dtype, "has_mask": spilled.has_mask, "masked": spilled.masked}
     write_text(spill / f"{part:05d}.facts", json.dumps(told))
@@ -103,6 +114,8 @@ class _Spilled:
     end_of_text: int
     shuffled: bool
     domains: str | None
+    asked: TokenType
+    vocabulary_size: int | None
     dtype: str = ""
     has_mask: bool = False
     masked: bool = False
@@ -113,7 +126,8 @@ class _Spilled:
         self._refuse(table)
         empty = pc.fill_null(pc.equal(pc.list_value_length(column(table, TOKENS, "composed")), 0), False)
         filled = pc.invert(empty)
-        ended, _ = entries_of(table.filter(filled), self.end_of_text, "composed", "loss_mask")
+        stored = (self.asked, self.vocabulary_size)
+        ended, _ = entries_of(table.filter(filled), self.end_of_text, "composed", "loss_mask", *stored)
         lengths = np.zeros(table.num_rows, np.int64)
         lengths[filled.to_numpy(zero_copy_only=False)] = ended.lengths
         if len(ended.lengths):

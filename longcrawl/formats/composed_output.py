@@ -38,7 +38,7 @@ import pyarrow as pa
 from longcrawl.errors import FormatError, StageError
 from longcrawl.files import file_entries, whole_file, write_text
 from longcrawl.formats import manifest
-from longcrawl.formats._token_shard_writing import OnLoss
+from longcrawl.formats._token_shard_writing import OnLoss, TokenType
 from longcrawl.formats.composed_build import TokenFacts, spill_part
 from longcrawl.formats.composed_plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
 from longcrawl.formats.composed_samples import PieceTable, SampleFile, write_array_band, write_documents, write_shard
@@ -81,7 +81,9 @@ class ComposedOutput(Output):
 
     ``format`` is that of the samples: ``"zarr"``, with ``zarr_format`` and ``codec`` as of the rectangle, or a format
     of token shards of ``shard_bytes`` at most. ``end_of_text`` is taken from the stage ``tokenize`` where it is left
-    out. ``on_loss`` says what is done about a loss mask that the format cannot hold.
+    out, and so are ``vocabulary_size``, which every id must be below, and ``dtype``: "auto" is uint16 for 65,536 ids or
+    fewer, and what the documents have where no vocabulary is known. ``on_loss`` says what is done about a loss mask
+    that the format cannot hold.
 
     Peak memory is that of one band of 2,048 samples of the largest capacity, 2.7 times over, or some 60 MB for shards,
     whatever the number of documents (benchmarks/composed_write.py); planning takes some 110 bytes for each document.
@@ -105,12 +107,14 @@ class ComposedOutput(Output):
     codec: Literal["zstd", "lz4hc", "lz4"] = "zstd"
     shard_bytes: int = 500_000_000
     end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    dtype: TokenType = "auto"
     on_loss: OnLoss = "error"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heldout(self.heldout, "composed")
-        for name, least in (("shard_bytes", 1), ("end_of_text", 0)):
+        for name, least in (("shard_bytes", 1), ("end_of_text", 0), ("vocabulary_size", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise StageError(f"composed.{name} takes a whole number of {least} or more, got {value}")
@@ -158,8 +162,16 @@ class ComposedWriter(Writer):
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the tokens of one part, and where they came from."""
-        domains, end = self.settings.domains, self._end_of_text()
-        spill_part(tables, spill, part, end_of_text=end, shuffled=self.shuffled, domains=domains)
+        spill_part(
+            tables,
+            spill,
+            part,
+            end_of_text=self._end_of_text(),
+            shuffled=self.shuffled,
+            domains=self.settings.domains,
+            asked=self._asked_type(),
+            vocabulary_size=self._vocabulary_size(),
+        )
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Plan the samples of each split and domain, lay out empty arrays, and list bands or shards."""
@@ -193,7 +205,7 @@ class ComposedWriter(Writer):
                 layouts = self._layouts(here.capacity, TokenFacts(here.dtype, here.masked))
                 names = write_array_band(spill, target, here, layouts, pieces)
             else:
-                names = write_shard(spill, target, here, self.settings.format, self._shard_settings(), pieces)
+                names = write_shard(spill, target, here, self.settings.format, self._shard_settings(here.dtype), pieces)
         return {"bucket": here.path, "files": file_entries(target, [*names, table])}
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -306,12 +318,12 @@ class ComposedWriter(Writer):
         """Say whether what is written has a loss mask."""
         return facts.masked and self.settings.format in HOLDS_MASK
 
-    def _shard_settings(self) -> dict[str, Any]:
-        encoder = self.tokenize.encoder() if self.tokenize is not None else None
+    def _shard_settings(self, dtype: str) -> dict[str, Any]:
         settings = {
             "end_of_text": self._end_of_text(),
             "terminate": "never",
-            "vocabulary_size": encoder.vocabulary_size if encoder else None,
+            "vocabulary_size": self._vocabulary_size(),
+            "dtype": dtype,
             "on_loss": self.settings.on_loss,
         }
         return FORMATS[self.settings.format].settings("write", settings)
@@ -323,11 +335,19 @@ class ComposedWriter(Writer):
             raise StageError("composed needs an end-of-text token: set composed.end_of_text")
         return self.tokenize.encoder().end_of_text
 
+    def _vocabulary_size(self) -> int | None:
+        if self.settings.vocabulary_size is None and self.tokenize is not None:
+            return self.tokenize.encoder().vocabulary_size
+        return self.settings.vocabulary_size
+
+    def _asked_type(self) -> TokenType:
+        return self.tokenize.dtype if self.settings.dtype == "auto" and self.tokenize else self.settings.dtype
+
     def _attributes(self) -> dict[str, Any]:
         encoder = self.tokenize.encoder() if self.tokenize is not None else None
         return {
             "end_of_text": self._end_of_text(),
-            "vocabulary_size": encoder.vocabulary_size if encoder else None,
+            "vocabulary_size": self._vocabulary_size(),
             "tokenizer": encoder.fingerprint if encoder else None,
             "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
         }

@@ -298,6 +298,30 @@ def test_a_document_that_ends_already_is_not_ended_again(tmp_path):
     assert bucket.dtype == "uint32"
 
 
+@pytest.mark.parametrize("name", ["zarr", "megatron"])
+@pytest.mark.parametrize(
+    ("kind", "fields", "dtype"),
+    [
+        (pa.int64(), {}, "uint32"),
+        (pa.int64(), {"vocabulary_size": 50_257}, "uint16"),
+        (pa.int64(), {"vocabulary_size": 50_257, "dtype": "uint32"}, "uint32"),
+        (pa.uint16(), {"vocabulary_size": 1 << 17}, "uint32"),
+        (pa.int64(), {"dtype": "uint16"}, "uint16"),
+    ],
+)
+def test_tokens_are_stored_as_the_vocabulary_says(name, kind, fields, dtype, tmp_path):
+    table = pa.table({"id": ["a"], "tokens": pa.array([[1, 50_000]], pa.list_(kind))})
+    composed = compose(lc.Crawl(Dataset(table)), tmp_path / "out", format=name, **fields)
+    (bucket,) = composed.buckets
+    assert (bucket.dtype, bucket.read([0]).tokens.dtype) == (dtype, dtype)
+    assert bucket.read([0]).tokens[0, :3].tolist() == [1, 50_000, END]
+    assert composed.described["vocabulary_size"] == fields.get("vocabulary_size")
+    if name == "megatron":
+        assert lc.formats.open_shard(next((tmp_path / "out").rglob("*.bin"))).tokens.dtype == dtype
+    with pytest.raises(FormatError, match=r"document 0 has the id 50,000, but the vocabulary has 400"):
+        compose(lc.Crawl(Dataset(table)), tmp_path / "wrong", format=name, vocabulary_size=400)
+
+
 def test_a_domain_without_tokens_has_no_bucket(tmp_path):
     composed = compose(documents([0, 9, 0], kind=["a", "b", "a"]), tmp_path / "out", domains="kind")
     assert [each.path for each in composed.buckets] == ["train/b/16"]
