@@ -19,7 +19,7 @@ from longcrawl.report.analysis import Analysis, analyse
 from longcrawl.report.bars import BarTable
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Inspection, Result, Verification
-from longcrawl.run_folder import MANIFEST, read_manifest
+from longcrawl.run_folder import MANIFEST, holds_run, read_manifest
 from longcrawl.source_texts import source_texts
 from longcrawl.verify_url import verify_url
 
@@ -180,7 +180,7 @@ def counted(path: str | Path) -> list[BarTable]:
 
 def _result(folder: Path) -> tuple[Result, Path]:
     """Give what is told of the output of a finished run, or of an output by itself, and its folder."""
-    if (folder / MANIFEST).exists() or (folder / "recipe.yaml").exists():
+    if holds_run(folder):
         name = read_manifest(folder)["output"]["format"]
         return RESULTS[name], folder / name
     # A rectangle in the original layout has no description.

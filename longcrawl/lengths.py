@@ -21,7 +21,7 @@ from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, Sourc
 from longcrawl.formats import composed_output, nanogpt, rectangle, token_parquet
 from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.shard_formats import FORMATS, open_shard
-from longcrawl.run_folder import MANIFEST, read_manifest
+from longcrawl.run_folder import holds_run, read_manifest
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
 __all__ = ["Lengths", "column_lengths", "read_lengths"]
@@ -54,6 +54,8 @@ TABLES = {
 """By the description of an output, where it says how long its documents were."""
 
 _ROWS = 8_192
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
 
 
 def read_lengths(
@@ -108,12 +110,14 @@ def column_lengths(table: pa.Table, where: str, end_of_text: int | None = None) 
     Tokens that end with ``end_of_text`` are ended; without one, and of ``n_tokens``, none are.
 
     Raises:
-        SourceError: it has neither, or ``n_tokens`` is not a whole number in every row.
+        SourceError: it has neither, or ``tokens`` has no lists, or ``n_tokens`` is not a whole number in every row.
 
     """
     name = _known(table.column_names, where)
     column = table[name]
     if name == "tokens":
+        if not any(check(column.type) for check in _LISTS):
+            raise SourceError(f"{where} has no lists in its column 'tokens', but {column.type}: {_COUNT}")
         lengths: Longs = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
         return Lengths(lengths, _ended(column, lengths, end_of_text))
     if not pa.types.is_integer(column.type) or column.null_count:
@@ -138,10 +142,7 @@ def _known(names: list[str], where: str) -> str:
     for name in COLUMNS:
         if name in names:
             return name
-    raise SourceError(
-        f"{where} has neither n_tokens nor tokens, but {', '.join(names) or 'no fields'}: name a tokenizer "
-        "(--tokenizer gpt2) to count the tokens of its texts"
-    )
+    raise SourceError(f"{where} has neither n_tokens nor tokens, but {', '.join(names) or 'no fields'}: {_COUNT}")
 
 
 def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
@@ -178,10 +179,20 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
 
 
 def _output(folder: Path) -> Path:
-    """Give the folder into which a finished run wrote its documents; any other folder is what it is."""
-    if (folder / MANIFEST).exists() or (folder / "recipe.yaml").exists():
+    """Give the folder into which a finished run wrote its documents; any other folder is what it is.
+
+    Raises:
+        RunError: the run is not finished.
+        SourceError: ``datasets`` wrote the folder, in its own format.
+
+    """
+    if holds_run(folder):
         written: str = read_manifest(folder)["output"]["format"]
         return folder / written
+    if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
+        raise SourceError(
+            f"{folder} is what Dataset.save_to_disk wrote: in Python, lc.compose(datasets.load_from_disk('{folder}'))"
+        )
     return folder
 
 

@@ -12,9 +12,14 @@ from longcrawl.outputs import OUTPUTS
 from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
 
-__all__ = ["MANIFEST", "WORK", "any_done", "read_manifest", "refuse_strangers"]
+__all__ = ["MANIFEST", "WORK", "any_done", "holds_run", "read_manifest", "refuse_strangers"]
 
 MANIFEST = "manifest.json"
+
+
+def holds_run(folder: Path) -> bool:
+    """Say whether a folder is that of a run, finished or not, if only its input is known yet."""
+    return any((folder / name).exists() for name in (MANIFEST, "recipe.yaml", f"{WORK}/inputs.json"))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Literal
 from longcrawl.errors import StageError
 from longcrawl.tokens.baselines import BestFit, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
 from longcrawl.tokens.buckets import Buckets
-from longcrawl.tokens.strategies import Strategy, check_capacities
+from longcrawl.tokens.strategies import Strategy, check_capacities, whole_capacities
 
 __all__ = ["StrategyName", "default_strategies", "named_strategy"]
 
@@ -39,10 +39,11 @@ def named_strategy(
         pool_size: documents that "buckets" (100,000, if left out) and "first-fit" (256) plan together.
 
     Raises:
-        StageError: capacities do not ascend, there are several where one is needed, or a field is out of its bounds.
+        StageError: capacities are no list of whole numbers or do not ascend, there are several where one is needed, or
+            a field is out of its bounds.
 
     """
-    sizes = tuple(capacities)
+    sizes = whole_capacities(name, capacities)
     check_capacities(name, sizes)
     if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
         raise StageError(
@@ -74,7 +75,7 @@ def default_strategies(
         StageError: the capacities do not ascend, or the threshold is no share.
 
     """
-    sizes = tuple(capacities)
+    sizes = whole_capacities("compose", capacities)
     check_capacities("compose", sizes)
     return (
         *(named_strategy("fixed", [size]) for size in sizes),

@@ -1,6 +1,6 @@
 """A composition plan: which tokens of which document go to which training sample. No token is moved to make one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -175,6 +175,11 @@ def checked_lengths(lengths: Any) -> Longs:
         if lengths.null_count:
             raise StageError(f"{lengths.null_count:,} documents have no length; write 0 for those without tokens")
         lengths = lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths.to_numpy()
+    if isinstance(lengths, Sequence) and any(isinstance(each, Sequence | np.ndarray) for each in lengths[:1]):
+        raise StageError(
+            f"lengths take one whole number of tokens per document, got a {type(lengths[0]).__name__} for the first: "
+            "write [len(tokens) for tokens in documents]"
+        )
     found = np.asarray(lengths)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise StageError(

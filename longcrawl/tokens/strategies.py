@@ -1,7 +1,7 @@
 """What a composition strategy is: a frozen dataclass that plans training samples out of the lengths of documents."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ from longcrawl.errors import StageError
 from longcrawl.fields import check_fields
 from longcrawl.tokens.plan import Plan, checked_lengths
 
-__all__ = ["LARGEST", "Strategy", "check_capacities"]
+__all__ = ["LARGEST", "Strategy", "check_capacities", "whole_capacities"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -62,6 +62,22 @@ class Strategy(ABC):
             return self.join([self.plan_pool(pool) for pool in pools])
         with ThreadPoolExecutor(num_threads) as threads:
             return self.join(list(threads.map(self.plan_pool, pools)))
+
+
+def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
+    """Give capacities as a tuple of Python's whole numbers.
+
+    Raises:
+        StageError: they are no list of whole numbers.
+
+    """
+    listed = capacities.tolist() if isinstance(capacities, np.ndarray) else capacities
+    if isinstance(listed, Iterable) and not isinstance(listed, str | bytes | Mapping):
+        sizes = tuple(listed)
+        if all(isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes):
+            return tuple(map(int, sizes))
+    write = f"[{listed}]" if isinstance(listed, int) else "[2048, 4096, 8192, 16384]"
+    raise StageError(f"capacities of {name} are a list of whole numbers of tokens, got {capacities!r}: write {write}")
 
 
 def check_capacities(name: str, capacities: tuple[int, ...]) -> None:

@@ -412,9 +412,39 @@ def test_decompositions_of_the_default_table_go_down_to_short_pieces():
     assert lc.tokens.default_strategies([100])[-1] == Buckets([100], planner="exact-fill")
 
 
-def test_every_error_is_one_of_ours():
+@pytest.mark.parametrize("capacities", [2048, "2048", ["8"], [2.5], [True], {8: 1}, None])
+def test_capacities_are_a_list_of_whole_numbers(capacities):
+    with pytest.raises(StageError, match="capacities of compose are a list of whole numbers of tokens, got .* write "):
+        lc.compose([1, 2], capacities)
+    assert lc.compose([1, 2], np.array([8])).rows == lc.compose([1, 2], range(8, 9)).rows
+
+
+@pytest.mark.parametrize("documents", [[[1, 2], [3]], ["text"], [np.array([1])]])
+def test_lists_of_tokens_are_no_lengths(documents):
+    with pytest.raises(StageError, match=r"for the first: write \[len\(tokens\) for tokens in documents\]"):
+        lc.compose(documents)
+
+
+def test_every_error_is_one_of_ours(tmp_path):
     with pytest.raises(LongCrawlError, match="documents are a datasets"):
         lc.compose(5)
+    for tokens in (["one two"], [5]):
+        pq.write_table(pa.table({"tokens": tokens}), tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match=r"a\.parquet has no lists in its column 'tokens', but (string|int64)"):
+            lc.compose(tmp_path / "a.parquet")
+    data = Dataset.from_dict({"tokens": [[1]]})
+    for saved in (data, DatasetDict({"train": data})):
+        saved.save_to_disk(tmp_path / type(saved).__name__)
+        with pytest.raises(SourceError, match=r"save_to_disk wrote: .*load_from_disk"):
+            lc.compose(tmp_path / type(saved).__name__)
+
+
+def test_a_run_that_only_knows_its_input_is_not_finished(tmp_path):
+    (tmp_path / "run" / "work").mkdir(parents=True)
+    (tmp_path / "run" / "work" / "inputs.json").write_text('{"n_tokens": 5}')
+    for ask in (lc.compose, lc.verify):
+        with pytest.raises(RunError, match="is not finished: type the same `longcrawl run` again"):
+            ask(tmp_path / "run")
 
 
 def test_the_teams_own_documents(real_data):
