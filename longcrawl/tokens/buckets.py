@@ -46,8 +46,9 @@ class Buckets(Strategy):
         order: of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, which goes from samples of few
             long documents to those of many short ones.
         seed: of the shuffle.
-        pool_size: how many consecutive documents are planned together. A pool is all that has to be in memory and
-            pools can be planned at the same time; the last one takes up to twice as many.
+        pool_size: how many consecutive documents are planned together; the last pool takes up to twice as many. Pools
+            can be planned at the same time, and ``plan_pool`` holds one. ``plan`` and ``join`` hold the plan of all
+            documents, whatever the size of pools.
 
     >>> plan = Buckets([8, 16], padding_threshold=0.5).plan([20, 9, 5, 5, 2])
     >>> plan.capacities.tolist(), plan.tokens.tolist()
