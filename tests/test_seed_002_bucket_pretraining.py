@@ -12,6 +12,7 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
+from longcrawl.lengths import read_lengths
 from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.step_plan import plan_schedule
 from longcrawl.tokens import Buckets, FixedLength, MultiBucket, Plan, measure
@@ -56,6 +57,22 @@ def test_all_data_are_randomly_concatenated_and_split_by_a_fixed_length(lengths)
     first = plan.documents[plan.starts == 0]
     assert sorted(first.tolist()) == list(range(len(lengths)))
     assert abs(np.corrcoef(np.arange(len(first)), first)[0, 1]) < 0.01
+
+
+def test_most_documents_fall_within_2k_tokens(lengths, table):
+    """Figure 1: most are within 2k; fixed lengths of 4096 or longer need concatenating many short documents to fill."""
+    within = lengths <= 2048
+    assert within.mean() > 0.9
+    for size in SIZES[1:]:
+        plan = FixedLength(size).plan(lengths)
+        short = np.bincount(np.repeat(np.arange(len(plan)), np.diff(plan.bounds)), within[plan.documents])
+        assert np.median(short) >= size // 1024
+        assert table[f"Fixed-{size}"].r_cat > size / 1024
+
+
+def test_most_of_our_documents_fall_within_2k_tokens(real_data):
+    """Figure 1, on documents of ours: a significant majority are relatively short, most within 2k."""
+    assert (read_lengths(f"{real_data}/*.jsonl.zst").tokens <= 2048).mean() > 0.5
 
 
 def test_long_texts_must_be_split_into_multiple_segments():
@@ -147,6 +164,15 @@ def test_remaining_space_is_the_capacity_that_is_not_used():
     """Line 12 gives the space used by its formula; its comment, "remaining space", is what can be filled."""
     plan = Buckets([100], 0.05).plan_pool([70, 50, 50])
     assert plan.sizes[:2].tolist() == [70, 30]
+
+
+@pytest.mark.parametrize("planner", ["algorithm-1", "exact-fill"])
+def test_empty_documents_are_removed(planner):
+    """Line 20: a document of which nothing is left goes, whether it filled buckets to the last token or came empty."""
+    plan = Buckets([10, 20], 1, planner=planner).plan_pool([0, 60, 0, 10, 0])
+    assert sample_sizes(plan) == [(20, [20])] * 3 + [(10, [10])]
+    assert plan.documents.tolist() == [1, 1, 1, 3]
+    assert len(Buckets([10, 20], planner=planner).plan_pool([0, 0])) == 0
 
 
 def test_the_process_repeats_until_all_documents_are_assigned(lengths):
