@@ -79,11 +79,11 @@ class Planning:
         self.dry = np.zeros(len(self.names), np.bool_)
 
     def run(self, phases: "Sequence[Phase]") -> bool:
-        """Plan all phases; each ends with the sample that reaches the sum of the budgets up to it.
+        """Plan all phases; each ends with the sample that reaches the sum of the budgets up to it, or runs dry before.
 
-        False where a bucket has stopped the plan before its end.
+        False where the plan ends before its last phase is spent.
         """
-        budget = 0
+        budget, whole = 0, True
         for number, phase in enumerate(phases):
             budget += phase.duration_tokens
             first, used = self.samples, self.used.copy()
@@ -94,8 +94,10 @@ class Planning:
             }
             self.totals.append(PhaseTotals(first, self.samples, tokens))
             if not whole:
-                return False
-        return True
+                if not self.renormalize:
+                    return False
+                budget = self.tokens  # the next phase has its own, not what this one left over
+        return whole
 
     def _run_phase(self, number: int, budget: int) -> bool:
         while self.tokens < budget:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from longcrawl.loading._curriculum_planning import Drained
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
 
 __all__ = ["CurriculumReport", "Stock", "budget_problem", "exhaustion_problem"]
@@ -80,8 +81,10 @@ class CurriculumReport:
             f"{name or '(all)'} {totals.tokens.get(name, 0) / max(tokens, 1):.2%} (asked {wanted / weight:.2%})"
             for name, wanted in weights.items()
         )
-        stop = max(totals.stop_sample - 1, totals.first_sample)
-        return f"phase {number + 1}  {self.counted} {totals.first_sample:,} to {stop:,}, {tokens:,} tokens: {parts}"
+        if totals.stop_sample == totals.first_sample:
+            return f"phase {number + 1}  no {self.counted}: {parts}"
+        where = f"{totals.first_sample:,} to {totals.stop_sample - 1:,}"
+        return f"phase {number + 1}  {self.counted} {where}, {tokens:,} tokens: {parts}"
 
 
 def _demand(phases: Sequence[Phase]) -> dict[str, float]:
@@ -114,7 +117,7 @@ def exhaustion_problem(
     """
     if not plan.drained:
         return ""
-    first, last = plan.drained[0], plan.drained[-1]
+    first = plan.drained[0]
     names = meant(first.bucket) if meant else [first.bucket] if first.bucket is not None else list(stock)
     demand = _demand(phases)
     what = "everything" if first.bucket is None else f"bucket {first.bucket!r}"
@@ -124,15 +127,10 @@ def exhaustion_problem(
         f"{sum(demand.get(name, 0.0) for name in names):,.0f}"
     )
     if on_exhausted == "renormalize":
-        others = [
-            f"{each.bucket!r} at {counted} {each.sample:,}" for each in plan.drained[1:] if each.bucket is not None
-        ]
-        then = "" if first.bucket is None else "; from there on the other weights are renormalised"
-        then += f", and likewise without {', '.join(others)}" if others else ""
-        then += f"; at {counted} {last.sample:,} nothing is left, and the feed halts" if plan.halted else ""
-        return said + then
+        return said + _renormalised(plan.drained, len(phases), counted)
     if on_exhausted == "halt":
-        return f"{said}; the feed halts there"
+        untrained = range(first.phase + 2, len(phases) + 1)
+        return f"{said}; the feed halts there{', and ' * bool(untrained)}{_not_trained(untrained)}"
     more = {each: held.enough for each, held in stock.items() if held.enough > 1}
     if first.bucket is None:
         epochs: object = more or max(stock[name].epochs for name in names) + 1
@@ -142,6 +140,31 @@ def exhaustion_problem(
         f"{said}; lower its weight or the budgets, repeat it with epochs={more}, or say "
         "on_exhausted='renormalize' to go on without it, or 'halt' to stop there"
     )
+
+
+def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
+    """Say how a plan goes on after its first bucket has run dry, and where its phases end for want of samples."""
+    said, first = "", drained[0]
+    others = [each for each in drained[1:] if each.bucket is not None]
+    # A bucket that is the last of its mix leaves no weights to renormalise.
+    if first.bucket is not None and not any(each.bucket is None and each.sample == first.sample for each in drained):
+        said += "; from there on the other weights are renormalised"
+        joined = ", and likewise without "
+    else:
+        joined = "; later on weights are renormalised without "
+    said += joined * bool(others) + ", ".join(f"{each.bucket!r} at {counted} {each.sample:,}" for each in others)
+    for each in drained:
+        if each.bucket is None:
+            said += f"; at {counted} {each.sample:,} nothing of the mix of phase {each.phase + 1} is left, and "
+            last = each.phase + 1 == phases
+            said += "the feed halts" if last else f"phase {each.phase + 2} begins"
+    return said
+
+
+def _not_trained(phases: range) -> str:
+    if len(phases) < 2:
+        return f"phase {phases[0]} is not trained" if phases else ""
+    return f"phases {phases[0]} to {phases[-1]} are not trained"
 
 
 def budget_problem(phases: Sequence[Phase], training_tokens: int | None) -> str:

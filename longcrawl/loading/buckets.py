@@ -67,7 +67,8 @@ class ComposedBatches(StepFeed):
         positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
             row, and has 0 in padding.
         on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" goes on without it, at one step on all ranks, and warns.
+            "renormalize" goes on without it, at one step on all ranks, and warns; where nothing of a phase's mix
+            is left, the next phase begins, with its own budget.
         epochs: how often samples may be delivered: one number, or one by bucket, domain or capacity.
         last_step: without a curriculum, "drop" leaves out samples of a capacity that do not fill a step; "fill" makes
             a step of them and rows of padding, which a mean over targets may divide by.

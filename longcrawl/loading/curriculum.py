@@ -27,7 +27,8 @@ MixBy = Literal["tokens", "samples"]
 """What the numbers of a mix are shares of."""
 
 OnExhausted = Literal["error", "halt", "renormalize"]
-"""What becomes of a plan in which a bucket runs dry: refused, cut there, or gone on with without the bucket."""
+"""What becomes of a plan in which a bucket runs dry: refused, cut there, or gone on with without the bucket, and
+with the next phase where nothing of a mix is left."""
 
 BLOCK = 1 << 12
 MOST_BUCKETS = 255
@@ -104,7 +105,7 @@ class CurriculumPlan:
         picks: uint8 [samples], for each sample the place of its bucket in ``names``.
         phases: samples and tokens of each phase that was begun.
         drained: where buckets ran dry, in the order of samples.
-        halted: whether the plan ends there, before its budgets are spent.
+        halted: whether the plan ends where one did, before its last phase is spent.
 
     """
 
@@ -187,7 +188,8 @@ def plan_curriculum(
         seed: of the draws.
         mix_by: "tokens" draws a bucket by its weight over the mean tokens of its samples; "samples" by its weight.
         on_exhausted: "renormalize" goes on with the other buckets from the sample at which one runs dry; otherwise
-            the plan ends there. Nothing is raised for it: see ``drained``.
+            the plan ends there. Where nothing of a mix is left, its phase ends and the next one has its own budget.
+            Nothing is raised for it: see ``drained``.
 
     Raises:
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.

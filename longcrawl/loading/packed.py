@@ -85,7 +85,8 @@ class Packed(StepFeed):
             row, and has 0 in padding.
         mix_by: whether weights are shares of tokens or of samples.
         on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" goes on without it, at one global sample on all ranks, and warns.
+            "renormalize" goes on without it, at one global sample on all ranks, and warns; where nothing of a phase's
+            mix is left, the next phase begins, with its own budget.
         epochs: how often samples may be delivered, one number or one for each bucket.
         last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead,
             which a mean over targets may divide by.

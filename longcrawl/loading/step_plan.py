@@ -111,8 +111,9 @@ def plan_phases(
         buckets: what there is.
         tokens_per_step: of all ranks; a multiple of each capacity.
         seed: of the draws.
-        on_exhausted: "renormalize" goes on from the step that a bucket cannot answer without that bucket; otherwise
-            the plan ends there. Nothing is raised for it: see ``steps.drained``.
+        on_exhausted: "renormalize" goes on from the step that a bucket cannot answer without that bucket, and with the
+            next phase where nothing of a mix is left; otherwise the plan ends there. Nothing is raised for it: see
+            ``steps.drained``.
 
     Raises:
         LoaderError: a phase names a bucket that is not there.
@@ -168,17 +169,19 @@ class _Planning:
         self._note_totals(0, before)
 
     def run(self, phases: Sequence[ComposedPhase]) -> bool:
-        """Plan all phases; False where a bucket has stopped the plan before its end."""
+        """Plan all phases; False where the plan ends before its last phase is spent."""
         budget, whole = 0, True
         for number, phase in enumerate(phases):
             budget += phase.duration_tokens
             weights = bucket_weights(phase, number + 1, self.buckets, self.left)
             self._note_asked(weights)
-            if not whole:
+            if not (whole or self.renormalize):
                 continue  # what is asked for is told of all phases
             first, before = self.steps, self.left.copy()
             whole = self._run_phase(number, phase, weights, -(-budget // self.tokens_per_step))
             self._note_totals(first, before)
+            if not whole:
+                budget = self.steps * self.tokens_per_step  # the next phase has its own, not what this one left over
         return whole
 
     def _run_phase(self, number: int, phase: ComposedPhase, weights: Weights, stop: int) -> bool:

@@ -334,6 +334,21 @@ def test_where_a_bucket_runs_dry_is_known_before_training():
         ComposedBatches(DATA, STEP, [{"duration_tokens": STEP * 8, "capacities": {8: 1}}])
 
 
+def test_after_a_phase_that_runs_dry_the_next_one_has_its_own_budget():
+    phases = [{"duration_tokens": STEP * 100, "capacities": {8: 1}}, {"duration_tokens": STEP * 4}]
+    with pytest.warns(UserWarning, match=r"tokens, and .*; at step 7 nothing of the mix of phase 1 is left, and phase"):
+        feed = ComposedBatches(DATA, STEP, phases, on_exhausted="renormalize")
+    assert "renormalised" not in feed.report.warnings[0]
+    found = [capacity for capacity, _ in global_steps([feed])]
+    assert (found[:7], len(found), feed.status.state) == ([8] * 7, 7 + 4, "finished")
+    with pytest.warns(UserWarning, match="the feed halts there, and phase 2 is not trained"):
+        assert len(ComposedBatches(DATA, STEP, phases, on_exhausted="halt")) == 7
+    with pytest.warns(UserWarning, match="at step 11 nothing of the mix of phase 3 is left, and the feed halts"):
+        last = ComposedBatches(DATA, STEP, [*phases, phases[0]], on_exhausted="renormalize")
+    list(last)
+    assert str(last.status) == "halted: every bucket of the mix is exhausted at step 11, in phase 3"
+
+
 def test_a_report_says_what_comes_of_it():
     report = lc.loading.validate(DATA, [{"duration_tokens": STEP * 99, "mix": {"web/8": 1}}], tokens_per_step=STEP)
     assert not report.ok

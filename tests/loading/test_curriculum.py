@@ -35,7 +35,9 @@ def naive_plan(phases, inventory, seed, mix_by, renormalize):
         while spent < budget:
             weights = {name: 0.0 if name in dry else phase.mix.get(name, 0.0) / shares[name] for name in stock}
             if not sum(weights.values()):
-                return picks, [*drained, (len(picks), number, None)], True
+                drained.append((len(picks), number, None))
+                budget = spent
+                break
             limits = np.cumsum(list(weights.values())) / sum(weights.values())
             draw = float(uniform_numbers(seed, "curriculum", len(picks), 1)[0])
             bucket = next(name for name, limit in zip(stock, limits, strict=True) if draw < limit)
@@ -47,7 +49,7 @@ def naive_plan(phases, inventory, seed, mix_by, renormalize):
                 continue
             spent += stock[bucket].pop(0)
             picks.append(bucket)
-    return picks, drained, False
+    return picks, drained, bool(drained) and drained[-1][1:] == (len(phases) - 1, None)
 
 
 def names_of(plan: CurriculumPlan) -> list[str]:
@@ -207,6 +209,24 @@ def test_what_a_bucket_lacks_is_a_problem_or_a_warning(buckets):
     assert "from there on the other weights are renormalised" in allowed.warnings[0]
     assert not allowed.plan.halted
     assert validate(buckets, phases, max_length=64, epochs={"math": 3}).ok
+
+
+def test_after_a_phase_that_runs_dry_the_next_one_has_its_own_budget(buckets):
+    phases = [Phase(10**6, {"math": 1}), Phase(500, {"web": 1}), Phase(500, {"math": 1}), Phase(500, {"web": 1})]
+    report = validate(buckets, phases, max_length=64, on_exhausted="renormalize")
+    dry, later = (each.sample for each in report.plan.drained if each.bucket is None)
+    assert report.warnings[0].endswith(
+        f"; at sample {dry} nothing of the mix of phase 1 is left, and phase 2 begins; at sample {later} nothing of "
+        "the mix of phase 3 is left, and phase 4 begins"
+    )
+    assert [500 <= sum(each.tokens.values()) < 564 for each in report.plan.phases] == [False, True, False, True]
+    assert "phase 3  no samples: math 0.00%" in str(report)
+    assert not report.plan.halted
+    halted = validate(buckets, phases, max_length=64, on_exhausted="halt")
+    assert halted.warnings[0].endswith("; the feed halts there, and phases 2 to 4 are not trained")
+    with pytest.warns(UserWarning, match="phase 2 begins"):
+        feed = Packed(buckets, phases, max_length=64, batch_size=1, on_exhausted="renormalize")
+    assert (len(list(feed)), feed.status.state) == (len(report.plan), "finished")
 
 
 def test_budgets_are_compared_with_the_training(buckets):
