@@ -7,7 +7,7 @@ from typing import ClassVar
 from longcrawl.loading._curriculum_planning import Drained
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
 
-__all__ = ["CurriculumReport", "Stock", "budget_problem", "exhaustion_problem"]
+__all__ = ["CurriculumReport", "Stock", "budget_problem", "exhaustion_problem", "padded_ranks"]
 
 TOLERANCE = 0.05
 
@@ -85,6 +85,24 @@ class CurriculumReport:
             return f"phase {number + 1}  no {self.counted}: {parts}"
         where = f"{totals.first_sample:,} to {totals.stop_sample - 1:,}"
         return f"phase {number + 1}  {self.counted} {where}, {tokens:,} tokens: {parts}"
+
+
+def padded_ranks(samples: int, world_size: int, of: str, setting: str) -> str:
+    """Say that some ranks have no sample in a step that is filled; "" where all have, or there is no such step.
+
+    Args:
+        samples: of the step.
+        world_size: ranks that share it.
+        of: which step, in words.
+        setting: that fills it.
+
+    """
+    if not 0 < samples < world_size:
+        return ""
+    return (
+        f"{of} has samples for {samples:,} of {world_size:,} ranks and padding alone on the others, where a mean over "
+        f"targets is NaN: divide by the targets of all ranks together, or say {setting}='drop'"
+    )
 
 
 def _demand(phases: Sequence[Phase]) -> dict[str, float]:

@@ -6,12 +6,12 @@ from math import lcm
 from typing import ClassVar
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading._curriculum_report import CurriculumReport
+from longcrawl.loading._curriculum_report import CurriculumReport, padded_ranks
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase
 from longcrawl.loading.curriculum import Phase
 from longcrawl.loading.step_plan import StepPlan
 
-__all__ = ["StepReport", "asked_phases", "buckets_called", "check_tokens_per_step", "left_out"]
+__all__ = ["StepReport", "asked_phases", "buckets_called", "check_tokens_per_step", "left_out", "ranks_without_samples"]
 
 
 @dataclass(frozen=True)
@@ -87,3 +87,15 @@ def left_out(plan: StepPlan, buckets: Sequence[BucketStock]) -> Mapping[int, int
     for each, count in zip(buckets, counts, strict=False):
         left[each.capacity] = left.get(each.capacity, 0) + each.samples - count
     return {capacity: samples for capacity, samples in left.items() if samples}
+
+
+def ranks_without_samples(tokens_per_step: int, world_size: int, buckets: Sequence[BucketStock]) -> list[str]:
+    """Say of each capacity whose last step, filled up, has fewer samples than there are ranks."""
+    samples: dict[int, int] = {}
+    for each in buckets:
+        samples[each.capacity] = samples.get(each.capacity, 0) + each.samples
+    said = (
+        padded_ranks(count % (tokens_per_step // capacity), world_size, f"the last step of {capacity:,}", "last_step")
+        for capacity, count in sorted(samples.items())
+    )
+    return [each for each in said if each]

@@ -20,7 +20,14 @@ from longcrawl.loading._curriculum_report import Stock, budget_problem, exhausti
 from longcrawl.loading._data_identity import STATE_VERSION, check_state
 from longcrawl.loading._packed_rows import Batch, Positions
 from longcrawl.loading._step_feed import Status, StepFeed, status_of
-from longcrawl.loading._step_report import StepReport, asked_phases, buckets_called, check_tokens_per_step, left_out
+from longcrawl.loading._step_report import (
+    StepReport,
+    asked_phases,
+    buckets_called,
+    check_tokens_per_step,
+    left_out,
+    ranks_without_samples,
+)
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
 from longcrawl.loading.curriculum import OnExhausted, Phase
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
@@ -71,7 +78,8 @@ class ComposedBatches(StepFeed):
             is left, the next phase begins, with its own budget.
         epochs: how often samples may be delivered: one number, or one by bucket, domain or capacity.
         last_step: without a curriculum, "drop" leaves out samples of a capacity that do not fill a step; "fill" makes
-            a step of them and rows of padding, which a mean over targets may divide by.
+            a step of them and rows of padding. A rank may then have no target, and its mean over them is NaN: divide
+            by the targets of all ranks.
         training_tokens: what the training takes; compared with the sum of the budgets.
         on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
         pad_token: id of padding; None for that of the dataset.
@@ -205,6 +213,8 @@ class ComposedBatches(StepFeed):
     def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Say what is left unused, and of which capacities everything is, though all was to be delivered."""
         notes, warned = [], []
+        if self.last_step == "fill":
+            warned = ranks_without_samples(self.tokens_per_step, self.world_size, self.stock)
         for capacity, left in left_out(self.plan, self.stock).items():
             needed = self.tokens_per_step // capacity
             said = f"{left:,} of the samples of {capacity:,} tokens are in no step"

@@ -85,7 +85,7 @@ class Jsonl:
             row, and has 0 in padding.
         epochs: how often documents are delivered.
         last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead,
-            which a mean over targets may divide by.
+            where a rank may have no target: divide by those of all ranks.
         pad_token: id of padding; None for the end of text.
         end_of_text: the token that ends documents, by name; None for the tokenizer's usual one.
         on_bad_files: whether a line that is no document, or a damaged file, is an "error", or is left out with a

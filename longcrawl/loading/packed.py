@@ -17,7 +17,13 @@ import numpy as np
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.loading._curriculum_planning import PhaseTotals
-from longcrawl.loading._curriculum_report import CurriculumReport, Stock, budget_problem, exhaustion_problem
+from longcrawl.loading._curriculum_report import (
+    CurriculumReport,
+    Stock,
+    budget_problem,
+    exhaustion_problem,
+    padded_ranks,
+)
 from longcrawl.loading._data_identity import STATE_VERSION, check_state
 from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
@@ -88,8 +94,8 @@ class Packed(StepFeed):
             "renormalize" goes on without it, at one global sample on all ranks, and warns; where nothing of a phase's
             mix is left, the next phase begins, with its own budget.
         epochs: how often samples may be delivered, one number or one for each bucket.
-        last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead,
-            which a mean over targets may divide by.
+        last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead.
+            A rank may then have no target, and its mean over them is NaN: divide by the targets of all ranks.
         training_tokens: what the training takes; compared with the sum of the budgets.
         on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
         pad_token: id of padding; None for the end of text of the shards, or 0 where they do not say it.
@@ -239,7 +245,10 @@ class Packed(StepFeed):
         budget = budget_problem(phases, self.training_tokens)
         blocking = [dry] * (self.on_exhausted == "error") + [budget] * (self.on_budget_mismatch == "error")
         problems = tuple(each for each in blocking if each)
-        other = tuple(each for each in (dry, budget) if each and each not in problems)
+        padded = ""
+        if self.last_batch == "fill":
+            padded = padded_ranks(len(self.plan) % self._step, self.world_size, "the last step", "last_batch")
+        other = tuple(each for each in (dry, budget, padded) if each and each not in problems)
         return CurriculumReport(self.plan, phases, stock, self.max_length, problems, other, self._notes())
 
     def _notes(self) -> tuple[str, ...]:

@@ -367,6 +367,15 @@ def test_a_report_says_what_comes_of_it():
         lc.loading.validate("anywhere", [ComposedPhase(8)])
 
 
+def test_ranks_that_have_padding_alone_are_warned_of():
+    data = dataset({"8": 65, "16": 34})
+    with pytest.warns(UserWarning, match="the last step of 8 has samples for 1 of 4 ranks and padding") as warned:
+        feeds = ranks(4, data, 512, last_step="fill", schedule="short-first")
+    assert len(warned) == 4 * 2
+    assert [int((feed[1]["labels"] != IGNORED).sum() > 0) for feed in feeds] == [1, 0, 0, 0]
+    assert not ComposedBatches(data, 512, last_step="fill").report.warnings
+
+
 def test_what_is_left_is_dropped_or_filled():
     with pytest.warns(UserWarning, match="in no step, which takes") as warned:
         dropped = ComposedBatches(DATA, 512)

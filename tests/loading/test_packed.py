@@ -344,6 +344,8 @@ def test_the_last_batch_is_filled_with_padding(tmp_path, write_shards):
     ranks = [list(Packed(tmp_path, rank=rank, **fields)) for rank in range(2)]
     assert [[batch["n_tokens"].tolist() for batch in batches] for batches in ranks] == [[[4, 4, 4]], [[4, 4, 0]]]
     assert ranks[1][0]["labels"][2].tolist() == [IGNORED] * 4
+    with pytest.warns(UserWarning, match="the last step has samples for 1 of 2 ranks and padding alone on the others"):
+        Packed(tmp_path, **fields | {"batch_size": 2})
 
 
 def test_a_packing_of_ones_own(tmp_path, write_shards):
