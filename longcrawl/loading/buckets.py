@@ -255,9 +255,12 @@ class ComposedBatches(StepFeed):
         """Assemble this rank's part of a step: every ``world_size``-th of its samples, from the ``rank``-th on."""
         capacity, picks, places = self.plan.step(step)
         mine = slice(self.rank, None, self.world_size)
-        padding = self._buckets[0].padding if self.pad_token is None else self.pad_token
         buckets = dict(enumerate(self.buckets))
-        return assemble_step(buckets, picks[mine], places[mine], capacity, padding, self.positions)
+        return assemble_step(buckets, picks[mine], places[mine], capacity, self._padding, self.positions)
+
+    @property
+    def _padding(self) -> int:
+        return self._buckets[0].padding if self.pad_token is None else self.pad_token
 
     def hand_out(self, step: int) -> None:
         """Note that the trainer is given a step; all ranks do at the same time."""
@@ -318,6 +321,7 @@ class ComposedBatches(StepFeed):
             "seed": self.seed,
             "shuffle": self.shuffle,
             "positions": self.positions,
+            "pad_token": self._padding,
             "data": {stock.name: each.identity for stock, each in zip(self.stock, self._buckets, strict=True)},
         }
 

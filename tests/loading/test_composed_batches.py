@@ -1,16 +1,18 @@
 """Feeds of composed samples, against naive readings, under any topology, interruption, schedule and mix."""
 
+import json
 import pickle
 import re
 from collections import Counter
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from math import lcm
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,18 +70,18 @@ class Bucket:
 
 
 @dataclass
-class Dataset:
+class InMemory:
     buckets: tuple
 
 
-def dataset(stock: dict[str, int]) -> Dataset:
+def dataset(stock: dict[str, int]) -> InMemory:
     """Give a dataset with as many samples of each bucket, "web/8" or "8"; their ids are from 1,000 on."""
     made, first = [], 1000
     for name, samples in stock.items():
         domain, _, capacity = name.rpartition("/")
         made.append(Bucket(domain, int(capacity), samples, first))
         first += samples
-    return Dataset(tuple(made))
+    return InMemory(tuple(made))
 
 
 DATA = dataset({"web/8": 50, "web/16": 20, "code/8": 10, "code/16": 30, "web/32": 9})
@@ -260,7 +262,12 @@ def test_schedules_order_the_same_steps(stock, size, seed, last_step):
         begins, ends = wanted[short] // 2, wanted[long] // 2
         assert found["short-mixed-long"][:begins] == [short] * begins
         assert found["short-mixed-long"][len(found["mixed"]) - ends :] == [long] * ends
-    assert plans["mixed"].fingerprint(0) == plans["long-first"].fingerprint(0)
+    names = {each: [plan.samples.names[pick] for pick in plan.samples.picks] for each, plan in plans.items()}
+    for step in (1, len(plans["mixed"]) // 2, len(plans["mixed"])):
+        begun = {name: (plan.fingerprint(step), plan.first_sample(step)) for name, plan in plans.items()}
+        for one, other in pairwise(SCHEDULES):
+            alike = names[one][: begun[one][1]] == names[other][: begun[other][1]]
+            assert (begun[one][0] == begun[other][0]) == alike
 
 
 def test_mixed_buckets_run_dry_together():
@@ -427,7 +434,7 @@ def test_what_does_not_fit_is_said(fields, said):
 
 
 def other_data():
-    return Dataset((*DATA.buckets[:1], Bucket("web", 16, 20, 1050, identity="written anew"), *DATA.buckets[2:]))
+    return InMemory((*DATA.buckets[:1], Bucket("web", 16, 20, 1050, identity="written anew"), *DATA.buckets[2:]))
 
 
 @pytest.mark.parametrize(
@@ -439,7 +446,7 @@ def other_data():
         ({"positions": "continuous"}, "positions was 'reset' and is 'continuous'"),
         ({"schedule": "long-first"}, "opened here: plan up to here was"),
         (
-            {"path": Dataset(DATA.buckets[1:])},
+            {"path": InMemory(DATA.buckets[1:])},
             "buckets were 'code/16', 'code/8', 'web/16', 'web/32', 'web/8' and are 'c",
         ),
         ({"path": other_data()}, "opened here: data of web/16 was 'as written' and is 'written anew'"),
@@ -458,6 +465,41 @@ def test_a_state_of_something_else_is_refused_and_what_changed_is_named(fields, 
         other.load_state_dict({"next_sample": 5})
     with pytest.raises(LoaderError, match="the state is at step 99 and the plan here has"):
         other.load_state_dict(feed.state_dict() | {"next_step": 99})
+
+
+@pytest.fixture(scope="module")
+def compose(tmp_path_factory):
+    """Give what writes forty documents into samples of 8 and 16 tokens, and gives their folder."""
+
+    def write(end_of_text=7, token=20, *, trained=True, **fields):
+        chance = np.random.default_rng(0)
+        documents = [chance.integers(8, 100, size).tolist() for size in np.tile([3, 6, 10, 14], 10)]
+        masks = [[True] * len(tokens) for tokens in documents]
+        documents[5][2], masks[5][3], masks[6][0] = token, trained, False
+        rows = {"id": [str(row) for row in range(40)], "tokens": documents, "loss_mask": masks}
+        rows["source"] = ["web", "a b"] * 20
+        table = pa.table(rows).set_column(1, "tokens", pa.array(documents, pa.list_(pa.uint16())))
+        folder = tmp_path_factory.mktemp("composed") / "out"
+        lc.Crawl(Dataset(table)).to_composed(folder, capacities=[8, 16], end_of_text=end_of_text, **fields)
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize("stored_as", ["zarr", "datatrove"])
+def test_a_state_is_of_the_content_of_a_composed_dataset(compose, stored_as):
+    feed = ComposedBatches(compose(format=stored_as), 32)
+    next(iter(feed))
+    state = json.loads(json.dumps(feed.state_dict()))
+    again = ComposedBatches(compose(format=stored_as), 32)
+    again.load_state_dict(state)
+    assert [ids(batch) for batch in again] == [ids(batch) for batch in feed]
+    for changed in ({"token": 21}, {"trained": False}, {"end_of_text": 6}):
+        other = ComposedBatches(compose(format=stored_as, **changed), 32)
+        with pytest.raises(LoaderError, match=r"as opened here: .*data of (8|16) was"):
+            other.load_state_dict(state)
+    with pytest.raises(LoaderError, match="opened here: pad_token was 7 and is 6; open it as it was then"):
+        ComposedBatches(feed.path, 32, pad_token=6).load_state_dict(state)
 
 
 def test_steps_by_number_do_not_move_the_iteration_and_a_feed_can_be_sent():
