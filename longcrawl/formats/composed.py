@@ -152,12 +152,18 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
 
     Raises:
         FormatError: there is none, or it is not finished or of another version.
+        CorruptionError: its description was changed after it was written.
 
     """
     folder = Path(path)
     if not (folder / DESCRIPTION).exists() and (folder / "composed" / DESCRIPTION).exists():
         folder = folder / "composed"
     described = read_description(folder)
+    if not manifest.is_sealed(folder / DESCRIPTION, described):
+        raise CorruptionError(
+            f"{folder / DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs; copy it anew, or "
+            "build the dataset again"
+        )
     shared = {name: described[name] for name in ("end_of_text", "dtype", "stored_as")}
     shared |= {"root": str(folder), "padding": described["end_of_text"], "masked": described["loss_mask"]}
     names = ("split", "domain", "capacity", "samples", "identity", "file_samples")

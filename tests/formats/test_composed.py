@@ -260,6 +260,15 @@ def test_an_identity_is_one_of_content(tmp_path):
     assert {each.identity for each in first}.isdisjoint(each.identity for each in other)
 
 
+def test_a_description_that_was_edited_is_refused(tmp_path):
+    compose(documents([20] * 30), tmp_path / "out", [32])
+    file = tmp_path / "out/composed.json"
+    file.write_text(file.read_text().replace('"capacity": 32', '"capacity": 31'))
+    with pytest.raises(CorruptionError, match=r"composed.json has been changed: the SHA-256 .* differs; copy it anew"):
+        open_composed(tmp_path / "out")
+    assert lc.verify(tmp_path / "out").problems
+
+
 def test_shards_are_read_by_whatever_reads_their_format(tmp_path):
     crawl = documents(np.full(60, 20))
     composed = compose(crawl, tmp_path / "out", [64], format="gpt-simple", shard_bytes=1000, heldout=3)
