@@ -46,7 +46,9 @@ class ComposedBucket:
     """The composed dataset's folder."""
     split: str
     domain: str
-    """The folder of the domain; empty where there are no domains."""
+    """The domain's value; empty where there are no domains."""
+    path: str
+    """Where it is in the dataset: ``train/2048``, or ``train/web/2048``, with the folder of the domain."""
     capacity: int
     samples: int
     identity: str
@@ -71,11 +73,6 @@ class ComposedBucket:
 
     def __len__(self) -> int:
         return self.samples
-
-    @property
-    def path(self) -> str:
-        """Where it is in the dataset: ``train/2048``, or ``train/web/2048``."""
-        return "/".join(each for each in (self.split, self.domain, str(self.capacity)) if each)
 
     def read(self, samples: npt.ArrayLike) -> ComposedSamples:
         """Read samples by number, in the order asked for.
@@ -139,9 +136,9 @@ class Composed:
         for each in self.buckets:
             if (each.capacity, each.split, each.domain) == (capacity, split, domain):
                 return each
-        known = ", ".join(each.path for each in self.buckets)
-        asked = "/".join(each for each in (split, domain, str(capacity)) if each)
-        raise FormatError(f"{self.path} has no bucket {asked}; there is: {known}")
+        names = [*((each.split, each.domain, each.capacity) for each in self.buckets), (split, domain, capacity)]
+        *known, asked = ("/".join(str(part) for part in each if part != "") for each in names)
+        raise FormatError(f"{self.path} has no bucket {asked}; there is: {', '.join(known)}")
 
 
 def open_composed(path: str | os.PathLike[str]) -> Composed:
@@ -166,7 +163,7 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
         )
     shared = {name: described[name] for name in ("end_of_text", "dtype", "stored_as")}
     shared |= {"root": str(folder), "padding": described["end_of_text"], "masked": described["loss_mask"]}
-    names = ("split", "domain", "capacity", "samples", "identity", "file_samples")
+    names = ("split", "domain", "path", "capacity", "samples", "identity", "file_samples")
     buckets = [ComposedBucket(**shared, **{name: each[name] for name in names}) for each in described["buckets"]]
     return Composed(str(folder), tuple(buckets), described)
 

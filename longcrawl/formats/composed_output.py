@@ -308,7 +308,7 @@ class ComposedWriter(Writer):
         return {
             "path": bucket.path,
             "split": plan.split,
-            "domain": plan.folder,
+            "domain": plan.name,
             **counts,
             "file_samples": self._file_samples(bucket.capacity, facts),
             "identity": hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32],

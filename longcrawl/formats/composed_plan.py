@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from longcrawl.formats.composed_build import save_plan
+from longcrawl.formats.parquet import UNKNOWN
 from longcrawl.tokens.buckets import Buckets
 from longcrawl.tokens.composition import Bucket, Composition, combine, measure
 from longcrawl.tokens.strategies import Longs, Strategy
@@ -55,6 +56,11 @@ class PlannedSplit:
     def path(self) -> str:
         """Where its buckets are."""
         return f"{self.split}/{self.folder}" if self.folder else self.split
+
+    @property
+    def name(self) -> str:
+        """What a mix calls the domain: its value; its folder where that is none, empty or called as none is."""
+        return self.domain if self.domain and self.domain != UNKNOWN else self.folder
 
     def buckets(self) -> Iterator[PlannedBucket]:
         """Give the buckets that have samples, the smallest first."""

@@ -1,5 +1,6 @@
 """What is told of a composed dataset that a run or a crawl has written."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,7 @@ class ComposedResult(Result):
             )
         return {
             "capacity": str(bucket["capacity"]),
-            "domain": f', domain="{bucket["domain"]}"' if bucket["domain"] else "",
+            "domain": f", domain={json.dumps(bucket['domain'], ensure_ascii=False)}" if bucket["domain"] else "",
             "bucket": bucket["path"],
             "directly": code,
             "stored_as": "rows of Zarr arrays" if described["stored_as"] == "zarr" else "entries of token shards",

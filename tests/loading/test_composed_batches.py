@@ -502,6 +502,22 @@ def test_a_state_is_of_the_content_of_a_composed_dataset(compose, stored_as):
         ComposedBatches(feed.path, 32, pad_token=6).load_state_dict(state)
 
 
+def test_domains_are_called_by_their_values(compose):
+    folder = compose(domains="source")
+    assert sorted(each.name for each in (folder / "train").iterdir() if each.is_dir()) == ["a~20b", "web"]
+    phases = [{"duration_tokens": 64, "mix": {"a b": 1}}, {"duration_tokens": 64, "mix": {"a b/16": 1, "web": 1}}]
+    feed = ComposedBatches(folder, 32, phases, epochs={"a b": 2})
+    assert {each.stock.name: each.epochs for each in feed.buckets}["a b/16"] == 2
+    assert "bucket   a b/16: " in str(feed.report)
+    composed = lc.formats.open_composed(folder)
+    found = feed[0]["input_ids"].tolist()
+    bucket = composed.bucket(len(found[0]), domain="a b")
+    assert bucket.path == f"train/a~20b/{bucket.capacity}"
+    assert {tuple(row) for row in bucket.read(range(len(bucket))).tokens.tolist()} >= set(map(tuple, found))
+    with pytest.raises(lc.errors.FormatError, match="has no bucket train/sea/16; there is: train/a b/8, "):
+        composed.bucket(16, domain="sea")
+
+
 def test_steps_by_number_do_not_move_the_iteration_and_a_feed_can_be_sent():
     feed = ComposedBatches(DATA, STEP, schedule="short-mixed-long")
     iterated = list(feed)
