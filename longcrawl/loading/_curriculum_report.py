@@ -7,9 +7,10 @@ from typing import ClassVar
 from longcrawl.loading._curriculum_planning import Drained
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
 
-__all__ = ["CurriculumReport", "Stock", "budget_problem", "exhaustion_problem", "padded_ranks"]
+__all__ = ["TOLERANCE", "CurriculumReport", "Stock", "budget_problem", "exhaustion_problem", "padded_ranks"]
 
 TOLERANCE = 0.05
+"""From which share on budgets that differ, or data that are dropped, are not left to a note."""
 
 
 @dataclass(frozen=True)

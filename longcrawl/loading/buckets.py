@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.loading._composed_rows import ComposedDataset, DeliveredBucket, SampleBucket, assemble_step
-from longcrawl.loading._curriculum_report import Stock, budget_problem, exhaustion_problem
+from longcrawl.loading._curriculum_report import TOLERANCE, Stock, budget_problem, exhaustion_problem
 from longcrawl.loading._data_identity import STATE_VERSION, check_state
 from longcrawl.loading._packed_rows import Batch, Positions
 from longcrawl.loading._step_feed import Status, StepFeed, status_of
@@ -211,17 +209,19 @@ class ComposedBatches(StepFeed):
         )  # fmt: skip
 
     def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Say what is left unused, and of which capacities everything is, though all was to be delivered."""
+        """Say what is left unused, and warn where that is much, though all was to be delivered."""
         notes, warned = [], []
         if self.last_step == "fill":
             warned = ranks_without_samples(self.tokens_per_step, self.world_size, self.stock)
         for capacity, left in left_out(self.plan, self.stock).items():
+            there = sum(each.samples for each in self.stock if each.capacity == capacity)
             needed = self.tokens_per_step // capacity
             said = f"{left:,} of the samples of {capacity:,} tokens are in no step"
             if self._phases:
                 notes.append(said)
-            elif str(capacity) in {self.plan.steps.names[pick] for pick in np.unique(self.plan.steps.picks)}:
-                notes.append(f"{said}: they do not fill one; last_step='fill' pads them")
+            elif left < there:
+                said += f", {left / there:.1%} of them: they do not fill one; last_step='fill' pads them"
+                (warned if left > TOLERANCE * there else notes).append(said)
             else:
                 warned.append(f"{said}, which takes {needed:,}: lower tokens_per_step, or say last_step='fill'")
         return tuple(notes), tuple(warned)

@@ -388,9 +388,14 @@ def test_what_is_left_is_dropped_or_filled():
         dropped = ComposedBatches(DATA, 512)
     assert [str(each.message)[:60] for each in warned] == [
         "60 of the samples of 8 tokens are in no step, which takes 64",
+        "18 of the samples of 16 tokens are in no step, 36.0% of them",
         "9 of the samples of 32 tokens are in no step, which takes 16",
     ]
-    assert "18 of the samples of 16 tokens are in no step: they do not fill one" in str(dropped.report)
+    assert "WARNING  18 of the samples of 16 tokens are in no step, 36.0% of them: they do not" in str(dropped.report)
+    little = ComposedBatches(dataset({"8": 64 * 30 + 63, "32": 16 * 90}), 512).report
+    assert (little.notes[0][:52], little.warnings) == ("63 of the samples of 8 tokens are in no step, 3.2% o", ())
+    much = ComposedBatches(dataset({"8": 64 + 60, "16": 32 * 200 + 1}), 512).report
+    assert [each[:4] for each in (*much.warnings, *much.notes)] == ["60 o", "1 of"]
     steps = global_steps(ranks(2, tokens_per_step=512, last_step="fill"))
     assert sorted(len(samples) for _, samples in steps) == [9, 18, 32, 60]
     batch = ComposedBatches(DATA, 512, schedule="long-first", last_step="fill")[0]
