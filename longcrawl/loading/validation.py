@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import LoaderError
@@ -50,9 +51,21 @@ def validate(
         LoaderError: a setting is none, or a bucket is missing or empty.
 
     """
-    if "tokens_per_step" in settings or not isinstance(path, str | os.PathLike):
+    if "tokens_per_step" not in settings and _is_composed(path):
+        raise LoaderError(
+            f"{path if isinstance(path, str | os.PathLike) else 'this'} is a composed dataset: give tokens_per_step to "
+            "lc.loading.validate, as validate(path, curriculum, tokens_per_step=1_048_576) does"
+        )
+    if "tokens_per_step" in settings:
         return _ComposedDraft(path, curriculum=curriculum, **settings).report
     plain = [each for each in curriculum if not isinstance(each, ComposedPhase)]
     if len(plain) < len(curriculum):
         raise LoaderError("a ComposedPhase is of a composed dataset: give its tokens_per_step, too")
     return _Draft(path, plain, **settings).report
+
+
+def _is_composed(path: str | os.PathLike[str] | ComposedDataset) -> bool:
+    """Tell a composed dataset, opened or not, or the run that has one, from token shards."""
+    if not isinstance(path, str | os.PathLike):
+        return True
+    return any((Path(path) / within / "composed.json").is_file() for within in ("", "composed"))

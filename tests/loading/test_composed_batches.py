@@ -507,6 +507,14 @@ def test_a_state_is_of_the_content_of_a_composed_dataset(compose, stored_as):
         ComposedBatches(feed.path, 32, pad_token=6).load_state_dict(state)
 
 
+def test_a_composed_dataset_is_validated_by_steps(compose):
+    folder, phases = compose(), [{"duration_tokens": 64, "capacities": {16: 1}}]
+    for path in (folder, DATA):
+        with pytest.raises(LoaderError, match="is a composed dataset: give tokens_per_step to lc.loading.validate"):
+            lc.loading.validate(path, phases)
+    assert lc.loading.validate(folder, phases, tokens_per_step=32).ok
+
+
 def test_domains_are_called_by_their_values(compose):
     folder = compose(domains="source")
     assert sorted(each.name for each in (folder / "train").iterdir() if each.is_dir()) == ["a~20b", "web"]
