@@ -153,6 +153,8 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
 
     """
     folder = Path(path)
+    if folder.is_file():
+        raise FormatError(f"{folder} is a file, and a composed dataset is a folder: give {folder.parent}")
     if not (folder / DESCRIPTION).exists() and (folder / "composed" / DESCRIPTION).exists():
         folder = folder / "composed"
     described = read_description(folder)

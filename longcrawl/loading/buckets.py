@@ -22,6 +22,7 @@ from longcrawl.loading._step_report import (
     StepReport,
     asked_phases,
     buckets_called,
+    check_padding,
     check_tokens_per_step,
     left_out,
     ranks_without_samples,
@@ -114,6 +115,7 @@ class ComposedBatches(StepFeed):
             raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
             raise LoaderError("schedule and last_step are of feeds without curriculum: leave one or the other out")
+        check_padding(self.pad_token, self._dataset)
         capacities = sorted({each.capacity for each in self.stock})
         check_tokens_per_step(self.tokens_per_step, capacities, self.world_size)
         self.check_plan()
@@ -301,9 +303,9 @@ class ComposedBatches(StepFeed):
             for name, value in now.items()
             if name != "data" and state[name] != value
         ]
-        was, data = state["data"], now["data"]
+        was, data = state["data"] if isinstance(state["data"], Mapping) else {}, now["data"]
         if set(was) != set(data):
-            before, after = (", ".join(map(repr, sorted(each))) for each in (was, data))
+            before, after = (", ".join(map(repr, sorted(each))) or "none" for each in (was, data))
             return [*changed, f"buckets were {before} and are {after}"]
         return changed + [
             f"data of {name} was {was[name]!r} and is {data[name]!r}" for name in data if was[name] != data[name]

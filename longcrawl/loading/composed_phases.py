@@ -85,11 +85,15 @@ def composed_phases_of(phases: Sequence[ComposedPhase | Phase | Mapping[str, Any
     """Take phases as they are, those of other feeds, or mappings of their fields, as YAML has them.
 
     Raises:
-        LoaderError: a mapping has another field, or a wrong value.
+        LoaderError: there is one phase and no list, or a mapping has another field, or a wrong value.
 
     """
+    if phases is None or isinstance(phases, Mapping | Phase | ComposedPhase | str):
+        raise LoaderError(f"a curriculum is a list of phases, got {phases!r}: write [{{'duration_tokens': ...}}]")
     made = []
     for number, each in enumerate(phases, 1):
+        if not isinstance(each, Mapping | Phase | ComposedPhase):
+            raise LoaderError(f"phase {number} is {each!r}: give its duration_tokens, as a mapping has them")
         if isinstance(each, Phase):
             made.append(ComposedPhase(each.duration_tokens, each.mix))
         elif isinstance(each, ComposedPhase):

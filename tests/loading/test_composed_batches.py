@@ -430,6 +430,10 @@ def test_what_is_left_is_dropped_or_filled():
         ({"curriculum": [{"duration_tokens": 1, "capacities": {"x": 1}}]}, "capacity 'x' is none"),
         ({"curriculum": [{"duration_tokens": 1, "mix": {"web": -1}}]}, "the weight of bucket 'web' is -1"),
         ({"curriculum": [{"duration_tokens": 1, "capacities": {8: 0}}]}, "capacities has no positive weight"),
+        ({"curriculum": None}, "a curriculum is a list of phases, got None: write"),
+        ({"curriculum": {"duration_tokens": 8}}, "a curriculum is a list of phases, got {'duration_tokens': 8}"),
+        ({"curriculum": ["web"]}, "phase 1 is 'web': give its duration_tokens"),
+        ({"pad_token": -5}, "pad_token is -5, which is no token of the dataset: give one from 0 to 4,294,967,295"),
         ({"curriculum": [{"tokens": 1}]}, "phase 1 has no field 'tokens'; known: capacities, duration_tokens, mix"),
     ],
 )  # fmt: skip
@@ -468,6 +472,12 @@ def test_a_state_of_something_else_is_refused_and_what_changed_is_named(fields, 
     assert other.state_dict()["next_step"] == 0
     with pytest.raises(LoaderError, match="this is no state of a ComposedBatches feed: it lacks next_step"):
         other.load_state_dict({"next_sample": 5})
+    for state, told in (
+        (None, "it is None"),
+        (feed.state_dict() | {"data": None}, "buckets were none and are 'code/16'"),
+    ):
+        with pytest.raises(LoaderError, match=told):
+            feed.load_state_dict(state)
     with pytest.raises(LoaderError, match="the state is at step 99 and the plan here has"):
         other.load_state_dict(feed.state_dict() | {"next_step": 99})
 
@@ -505,6 +515,10 @@ def test_a_state_is_of_the_content_of_a_composed_dataset(compose, stored_as):
             other.load_state_dict(state)
     with pytest.raises(LoaderError, match="opened here: pad_token was 7 and is 6; open it as it was then"):
         ComposedBatches(feed.path, 32, pad_token=6).load_state_dict(state)
+    with pytest.raises(LoaderError, match="pad_token is 70000, which is no token of the dataset: .* 0 to 65,535"):
+        ComposedBatches(feed.path, 32, pad_token=70_000)
+    with pytest.raises(lc.errors.FormatError, match=r"composed.json is a file, .*: give .*out"):
+        ComposedBatches(feed.path / "composed.json", 32)
 
 
 def test_a_composed_dataset_is_validated_by_steps(compose):
