@@ -7,7 +7,18 @@ from typing import ClassVar
 from longcrawl.loading._curriculum_planning import Drained
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
 
-__all__ = ["TOLERANCE", "CurriculumReport", "Stock", "budget_problem", "exhaustion_problem", "padded_ranks"]
+__all__ = [
+    "MOST_EPOCHS",
+    "TOLERANCE",
+    "CurriculumReport",
+    "Stock",
+    "budget_problem",
+    "exhaustion_problem",
+    "padded_ranks",
+]
+
+MOST_EPOCHS = 1000
+"""Of a bucket; more are no advice, and not planned to see whether they are enough."""
 
 TOLERANCE = 0.05
 """From which share on budgets that differ, or data that are dropped, are not left to a note."""
@@ -151,10 +162,16 @@ def exhaustion_problem(
         untrained = range(first.phase + 2, len(phases) + 1)
         return f"{said}; the feed halts there{', and ' * bool(untrained)}{_not_trained(untrained)}"
     more = {each: held.enough for each, held in stock.items() if held.enough > 1}
+    most = max(more.values(), default=0)
+    if most > MOST_EPOCHS:
+        lower = "the budgets" if first.bucket is None else "its weight or the budgets"
+        return f"{said}, which would take {most:,} epochs or more: lower {lower}"
     if first.bucket is None:
-        epochs: object = more or max(stock[name].epochs for name in names) + 1
+        epochs: object = most if set(more.values()) == {most} and len(more) == len(stock) else more
         return f"{said}; lower the budgets, repeat it with epochs={epochs}, or say on_exhausted='halt' to stop there"
-    more = more or {first.bucket: max(stock[name].epochs for name in names) + 1}
+    if len({more.get(name) for name in names}) == 1:
+        alike = {first.bucket: more.get(names[0], 1)}
+        more = alike | {name: epochs for name, epochs in more.items() if name not in names}
     return (
         f"{said}; lower its weight or the budgets, repeat it with epochs={more}, or say "
         "on_exhausted='renormalize' to go on without it, or 'halt' to stop there"

@@ -3,10 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from longcrawl.loading._curriculum_report import MOST_EPOCHS
 from longcrawl.loading._shard_buckets import ShardBucket
+from longcrawl.loading._step_report import buckets_called
+from longcrawl.loading.composed_phases import BucketStock, ComposedPhase
 from longcrawl.loading.curriculum import MixBy, Phase, plan_curriculum
+from longcrawl.loading.step_plan import StepPlan, plan_phases
 
-__all__ = ["sufficient_epochs"]
+__all__ = ["sufficient_epochs", "sufficient_step_epochs"]
 
 
 def sufficient_epochs(
@@ -21,6 +25,8 @@ def sufficient_epochs(
         name: max(bucket.epochs, -int(-asked[name] // max(int(bucket.sample_tokens.sum()), 1)))
         for name, bucket in buckets.items()
     }
+    if max(epochs.values()) > MOST_EPOCHS:
+        return epochs
     while True:
         inventory = {name: replace(bucket, epochs=epochs[name]).tokens_by_place() for name, bucket in buckets.items()}
         plan = plan_curriculum(phases, inventory, seed=seed, mix_by=mix_by, on_exhausted="halt")
@@ -29,3 +35,31 @@ def sufficient_epochs(
             return epochs
         for name in dry:
             epochs[name] += 1
+
+
+def sufficient_step_epochs(
+    phases: Sequence[ComposedPhase], buckets: Mapping[BucketStock, int], tokens_per_step: int, seed: int, plan: StepPlan
+) -> dict[str, int]:
+    """Give epochs of each bucket of a composed dataset with which no phase runs dry.
+
+    Args:
+        phases: of the curriculum.
+        buckets: what one epoch of each has, and epochs that it has at least.
+        tokens_per_step: of all ranks.
+        seed: of the draws.
+        plan: in which one runs dry.
+
+    """
+    asked = [(phase.duration_tokens, shares) for phase, shares in zip(phases, plan.asked, strict=True)]
+    least = {each: sum(tokens * shares[each.name] for tokens, shares in asked) for each in buckets}
+    epochs = {
+        each.name: max(before, -int(-least[each] // (each.samples * each.capacity))) for each, before in buckets.items()
+    }
+    while max(epochs.values()) <= MOST_EPOCHS:
+        stock = [each._replace(samples=each.samples * epochs[each.name]) for each in buckets]
+        drained = plan_phases(phases, stock, tokens_per_step, seed, "halt").steps.drained
+        if not drained:
+            break
+        for name in buckets_called(drained[0].bucket, stock):
+            epochs[name] += 1 + epochs[name] // 8
+    return epochs

@@ -27,6 +27,7 @@ from longcrawl.loading._step_report import (
     left_out,
     ranks_without_samples,
 )
+from longcrawl.loading._sufficient_epochs import sufficient_step_epochs
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
 from longcrawl.loading.curriculum import OnExhausted, Phase
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
@@ -191,8 +192,12 @@ class ComposedBatches(StepFeed):
     @cached_property
     def report(self) -> StepReport:
         """What is asked for, what is there, and what comes of it."""
+        enough = {}
+        if self.plan.steps.drained and self.on_exhausted == "error":
+            once = {each.stock._replace(samples=len(each.bucket)): each.epochs for each in self.buckets}
+            enough = sufficient_step_epochs(self._phases, once, self.tokens_per_step, self.seed, self.plan)
         stock = {
-            each.name: Stock(each.samples, each.samples * each.capacity, bucket.epochs)
+            each.name: Stock(each.samples, each.samples * each.capacity, bucket.epochs, enough.get(each.name, 0))
             for each, bucket in zip(self.stock, self.buckets, strict=True)
         }
         phases = asked_phases(self._phases, self.plan, self.stock)

@@ -1,5 +1,6 @@
 """Feeds of composed samples, against naive readings, under any topology, interruption, schedule and mix."""
 
+import ast
 import json
 import pickle
 import re
@@ -354,6 +355,29 @@ def test_after_a_phase_that_runs_dry_the_next_one_has_its_own_budget():
         last = ComposedBatches(DATA, STEP, [*phases, phases[0]], on_exhausted="renormalize")
     list(last)
     assert str(last.status) == "halted: every bucket of the mix is exhausted at step 11, in phase 3"
+
+
+@pytest.mark.parametrize(
+    ("mix", "steps"),
+    [
+        ({"capacities": {8: 1, 32: 3}}, 90),
+        ({"mix": {"web": 3, "code/8": 1}}, 120),
+        ({"mix": {"web/32": 1}}, 40),
+        ({}, 90),
+    ],
+)
+def test_epochs_that_are_said_to_be_enough_are(mix, steps):
+    phases = [{"duration_tokens": STEP * 7, "mix": {"web/8": 1}} if mix else {"duration_tokens": STEP}]
+    phases += [{"duration_tokens": STEP * steps} | mix]
+    with pytest.raises(LoaderError, match="runs dry") as raised:
+        ComposedBatches(DATA, STEP, phases)
+    epochs = ast.literal_eval(re.search(r"epochs=(\{.*?\}|\d+)", str(raised.value))[1])
+    assert max(epochs.values() if mix else [epochs]) > 3
+    feed = ComposedBatches(DATA, STEP, phases, epochs=epochs)
+    assert len(feed) == steps + (7 if mix else 1)
+    phases[1]["duration_tokens"] = 10**12
+    with pytest.raises(LoaderError, match=r"tokens?, .* which would take [\d,]{9,} epochs or more: lower .*budgets$"):
+        ComposedBatches(DATA, STEP, phases)
 
 
 def test_a_report_says_what_comes_of_it():

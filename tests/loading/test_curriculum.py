@@ -209,6 +209,8 @@ def test_what_a_bucket_lacks_is_a_problem_or_a_warning(buckets):
     assert "from there on the other weights are renormalised" in allowed.warnings[0]
     assert not allowed.plan.halted
     assert validate(buckets, phases, max_length=64, epochs={"math": 3}).ok
+    absurd = validate(buckets, [Phase(10**13, {"math": 1})], max_length=64).problems[0]
+    assert re.search(r", which would take [\d,]{10,} epochs or more: lower its weight or the budgets$", absurd)
 
 
 def test_after_a_phase_that_runs_dry_the_next_one_has_its_own_budget(buckets):
