@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from longcrawl.loading.packing_plan import Longs
 if TYPE_CHECKING:
     from longcrawl.loading.curriculum import Phase
 
-__all__ = ["Drained", "PhaseTotals", "Planning", "picked"]
+__all__ = ["Drained", "PhaseTotals", "Picks", "Planning", "picked"]
 
 CHUNK = 1 << 16
 
@@ -43,12 +43,16 @@ class PhaseTotals:
     tokens: Mapping[str, int]
 
 
-def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-    """Give what numbers in [0, 1) pick by these shares, of which one is positive: uint8, as many as numbers."""
+Picks = npt.NDArray[Any]
+"""Numbers of buckets: uint8, or uint16 where there are more than 255."""
+
+
+def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> Picks:
+    """Give what numbers in [0, 1) pick by these shares, of which one is positive: as many as numbers."""
     limits = np.cumsum(shares) / shares.sum()
     # No later than the last bucket of the mix: rounding may leave the last limit a little below 1.
     last = int(np.flatnonzero(np.diff(limits, prepend=0.0) > 0)[-1])
-    return np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.uint8)
+    return np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.min_scalar_type(len(shares)))
 
 
 @dataclass
@@ -67,7 +71,7 @@ class Planning:
     shares: Sequence[npt.NDArray[np.float64]]
     seed: int
     renormalize: bool
-    picks: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    picks: list[Picks] = field(default_factory=list)
     drained: list[Drained] = field(default_factory=list)
     totals: list[PhaseTotals] = field(default_factory=list)
     samples: int = 0
@@ -114,7 +118,7 @@ class Planning:
                     return False
         return True
 
-    def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[npt.NDArray[np.uint8], int | None]:
+    def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[Picks, int | None]:
         """Draw up to a chunk of buckets: as far as the budget reaches, or to the draw that a bucket cannot answer."""
         numbers = uniform_numbers(self.seed, "curriculum", self.samples, CHUNK)
         chunk = picked(shares, numbers)
@@ -131,7 +135,7 @@ class Planning:
             return chunk[:reached], None
         return chunk[:stop], bucket
 
-    def _take(self, chunk: npt.NDArray[np.uint8]) -> None:
+    def _take(self, chunk: Picks) -> None:
         taken = np.bincount(chunk, minlength=len(self.names))
         for each, name in enumerate(self.names):
             self.tokens += int(self.inventory[name][self.used[each] : self.used[each] + taken[each]].sum())

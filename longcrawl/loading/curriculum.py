@@ -18,7 +18,7 @@ import numpy.typing as npt
 from longcrawl.errors import LoaderError
 from longcrawl.fields import build, check_fields
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, Planning
+from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, Picks, Planning
 from longcrawl.loading.packing_plan import Longs
 
 __all__ = ["CurriculumPlan", "MixBy", "OnExhausted", "Phase", "check_weights", "phases_of", "plan_curriculum"]
@@ -31,7 +31,7 @@ OnExhausted = Literal["error", "halt", "renormalize"]
 with the next phase where nothing of a mix is left."""
 
 BLOCK = 1 << 12
-MOST_BUCKETS = 255
+MOST_BUCKETS = 65_535
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class CurriculumPlan:
 
     Attributes:
         names: of the buckets.
-        picks: uint8 [samples], for each sample the place of its bucket in ``names``.
+        picks: uint8 [samples], or uint16 where there are more than 255 buckets: for each sample the place of its
+            bucket in ``names``.
         phases: samples and tokens of each phase that was begun.
         drained: where buckets ran dry, in the order of samples.
         halted: whether the plan ends where one did, before its last phase is spent.
@@ -110,7 +111,7 @@ class CurriculumPlan:
     """
 
     names: tuple[str, ...]
-    picks: npt.NDArray[np.uint8]
+    picks: Picks
     phases: tuple[PhaseTotals, ...]
     drained: tuple[Drained, ...] = ()
     halted: bool = False
@@ -124,7 +125,7 @@ class CurriculumPlan:
         stops = [each.stop_sample for each in self.phases]
         return min(int(np.searchsorted(stops, sample, "right")), len(stops) - 1)
 
-    def places(self, first: int, stop: int) -> tuple[npt.NDArray[np.uint8], Longs]:
+    def places(self, first: int, stop: int) -> tuple[Picks, Longs]:
         """Give, for samples ``first`` to before ``stop``, the bucket and how many samples of it come before."""
         picks = self.picks[first:stop]
         if len(self.names) == 1:
@@ -162,7 +163,7 @@ class CurriculumPlan:
             chain.append(self._digest(chain[-1], self.picks[first : first + BLOCK]))
         return chain
 
-    def _digest(self, before: bytes, picks: npt.NDArray[np.uint8]) -> bytes:
+    def _digest(self, before: bytes, picks: Picks) -> bytes:
         # Buckets by their names, not numbers: a phase with a new bucket renumbers the others.
         names = keyed_hash(self.names, "bucket", 0).astype("<u8")
         return blake2b(before + names[picks].tobytes(), digest_size=16).digest()
@@ -200,7 +201,7 @@ def plan_curriculum(
         raise LoaderError("a curriculum has no phase: give it one or more")
     stock = {name: np.asarray(inventory[name], np.int64) for name in sorted(inventory)}
     if len(stock) > MOST_BUCKETS:
-        raise LoaderError(f"{len(stock)} buckets are more than {MOST_BUCKETS}: put some of them together")
+        raise LoaderError(f"{len(stock):,} buckets are more than {MOST_BUCKETS:,}: put some of them together")
     _check_buckets(wanted, stock)
     shares = [_shares(phase, stock, mix_by) for phase in wanted]
     planning = Planning(stock, shares, seed, on_exhausted == "renormalize")

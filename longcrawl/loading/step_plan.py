@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, picked
+from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, Picks, picked
 from longcrawl.loading._uniform_numbers import uniform_numbers
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, Weights, bucket_weights
 from longcrawl.loading.curriculum import MOST_BUCKETS, CurriculumPlan
@@ -29,8 +29,6 @@ BLOCK_STEPS = 16
 """Steps whose capacities are spread over the weights."""
 
 PADDING = "(padding)"
-
-Picks = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +137,8 @@ class _Planning:
 
     def __post_init__(self) -> None:
         if len(self.buckets) >= MOST_BUCKETS:
-            raise LoaderError(f"{len(self.buckets)} buckets are more than {MOST_BUCKETS - 1}: put some together")
+            raise LoaderError(f"{len(self.buckets):,} buckets are more than {MOST_BUCKETS - 1:,}: put some together")
+        self.pick_type = np.min_scalar_type(len(self.buckets))  # the last is of padding
         capacities = np.array([each.capacity for each in self.buckets], np.int64)
         self.capacities, self.group = np.unique(capacities, return_inverse=True)
         self.per_step = self.tokens_per_step // self.capacities
@@ -148,8 +147,8 @@ class _Planning:
 
     def plan(self, *, halted: bool) -> StepPlan:
         names = tuple(str(each) for each in self.capacities)
-        steps = np.concatenate([np.empty(0, np.uint8), *self.step_picks])
-        samples = np.concatenate([np.empty(0, np.uint8), *self.sample_picks])
+        steps = np.concatenate([np.empty(0, np.min_scalar_type(len(names))), *self.step_picks])
+        samples = np.concatenate([np.empty(0, self.pick_type), *self.sample_picks])
         return StepPlan(
             CurriculumPlan(names, steps, tuple(self.totals), tuple(self.drained), halted),
             CurriculumPlan((*(each.name for each in self.buckets), PADDING), samples, ()),
@@ -219,7 +218,7 @@ class _Planning:
         """Draw buckets for these steps, up to the first with a sample that its bucket does not have; name that."""
         groups = np.repeat(order, self.per_step[order])
         numbers = uniform_numbers(self.seed, "buckets", self.samples, len(groups))
-        picks = np.empty(len(groups), np.uint8)
+        picks = np.empty(len(groups), self.pick_type)
         for group in np.unique(order):
             where, members = groups == group, np.flatnonzero(self.group == group)
             picks[where] = members[picked(shares[members], numbers[where])]
@@ -267,10 +266,11 @@ class _Queues:
 
     def __init__(self, planning: _Planning, phase: int) -> None:
         self._per_step, self._padding = planning.per_step, len(planning.buckets)
+        self._pick_type = planning.pick_type
         self._queues: list[Picks] = []
         for group, capacity in enumerate(planning.capacities):
             members = np.flatnonzero(planning.group == group)
-            queue = np.repeat(members.astype(np.uint8), planning.left[members])
+            queue = np.repeat(members.astype(self._pick_type), planning.left[members])
             if len(members) > 1:
                 queue = _shuffled(queue, planning.seed, f"buckets of {capacity} in phase {phase}")
             self._queues.append(queue)
@@ -283,12 +283,12 @@ class _Queues:
     def fill(self, lengths: Longs) -> None:
         """Add padding to queues that are shorter than this."""
         for group, (queue, length) in enumerate(zip(self._queues, lengths.tolist(), strict=True)):
-            self._queues[group] = np.append(queue, np.full(max(length - len(queue), 0), self._padding, np.uint8))
+            self._queues[group] = np.append(queue, np.full(max(length - len(queue), 0), self._padding, self._pick_type))
 
     def take(self, order: Picks) -> tuple[Picks, Picks]:
         """Give steps of these capacities, and the buckets of their samples."""
         groups = np.repeat(order, self._per_step[order])
-        picks = np.empty(len(groups), np.uint8)
+        picks = np.empty(len(groups), self._pick_type)
         for group, taken in enumerate(self._taken.tolist()):
             where = np.flatnonzero(groups == group)
             picks[where] = self._queues[group][taken : taken + len(where)]
@@ -317,7 +317,7 @@ def _shuffled(picks: Picks, seed: int, purpose: str) -> Picks:
 
 def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Picks:
     """Give as many steps of each capacity in the order of a schedule."""
-    groups = np.arange(len(steps), dtype=np.uint8)
+    groups = np.arange(len(steps), dtype=np.min_scalar_type(len(steps)))
     if schedule == "short-first":
         return np.repeat(groups, steps)
     if schedule == "long-first":

@@ -56,7 +56,7 @@ def validate(
             f"{path if isinstance(path, str | os.PathLike) else 'this'} is a composed dataset: give tokens_per_step to "
             "lc.loading.validate, as validate(path, curriculum, tokens_per_step=1_048_576) does"
         )
-    if "tokens_per_step" in settings:
+    if "tokens_per_step" in settings or not isinstance(path, str | os.PathLike):
         return _ComposedDraft(path, curriculum=curriculum, **settings).report
     plain = [each for each in curriculum if not isinstance(each, ComposedPhase)]
     if len(plain) < len(curriculum):

@@ -156,7 +156,7 @@ def test_the_phase_of_a_sample():
         ([{"duration_tokens": 5, "mix": {"web": -1}}], {"web": [1]}, "the weight of bucket 'web' is -1: give a number"),
         ([{"duration_tokens": 5, "mix": {"web": 0}}], {"web": [1]}, "a phase has no bucket with a weight: give one"),
         ([{"duration_tokens": 5, "mix": {"web": "x"}}], {"web": [1]}, "the weight of bucket 'web' is 'x'"),
-        ([Phase(5, {"0": 1})], {str(name): [1] for name in range(300)}, "300 buckets are more than 255"),
+        ([Phase(5, {"0": 1})], {str(name): [1] for name in range(65_536)}, "65,536 buckets are more than 65,535"),
     ],
 )
 def test_what_cannot_be_planned_is_said_in_one_sentence(phases, inventory, said):
