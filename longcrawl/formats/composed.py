@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import FormatError
+from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats import manifest
 from longcrawl.formats._composed_files import BucketFiles, StoredSamples
 from longcrawl.formats.composed_output import DESCRIPTION, VERSION
