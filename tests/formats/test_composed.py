@@ -335,7 +335,7 @@ def test_a_domain_without_tokens_has_no_bucket(tmp_path):
     composed = compose(documents([0, 9, 0], kind=["a", "b", "a"]), tmp_path / "out", domains="kind")
     assert [each.path for each in composed.buckets] == ["train/b/16"]
     assert [(each["folder"], each["samples"]) for each in composed.described["domains"]] == [("a", 0), ("b", 1)]
-    assert "`a` | 0 | 0 |" in lc.results.RESULTS["composed"].contents(composed.described)
+    assert "`a` | 0 | 0 |" in lc.results.RESULTS["composed"].composition(tmp_path / "out", composed.described)
 
 
 @pytest.mark.parametrize(
