@@ -47,7 +47,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         plots: draw pictures into ``card/``, too; matplotlib does it.
 
     Raises:
-        RunError: the run is not finished, its manifest has been changed, or its card cannot be told from a person's.
+        RunError: the run is not finished, its manifest has been changed, its ledger is gone, or its card cannot be told
+            from a person's.
         FormatError: the head of the card is not YAML.
         StageError: matplotlib is not installed.
 
@@ -56,6 +57,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
         raise RunError(f"{folder / MANIFEST} has been changed; longcrawl verify {folder} says it all")
+    if gone := [name for name in manifest["files"] if name.startswith("ledger/") and not (folder / name).is_file()]:
+        raise RunError(f"{folder} has lost {gone[0]}, which says what left: copy it back, then write the card")
     drawn = draw_pictures(manifest) if plots else {}
     for name, picture in drawn.items():
         write_text(folder / FOLDER / f"{name}.svg", picture)

@@ -104,10 +104,14 @@ def connect() -> "HfApi":
     token = get_token()
     if token is None:
         raise HubError("you are not signed in to the Hub: type `hf auth login`, or set HF_TOKEN")
-    if not TOKEN.fullmatch(token):
-        # A client would repeat such a token in its complaint about the request.
-        raise HubError("the token of the Hub holds characters that no token has: type `hf auth login`, or set HF_TOKEN")
+    _refuse_odd(token)
     return HfApi(library_name="longcrawl")
+
+
+def _refuse_odd(token: str | None) -> None:
+    """Refuse what cannot be a token: a client would repeat it in its complaint about the request."""
+    if token is not None and not TOKEN.fullmatch(token):
+        raise HubError("the token of the Hub holds characters that no token has: type `hf auth login`, or set HF_TOKEN")
 
 
 @contextmanager
@@ -115,10 +119,12 @@ def hub_errors(repo: str) -> Iterator[None]:
     """Turn what the Hub or the network raises into one sentence.
 
     Raises:
-        HubError: what went wrong, and what to do about it.
+        HubError: what went wrong, and what to do about it; before anything is asked, that the token cannot be one.
 
     """
-    from huggingface_hub import errors
+    from huggingface_hub import errors, get_token
+
+    _refuse_odd(get_token())
 
     # The class of connection errors is httpx's or httpx2's, by the release of huggingface_hub.
     network: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]  # imported there, not exported

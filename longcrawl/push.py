@@ -223,11 +223,12 @@ def _commit(api: "HfApi", folder: Path, planned: Push, head: str) -> str:
     """Commit what is to be sent, the card and the manifest last, and give the last commit."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    names = sorted(planned.send, key=lambda name: (name == MANIFEST, name == CARD, name))
+    names, last = sorted(planned.send.keys() - {CARD, MANIFEST}), sorted(planned.send.keys() & {CARD, MANIFEST})
     parts: list[list[Any]] = [
         [CommitOperationAdd(name, folder / name) for name in names[first : first + COMMIT_FILES]]
         for first in range(0, max(len(names), 1), COMMIT_FILES)
     ]
+    parts[-1] += [CommitOperationAdd(name, folder / name) for name in last]
     parts[-1] += [CommitOperationDelete(name, is_folder=False) for name in planned.delete]
     for number, operations in enumerate(parts, 1):
         if operations:

@@ -63,6 +63,18 @@ def test_intervals_hold_the_truth_of_counts_and_of_sums(parts):
     assert (inside / DRAWS >= LEAST_INSIDE).all(), inside
 
 
+def test_rare_removals_that_the_sample_has_not_are_allowed_for():
+    made = [np.full(600, 1000)]
+    gone = {f"0-{number}" for number in range(0, 600, 90)}
+    truth = 1000.0 * (600 - len(gone))
+    inside = 0
+    for seed in range(20):
+        sample = _sampled(made, 1, 60, seed)
+        kept = np.array([name not in gone for name in sample.read[0].table["id"].to_pylist()])
+        inside += truth in estimate_total([kept * sample.read[0].sizes], sample.drawn)
+    assert inside >= 16
+
+
 def test_documents_are_drawn_with_the_chances_that_are_given():
     made = _lengths(np.random.default_rng(1), parts=1)
     sums = []
@@ -192,6 +204,9 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
         lc.plan(recipe, parts=1)
     with pytest.raises(RunError, match="is no plan"):
         lc.Plan.load("planned.yaml")
+    Path("cut.json").write_text('{"longcrawl_plan": 1}')
+    with pytest.raises(RunError, match="is no whole plan"):
+        lc.Plan.load("cut.json")
     with pytest.raises(RunError, match="plan anew"):
         lc.run(recipe, "out", plan=lc.plan(recipe, documents=40, overrides=["stages.min_chars.n=10"]))
     assert len(train_parts(lc.load_recipe(recipe).source)) == 4

@@ -26,7 +26,7 @@ CONFIDENT = 1.96
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """The 97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
 UNSEEN_CASES = 2
-"""Documents that a count allows for which the sample does not have."""
+"""Documents that an interval allows for and the sample does not have."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,11 @@ def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Est
         unlikely = (1 - chances) / chances**2
         totals[place] = share * known_total[place]
         variances[place] = float(((amounts - share * known) ** 2 * unlikely).sum())
-        if counts and len(amounts):
-            variances[place] += UNSEEN_CASES * float(unlikely.mean())
+        if len(amounts):
+            # Of a quantity, an unseen case is a document that has gone, as large as those that stay.
+            there = float(((amounts > 0) / chances).sum())
+            mean = 1.0 if counts else totals[place] / max(there, 1.0)
+            variances[place] += UNSEEN_CASES * float(unlikely.mean()) * mean**2
     seen = sum(float(np.sum(each)) for each in values)
     return _over_parts(totals, variances, drawn, seen)
 

@@ -128,7 +128,12 @@ class Plan:
             raise RunError(f"{path} is no plan ({wrong}): write one with longcrawl plan RECIPE --save FILE") from wrong
         if not isinstance(values, dict) or values.get("longcrawl_plan") != VERSION:
             raise RunError(f"{path} is no plan of version {VERSION}: write one with longcrawl plan RECIPE --save FILE")
-        return cls.from_dict(values)
+        try:
+            return cls.from_dict(values)
+        except (KeyError, TypeError) as lacking:
+            raise RunError(
+                f"{path} is no whole plan ({lacking}): write it again with longcrawl plan --save"
+            ) from lacking
 
     def __repr__(self) -> str:
         from longcrawl.planning.table import plan_text

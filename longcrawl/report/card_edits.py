@@ -31,7 +31,8 @@ _SECTION = re.compile(
     r"^<!-- longcrawl:(?P<name>[a-z]+) (?P<digest>[0-9a-f]{12}) -->\n(?P<text>.*?)^<!-- /longcrawl:(?P=name) -->$",
     re.MULTILINE | re.DOTALL,
 )
-_HEAD = re.compile(r"\A---\n(?P<head>.*?)^---$\n?", re.MULTILINE | re.DOTALL)
+_HEAD = re.compile(r"\A\s*---[ \t]*\n(?P<head>.*?)^---[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+"""As the Hub finds it: blank lines before it, and blanks behind the dashes, are allowed."""
 _LAST = re.compile(r"^<!-- longcrawl (?P<told>\{.*\}) -->$", re.MULTILINE)
 
 

@@ -310,12 +310,25 @@ def test_a_card_that_cannot_be_told_from_a_persons_stays(run_folder):
     assert lc.card(run_folder).kept == ()
 
 
+def test_a_head_is_found_where_the_hub_finds_it(run_folder):
+    card = read(run_folder)
+    (run_folder / "README.md").write_text("\n" + card.replace("\n---\n", "\n--- \n", 1))
+    assert lc.card(run_folder).kept == ()
+    assert read(run_folder) == card
+
+
 def test_what_is_broken_is_said_in_one_sentence(run_folder):
     card = read(run_folder)
     (run_folder / "README.md").write_text(card.replace("license: cc0-1.0", "license: [", 1))
     with pytest.raises(FormatError, match=r"the head of the card is not YAML: .* mend README.md"):
         lc.card(run_folder)
     (run_folder / "README.md").write_text(card)
+    ledger = next((run_folder / "ledger").iterdir())
+    kept = ledger.read_bytes()
+    ledger.unlink()
+    with pytest.raises(RunError, match=rf"has lost ledger/{ledger.name}, which says what left: copy it back"):
+        lc.card(run_folder)
+    ledger.write_bytes(kept)
     (run_folder / "manifest.json").write_text((run_folder / "manifest.json").read_text().replace("tiny", "tony"))
     with pytest.raises(RunError, match=r"manifest.json has been changed; longcrawl verify"):
         lc.card(run_folder)
