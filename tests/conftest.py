@@ -383,6 +383,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     server.token = module.TOKEN
     server.environment = {"HF_ENDPOINT": server.url, "HF_TOKEN": module.TOKEN, "HF_HOME": str(home)}
     server.environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_UPDATE_DOWNLOAD_COUNTS": "0"}
+    server.environment |= {"HF_HUB_OFFLINE": "0"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", module.TOKEN)
         patch.setattr(constants, "ENDPOINT", server.url)
@@ -390,6 +391,9 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         patch.setattr(datasets.config, "HF_ENDPOINT", server.url)
+        # Who runs tests without a network says so to `huggingface_hub`; this server is on this machine.
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        patch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
         yield server
     server.stop()
 
