@@ -5,10 +5,9 @@ from pathlib import Path
 from longcrawl.errors import RunError
 from longcrawl.files import write_text
 from longcrawl.finished import clusters
-from longcrawl.formats.manifest import is_sealed
 from longcrawl.removed_documents import removed_documents
 from longcrawl.report.page import ReportPage
-from longcrawl.run_folder import MANIFEST, read_manifest
+from longcrawl.run_folder import read_manifest
 
 __all__ = ["REPORT", "write_report"]
 
@@ -41,12 +40,11 @@ def write_report(
 
     """
     folder = Path(run)
-    manifest = read_manifest(folder)
-    if not is_sealed(folder / MANIFEST, manifest):
-        raise RunError(f"{folder / MANIFEST} has been changed; longcrawl verify {folder} says it all")
     target = folder / REPORT if out is None else Path(out)
     if target.is_dir():
         raise RunError(f"{target} is a folder: name a file, such as {target / REPORT}")
-    page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters))
+    page = ReportPage(
+        read_manifest(folder), removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)
+    )
     write_text(target, page.html())
     return target

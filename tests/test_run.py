@@ -185,8 +185,10 @@ def test_a_finished_run_holds_card_recipe_ledger_output_and_manifest_and_nothing
 
 def test_the_manifest_tells_no_time_process_or_worker_count(whole, source):
     text = (whole / "manifest.json").read_text().replace(str(source), "SOURCE")
-    assert str(os.getpid()) not in text
-    assert "num_proc" not in text
+    # That bytes are equal in other processes is tested above; a number of a process may be a count by chance.
+    names = set(re.findall(r'"(\w+)":', text))
+    assert "funnel" in names
+    assert not [name for name in names if re.search("pid|process|num_proc|worker|time|seconds|started", name)]
     assert str(whole) not in text
 
 
