@@ -19,6 +19,10 @@ from longcrawl.planning.estimates import Doubles, Drawn
 __all__ = ["Sample", "SampledPart", "draw_sample"]
 
 
+TYPICAL = 3000.0
+"""Characters: documents below it are drawn almost alike, longer ones in proportion to their length."""
+
+
 @dataclass(frozen=True, eq=False)
 class SampledPart:
     """One part that was read, and the documents that were drawn from it."""
@@ -125,7 +129,6 @@ class _Drawing:
 
     def add(self, table: pa.Table) -> None:
         sizes = _sizes(table)
-        # A document counts as much as its size: weights of one and a mean size together serve counts and sums.
         self.kept = pa.concat_tables([self.kept, table]) if self.documents else table
         self.documents, self.size = self.documents + table.num_rows, self.size + float(sizes.sum())
         self.keys = np.concatenate([self.keys, self.chance.random(table.num_rows) / _weights(sizes)])
@@ -146,10 +149,6 @@ class _Drawing:
     def _thin(self, most: int) -> None:
         smallest = np.sort(np.argsort(self.keys, kind="stable")[:most])
         self.kept, self.keys, self.sizes = self.kept.take(smallest), self.keys[smallest], self.sizes[smallest]
-
-
-TYPICAL = 3000.0
-"""Characters: documents below it are drawn almost alike, longer ones in proportion to their length."""
 
 
 def _weights(sizes: Doubles) -> Doubles:

@@ -116,7 +116,9 @@ class _Walk:
             disk = _stored(tables)
             fitted = stage.fit(iter(tables), f"{self.folder}/{label}")
             return self._fused(label, fitted, tables, disk, started)
-        _one(label, stage, max(tables, key=lambda table: table.num_rows).slice(0, 1))  # compiles what there is to
+        _one(
+            label, stage, max(tables, key=lambda table: table.num_rows).slice(0, 1)
+        )  # compiles what there is to compile
         return self._fused(label, stage, tables, disk, time.perf_counter())
 
     def _fused(
