@@ -4,19 +4,22 @@
 
 Two recipes are run whole: longcrawl64-clean on the RedPajama-V2 sample, and filters, line corrections, two
 deduplications, tokenisation and windows on the texts. Then each is planned from samples of several sizes under several
-seeds, and every figure of every plan (documents and characters after each stage, tokens, bytes written) is put beside
-the run's. Figures of one plan go up and down together, so the worst plan is printed, too. The last line is the share of
-figures that were inside.
+seeds, and every figure of every plan is put beside the run's: documents and characters after each stage, tokens, bytes
+written, and seconds of a core and bytes of disk for each stage. A run goes first of which nothing is kept, since plans
+are without imports and compiling. Figures of one plan go up and down together, so the worst plan is printed, too. The
+last line is the share of figures that were inside.
 """
 
 import argparse
 import json
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import longcrawl as lc
 from longcrawl.recipe import Recipe, load_recipe, parse_recipe
 
+KINDS = ("documents and text", "seconds", "disk")
 SAMPLES = {"longcrawl64-clean": ((4, 400), (6, 400), (6, 800)), "texts": ((2, 500), (2, 1500))}
 
 
@@ -47,29 +50,40 @@ def main() -> None:
     arguments.add_argument("--data", type=Path, required=True, help="the shared data")
     arguments.add_argument("--seeds", type=int, default=10)
     given = arguments.parse_args()
-    inside = figures = 0
+    total: Counter[str] = Counter()
     for recipe in recipes(given.data.absolute()):
         with tempfile.TemporaryDirectory() as folder:
-            lc.run(recipe, Path(folder) / "run")
+            warm = lc.run(recipe, Path(folder) / "warm")
+            run = lc.run(recipe, Path(folder) / "run")
             manifest = json.loads((Path(folder) / "run" / "manifest.json").read_text("utf-8"))
+        again = sorted(run.costs[label].seconds / cost.seconds for label, cost in warm.costs.items())
+        print(f"{recipe.name}: the second run's stages took {again[0]:.2f} to {again[-1]:.2f} of the first's seconds")
         for parts, documents in SAMPLES[recipe.name]:
-            held = []
+            held, inside, outside = [], Counter[str](), Counter[str]()
             for seed in range(given.seeds):
                 plan = lc.plan(recipe, parts=parts, documents=documents, seed=seed)
-                checked = plan.against(manifest)
+                checked = plan.against(manifest, run.costs)
                 held.append(sum(each.inside for each in checked))
-                outside = [each.figure for each in checked if not each.inside]
-                if outside:
-                    print(f"  seed {seed}: outside are {', '.join(outside)}")
-            inside, figures = inside + sum(held), figures + len(held) * len(checked)
-            share = sum(held) / len(held) / len(checked)
+                inside.update(kind(each.figure) for each in checked if each.inside)
+                outside.update(kind(each.figure) for each in checked if not each.inside)
+                for each in checked:
+                    if not each.inside:
+                        print(f"  seed {seed}: {each}")
             tokens = next(each for each in checked if each.figure == "tokens")
             width = (tokens.estimate.high - tokens.estimate.low) / 2 / tokens.truth
+            shares = ", ".join(f"{name} {inside[name] / (inside[name] + outside[name]):.3f}" for name in KINDS)
             print(
-                f"{recipe.name}, {plan.sample}: {share:.3f} of {len(checked)} figures inside over {len(held)} seeds, "
-                f"worst {min(held)}; tokens to {100 * width:.0f} % either way"
+                f"{recipe.name}, {plan.sample}: {sum(held) / len(held) / len(checked):.3f} of {len(checked)} figures "
+                f"inside over {len(held)} seeds ({shares}), worst {min(held)}; tokens to {100 * width:.0f} % either way"
             )
-    print(f"plan ratio={inside / figures:.3f}")
+            total += Counter(inside=inside.total(), all=inside.total() + outside.total())
+    print(f"{total['all']} figures")
+    print(f"plan ratio={total['inside'] / total['all']:.3f}")
+
+
+def kind(figure: str) -> str:
+    """Say whether a figure is of documents and tokens, of seconds or of disk."""
+    return next((name for name in KINDS[1:] if name in figure), KINDS[0])
 
 
 if __name__ == "__main__":

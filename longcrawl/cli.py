@@ -64,7 +64,7 @@ def run(
         list[str] | None, typer.Option("--set", help="PATH=VALUE, such as source.data_dir=release; repeat as needed.")
     ] = None,
     planned: Annotated[
-        Path | None, typer.Option("--plan", help="What longcrawl plan --save wrote; the manifest compares.")
+        Path | None, typer.Option("--plan", help="What longcrawl plan --save wrote; the run compares.")
     ] = None,
 ) -> None:
     """Carry out a recipe: read, filter, tokenise, write, with a card and a ledger."""

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["PARTIAL", "checksum", "file_entries", "publish", "remove_partial", "whole_file", "write_text"]
+__all__ = [
+    "PARTIAL",
+    "checksum",
+    "file_entries",
+    "folder_bytes",
+    "publish",
+    "remove_partial",
+    "whole_file",
+    "write_text",
+]
 
 PARTIAL = ".partial"
 """What a file or folder that is not finished has in its name."""
@@ -69,6 +78,12 @@ def checksum(path: Path) -> str:
         while block := opened.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def folder_bytes(path: Path) -> int:
+    """Give the bytes of all files below a folder, or of one file; 0 of what is not there."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def file_entries(folder: Path, names: Iterator[str] | list[str]) -> dict[str, dict[str, int | str]]:

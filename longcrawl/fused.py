@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core_clock import CoreClock
 from longcrawl.errors import StageError
 from longcrawl.ledger import LEDGER_SCHEMA, add_values, count_values, entries, total
 from longcrawl.stages import SORT_KEY, Edit, Judge, Rewrite, Stage, Survey, document_ids, first_failure, with_column
@@ -28,6 +29,8 @@ class Tally:
     characters: dict[str, int | None] = field(default_factory=dict)
     values: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """By label, documents that stayed by the values of a column, of stages that count one."""
+    clock: CoreClock = field(default_factory=CoreClock)
+    """What each stage took, by label."""
 
     def note(self, label: str, rows: int, gone: pa.Table, left: int | None) -> None:
         """Add one batch: documents that came, ledger entries of those that left, characters of those that stayed."""
@@ -72,24 +75,30 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
     for table in tables:
         flowing, amount = table, characters(table)
         for label, stage in stages:
-            came = flowing.num_rows
-            gone = LEDGER_SCHEMA.empty_table()
-            if isinstance(stage, Judge):
-                flowing, gone = _without(flowing, stage.judge(flowing), label)
-            elif isinstance(stage, Edit):
-                edited, checks = stage.edit(flowing)
-                flowing, gone = _without(edited, first_failure(came, checks), label)
-            elif isinstance(stage, Rewrite):
-                flowing = stage.rewrite(flowing)
-            elif isinstance(stage, Survey) and stage.orders:
-                flowing = with_column(flowing, SORT_KEY, stage.sketch(flowing)[SORT_KEY])
-            else:
-                raise StageError(f"{label} needs all documents and cannot run inside a part")
-            if gone.num_rows or not isinstance(stage, Judge):
-                amount = characters(flowing)
-            tally.note(label, came, gone, amount)
-            tally.note_values(label, flowing, stage.counts)
+            with tally.clock.measure(label):
+                came = flowing.num_rows
+                flowing, gone = _through(flowing, label, stage)
+                if gone.num_rows or not isinstance(stage, Judge):
+                    amount = characters(flowing)
+                tally.note(label, came, gone, amount)
+                tally.note_values(label, flowing, stage.counts)
         yield flowing
+
+
+def _through(documents: pa.Table, label: str, stage: Stage) -> tuple[pa.Table, pa.Table]:
+    """Give the documents that a stage leaves, and the ledger entries of those that it removes."""
+    if isinstance(stage, Judge):
+        return _without(documents, stage.judge(documents), label)
+    if isinstance(stage, Edit):
+        edited, checks = stage.edit(documents)
+        return _without(edited, first_failure(documents.num_rows, checks), label)
+    if isinstance(stage, Rewrite):
+        left = stage.rewrite(documents)
+    elif isinstance(stage, Survey) and stage.orders:
+        left = with_column(documents, SORT_KEY, stage.sketch(documents)[SORT_KEY])
+    else:
+        raise StageError(f"{label} needs all documents and cannot run inside a part")
+    return left, LEDGER_SCHEMA.empty_table()
 
 
 def characters(documents: pa.Table) -> int | None:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.builders.sources import BadFiles, Part, Source
+from longcrawl.core_clock import CoreClock
 from longcrawl.files import whole_file, write_text
 from longcrawl.fused import Tally, run_fused, text_lengths
 from longcrawl.ledger import total
@@ -53,27 +54,37 @@ class PartTask:
 def run_part(task: PartTask) -> dict[str, Any]:
     """Run one part and give its counts: documents read, in and out of each stage, broken files, records left out."""
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
-    read = _Counted(_input(task, bad_files))
+    clock = CoreClock()
+    read = _Counted(_input(task, bad_files), clock)
     kept = run_fused([*_applied(task), *task.stages], read, tally)
-    if task.writer is not None:
-        task.writer.spill(kept, work / "spill", task.number)
-    else:
-        _keep(kept, task)
-    gone = tally.table()
-    if gone.num_rows:
-        with whole_file(task.folder / "ledger" / f"{task.segment:02d}-{task.number:05d}.parquet") as beside:
-            pq.write_table(gone, beside)
+    with clock.measure("all"):
+        if task.writer is not None:
+            task.writer.spill(kept, work / "spill", task.number)
+        else:
+            _keep(kept, task)
+        gone = tally.table()
+        if gone.num_rows:
+            with whole_file(task.folder / "ledger" / f"{task.segment:02d}-{task.number:05d}.parquet") as beside:
+                pq.write_table(gone, beside)
     counts = {
         "documents": read.documents,
         "characters": read.characters,
         "stages": tally.counts(),
         "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
         "left_out": dict(bad_files.left_out),
+        "seconds": _seconds(clock, tally),
     }
     if task.segment == 0 and read.characters is not None:
         counts["lengths"] = read.lengths.lengths().as_dict()
     write_text(task.marker, json.dumps(counts))
     return counts
+
+
+def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
+    """Give what reading took, what each stage, and what writing, which is the rest."""
+    stages = tally.clock.seconds
+    keep = clock.seconds["all"] - clock.seconds["read"] - sum(stages.values())
+    return {"read": clock.seconds["read"], "stages": stages, "keep": max(keep, 0.0)}
 
 
 def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
@@ -117,20 +128,28 @@ def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -
 class _Counted:
     """Tables that pass, counted."""
 
-    def __init__(self, tables: Iterable[pa.Table]) -> None:
-        self.tables = tables
+    def __init__(self, tables: Iterable[pa.Table], clock: CoreClock) -> None:
+        self.tables = iter(tables)
+        self.clock = clock
         self.documents = 0
         self.characters: int | None = 0
         self.lengths = LengthCounts("characters")
 
     def __iter__(self) -> Iterator[pa.Table]:
-        for table in self.tables:
-            self.documents += table.num_rows
-            lengths = text_lengths(table)
-            self.characters = total([self.characters, None if lengths is None else pc.sum(lengths).as_py() or 0])
-            if lengths is not None:
-                self.lengths.add(lengths)
+        while True:
+            with self.clock.measure("read"):
+                table = next(self.tables, None)
+                if table is None:
+                    return
+                self._count(table)
             yield table
+
+    def _count(self, table: pa.Table) -> None:
+        self.documents += table.num_rows
+        lengths = text_lengths(table)
+        self.characters = total([self.characters, None if lengths is None else pc.sum(lengths).as_py() or 0])
+        if lengths is not None:
+            self.lengths.add(lengths)
 
 
 def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:

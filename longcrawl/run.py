@@ -7,20 +7,19 @@ A run's folder holds, when it is done,
 * ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
 * one folder named after the output, such as ``rectangle/``;
 * ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what stages had to
-  report, SHA-256 of every file and, last, its own.
+  report, SHA-256 of every file and, last, its own;
+* ``plan.json``, where a plan was given: it, and what became of it, times too; the manifest does not list this file.
 
-Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere, so the same
-recipe over the same input gives the same bytes.
+Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere else, so the
+same recipe over the same input gives the same bytes.
 """
 
 import errno
-import html
 import json
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from datasets.fingerprint import Hasher
 from datasets.utils import tqdm
 from filelock import FileLock, Timeout
 
+from longcrawl.core_clock import CoreClock
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
@@ -37,16 +37,18 @@ from longcrawl.formats.manifest import seal
 from longcrawl.ledger import Funnel, FunnelRow, add_values, count_rules, total
 from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, survivors
-from longcrawl.planning import Checked, Plan
+from longcrawl.planning import Plan
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import LengthCounts, Lengths, analyse
 from longcrawl.report.card import write_card
 from longcrawl.results import RESULTS
-from longcrawl.run_folder import MANIFEST, WORK, any_done, read_manifest, refuse_strangers
+from longcrawl.run_costs import RunCosts, StageCost
+from longcrawl.run_folder import MANIFEST, PLAN, WORK, any_done, read_manifest, refuse_strangers
 from longcrawl.run_index import indexes_used, save_index
 from longcrawl.run_inputs import no_documents, refuse_twin_documents, train_parts
 from longcrawl.run_segments import Segment, next_segment
+from longcrawl.run_summary import RunSummary
 from longcrawl.run_surveys import find_spans, group_inputs, resolve
 from longcrawl.run_versions import recorded_versions
 from longcrawl.spans import SpanSurvey
@@ -57,48 +59,6 @@ __all__ = ["RunSummary", "run"]
 
 VERSION = 1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """What a run did."""
-
-    recipe: str
-    out: str
-    rates: RemovalRates
-    """The funnel in percent, beside the figures that the recipe refers to."""
-    written: dict[str, Any]
-    batch: str
-    """What the beginning of the output looks like when it is read back."""
-    bad_files: int
-    seconds: float
-    checked: tuple[Checked, ...] = ()
-    """The figures of the plan that was given, beside what became of them."""
-
-    @property
-    def funnel(self) -> Funnel:
-        """How many documents were left after each stage."""
-        return self.rates.funnel
-
-    def __str__(self) -> str:
-        rates = [repr(self.rates), ""] if self.rates.reference.documents else []
-        return "\n".join([repr(self.funnel), "", *rates, *self._done()])
-
-    def _repr_html_(self) -> str:
-        table = self.rates if self.rates.reference.documents else self.funnel
-        return f"{table._repr_html_()}<p>{'<br>'.join(map(html.escape, self._done()))}</p>"
-
-    def _done(self) -> list[str]:
-        written = RESULTS[self.written["format"]].summary(self.written)
-        lines = [f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})", f"read back: {self.batch}"]
-        if self.checked:
-            inside = sum(each.inside for each in self.checked)
-            lines.append(f"the plan's intervals hold {inside} of {len(self.checked)} figures; manifest.json has all")
-        if self.bad_files:
-            lines.append(
-                f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
-            )
-        return lines
 
 
 def run(
@@ -115,7 +75,7 @@ def run(
         out: the run's folder; one that holds another recipe's run is refused.
         num_proc: processes; the bytes do not depend on it.
         overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
-        plan: of this recipe; the manifest puts its figures beside the run's.
+        plan: of this recipe; ``plan.json`` puts its figures beside the run's, the manifest all but times and disk.
 
     Raises:
         RunError: the run cannot start, continue or finish; the message says what to do.
@@ -131,22 +91,29 @@ def run(
         )
     folder = Path(out)
     refuse_strangers(folder, chosen)
-    manifest = read_manifest(folder) if (folder / MANIFEST).exists() else _work_on(chosen, folder, num_proc, plan)
+    costs: dict[str, StageCost] = {}
+    if (folder / MANIFEST).exists():
+        manifest = read_manifest(folder)
+    else:
+        manifest, costs = _work_on(chosen, folder, num_proc, plan)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     rates = RemovalRates.from_manifest(manifest)
     batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
     seconds = time.monotonic() - started
     bad_files = len(manifest["bad_files"])
-    checked = plan.against(manifest) if plan is not None else ()
-    return RunSummary(chosen.name, str(folder), rates, manifest["output"], batch, bad_files, seconds, checked)
+    checked = plan.against(manifest, costs) if plan is not None else ()
+    return RunSummary(chosen.name, str(folder), rates, manifest["output"], batch, bad_files, seconds, checked, costs)
 
 
-def _work_on(recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None) -> dict[str, Any]:
-    """Hold the folder, finish the run in it and give its manifest; what the system refuses becomes one sentence."""
+def _work_on(
+    recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None
+) -> tuple[dict[str, Any], dict[str, StageCost]]:
+    """Hold the folder, finish the run in it, give manifest and costs; what the system refuses becomes one sentence."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / WORK / "lock", timeout=0):
-            return _Job(recipe, folder, num_proc, plan).finish()
+            job = _Job(recipe, folder, num_proc, plan)
+            return job.finish(), job.costs.stages
     except Timeout as held:
         raise RunError(f"another run is working in {folder}: wait for it, or choose another folder") from held
     except OSError as failed:
@@ -180,6 +147,9 @@ class _Job:
         """How many records of the source are no documents, by the source's rule."""
         self.source_lengths: Lengths | None = None
         """Of the texts that the source gave; None where it gives pages, from which texts are still to be extracted."""
+        self.costs = RunCosts(self.work)
+        self.ended_by: list[str] = []
+        """The labels of what ends the segments that are done."""
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
         """Segment, label and survey of each index to save."""
 
@@ -198,8 +168,16 @@ class _Job:
         self._refuse_changed_stages()
         written = self._write_output(writer)
         for segment, label, survey in self.indexed:
-            save_index(self.folder, segment, len(self.parts), label, survey)
-        return self._describe(written)
+            with self.costs.measure(label, f"{segment}-index"):
+                save_index(self.folder, segment, len(self.parts), label, survey)
+        with self.costs.measure(self.recipe.output.name, "describe"):
+            manifest = self._describe(written)
+        self.costs.add_disk(self.ended_by)
+        if self.plan is not None:
+            manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
+            self.plan.save(self.folder / PLAN, self.plan.against(manifest, self.costs.stages))
+        write_text(self.folder / MANIFEST, seal(manifest))
+        return manifest
 
     def _write_recipe(self) -> None:
         """Write the recipe; where another one has begun to write its output, that output goes first."""
@@ -234,13 +212,16 @@ class _Job:
             label, stage = segment.ends_with
             if isinstance(stage, Rewrite):
                 tables = survivors(self.work, number, range(len(self.parts)))
-                stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
+                with self.costs.measure(label, f"{number}"):
+                    stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
             elif isinstance(stage, Survey):
                 if isinstance(stage, SpanSurvey):
-                    find_spans(self.folder, number, stage, self.groups)
+                    with self.costs.measure(label, f"{number}") as cost:
+                        cost.disk = find_spans(self.folder, number, stage, self.groups)
                     found = (label, stage)
                 else:
-                    gone = resolve(self.folder, number, label, stage, self.groups)
+                    with self.costs.measure(label, f"{number}"):
+                        gone = resolve(self.folder, number, label, stage, self.groups)
                     if said := report_of(gone):
                         self.reports.setdefault(label, []).extend(said)
                     came = self.funnel.kept
@@ -270,6 +251,9 @@ class _Job:
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
         results = self._map(run_part, tasks, [task.marker for task in tasks], names, "documents")
+        before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
+        self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
+        self.costs.add_parts(before, self.ended_by[-1], results)
         characters = total(each["characters"] for each in results)
         if segment.number:
             self.funnel = self.funnel.counted(characters)
@@ -311,12 +295,15 @@ class _Job:
     def _write_output(self, writer: Writer) -> dict[str, Any]:
         spill, target = self.work / "spill", self.folder / self.recipe.output.name
         target.mkdir(exist_ok=True)
-        tasks = writer.plan(spill, len(self.parts), target)
+        with self.costs.measure(self.recipe.output.name, "layout"):
+            tasks = writer.plan(spill, len(self.parts), target)
         markers = [self.work / "written" / f"{task.name}.json" for task in tasks]
         written = self._map(
             partial(_write, writer, spill, target), list(zip(tasks, markers, strict=True)), markers, "write", "files"
         )
-        return writer.finish(spill, target, written)
+        self.costs.stages[self.recipe.output.name].seconds += sum(each.pop("seconds", 0.0) for each in written)
+        with self.costs.measure(self.recipe.output.name, "finish"):
+            return writer.finish(spill, target, written)
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
         about = {key: value for key, value in written.items() if key != "files"}
@@ -341,11 +328,8 @@ class _Job:
             manifest["reports"] = self.reports
         write_card(self.folder, manifest)
         files = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
-        names = [path.as_posix() for path in files if path.parts[0] != WORK]
+        names = [path.as_posix() for path in files if path.parts[0] not in (WORK, PLAN)]
         manifest["files"] = file_entries(self.folder, names)
-        if self.plan is not None:
-            manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
-        write_text(self.folder / MANIFEST, seal(manifest))
         return manifest
 
     def _pin_inputs(self) -> None:
@@ -403,6 +387,8 @@ def _source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
 
 def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Path]) -> dict[str, Any]:
     task, marker = pair
-    written = writer.write(spill, target, task)
-    write_text(marker, json.dumps(written))
+    clock = CoreClock()
+    with clock.measure("write"):
+        written = writer.write(spill, target, task)
+    write_text(marker, json.dumps(written | {"seconds": clock.seconds["write"]}))
     return written

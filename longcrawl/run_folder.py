@@ -12,9 +12,11 @@ from longcrawl.outputs import OUTPUTS
 from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
 
-__all__ = ["MANIFEST", "WORK", "any_done", "holds_run", "read_manifest", "refuse_strangers"]
+__all__ = ["MANIFEST", "PLAN", "WORK", "any_done", "holds_run", "read_manifest", "refuse_strangers"]
 
 MANIFEST = "manifest.json"
+PLAN = "plan.json"
+"""What was planned, beside what became of it; times differ from run to run, so the manifest does not list it."""
 
 
 def holds_run(folder: Path) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.errors import RunError
-from longcrawl.files import whole_file
+from longcrawl.files import folder_bytes, whole_file
 from longcrawl.ledger import entries
 from longcrawl.part import WORK, keep_spans, sketches, spans_kept
 from longcrawl.spans import SpanSurvey
@@ -60,15 +60,22 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
     return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])
 
 
-def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> None:
-    """Let a survey find spans, part after part and pass by pass; the next segment begins with applying them."""
-    work = folder / WORK
+def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> int:
+    """Let a survey find spans, part after part and pass by pass; the next segment begins with applying them.
+
+    Returns:
+        The most bytes that a search had on disk, of those that were not done before.
+
+    """
+    work, most = folder / WORK, 0
     for part, group in enumerate(groups):
         search = work / f"search-{segment}-{part}"
         if not spans_kept(work, segment, group):
             spans = survey.find(sketches(work, segment, group), str(search))
             keep_spans(work, segment, group, spans)
+        most = max(most, folder_bytes(search))
         shutil.rmtree(search, ignore_errors=True)
+    return most
 
 
 def _answer(survey: Survey, label: str, sketched: pa.Table) -> pa.Table:

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     [
+        "core_clock",
         "errors",
         "files",
         "data_files",
@@ -15,6 +16,7 @@ LAYERS = [
         "markdown",
         "fields",
         "hub",
+        "run_costs",
         "survey_reports",
         "user_warnings",
         "_adopt_builders",
@@ -37,6 +39,7 @@ LAYERS = [
     ["run_folder", "run_index", "run_inputs", "run_segments", "run_surveys", "run_versions", "source_texts"],
     ["planning"],
     ["lengths"],
+    ["run_summary"],
     ["run"],
     [
         "finished",

@@ -17,6 +17,7 @@ from longcrawl.cli import app
 from longcrawl.errors import RunError
 from longcrawl.planning.estimates import Drawn, Thinning, estimate_parts, estimate_total
 from longcrawl.planning.sample import draw_sample
+from longcrawl.run_costs import RunCosts
 from longcrawl.run_inputs import train_parts
 
 DRAWS = 30
@@ -160,16 +161,46 @@ def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
     made = lc.plan(recipe, documents=160)
     assert lc.Plan.from_dict(json.loads(json.dumps(made.as_dict()))) == made
     summary = lc.run(recipe, "out", plan=made)
-    for each in summary.checked:
-        assert each.inside, each
-        if each.figure != "bytes written":
-            assert each.estimate.value == pytest.approx(each.truth), each
+    checked = {each.figure: each for each in summary.checked}
+    timed = {name for name in checked if "seconds" in name}
+    assert {"text: seconds", "min_chars: seconds", "gpt-simple: seconds", "seconds"} <= timed
+    assert all(checked[name].truth > 0 for name in timed)
+    stored = {name for name in checked if "disk" in name or "bytes" in name}
+    assert {"exact_documents: disk", "tokenize: disk", "gpt-simple: disk", "disk", "bytes written"} == stored
+    for name in checked.keys() - timed:
+        assert checked[name].inside or "disk" in name, checked[name]
+        error = 0.25 if name in stored else 1e-9  # of files of some kilobytes
+        assert checked[name].estimate.value == pytest.approx(checked[name].truth, rel=error), checked[name]
     manifest = json.loads(Path("out/manifest.json").read_text("utf-8"))
-    assert [each["figure"] for each in manifest["plan"]] == [each.figure for each in summary.checked]
+    assert [each["figure"] for each in manifest["plan"]] == [name for name in checked if name not in timed | stored] + [
+        "bytes written"
+    ]
+    became = json.loads(Path("out/plan.json").read_text("utf-8"))["became"]
+    assert became == [each.as_dict() for each in summary.checked]
+    assert "plan.json" not in manifest["files"]
     assert {"text: documents", "exact_documents: characters", "tokens", "bytes written"} <= {
         each.figure for each in summary.checked
     }
     assert "the plan's intervals hold" in str(summary)
+
+
+def test_costs_are_known_of_any_number_of_processes(recipe):
+    made = lc.run(recipe, "out", num_proc=2)
+    assert list(made.costs) == ["text", "min_chars", "exact_documents", "tokenize", "shuffle", "gpt-simple"]
+    assert all(cost.seconds > 0 for cost in made.costs.values())
+    assert {label for label, cost in made.costs.items() if cost.disk} == {"exact_documents", "tokenize", "gpt-simple"}
+    assert lc.run(recipe, "out").costs == {}
+
+
+def test_what_was_done_before_a_stop_takes_what_it_took_then(tmp_path):
+    stopped, went_on = RunCosts(tmp_path), RunCosts(tmp_path)
+    with stopped.measure("min_hash", "0") as cost:
+        cost.disk = 100
+        sum(range(300_000))
+    with went_on.measure("min_hash", "0"):
+        pass
+    assert went_on.stages == stopped.stages
+    assert went_on.stages["min_hash"].seconds > 0
 
 
 def test_a_plan_of_some_parts_and_documents(recipe):

@@ -53,6 +53,10 @@ class Estimate:
         """Give the figure of what is a part of another one."""
         return Estimate(min(self.value, other.value), min(self.low, other.high), min(self.high, other.high))
 
+    def within(self, factor: float, more: float = 0.0) -> "Estimate":
+        """Give an interval that is this many times wider at both ends, and has so much more at its upper end."""
+        return Estimate(self.value, self.low / factor, self.high * factor + more)
+
     def widened(self, share: float) -> "Estimate":
         """Give an interval that is this share wider at both ends."""
         return Estimate(self.value, self.low * (1 - share), self.high * (1 + share))

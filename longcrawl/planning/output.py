@@ -1,14 +1,16 @@
 """What an output takes: the documents left of a sample are written twice, all and half of them."""
 
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from longcrawl.core_clock import CoreClock
+from longcrawl.files import file_entries, folder_bytes
 from longcrawl.outputs import Output
 from longcrawl.planning.estimates import Estimate
 from longcrawl.stages import SORT_KEY, Stage
@@ -18,41 +20,59 @@ __all__ = ["MeasuredOutput", "measure_output"]
 LEAST_NOISE = 0.03
 
 
+class Point(NamedTuple):
+    """What writing some documents took."""
+
+    amount: float
+    """Their tokens, or how many they are where they have none."""
+    took: float
+
+
 @dataclass(frozen=True)
-class MeasuredOutput:
-    """Bytes as a straight line over tokens, or over documents where they have no tokens."""
+class Line:
+    """A straight line over tokens, or over documents where they have no tokens."""
 
     fixed: float
-    """Bytes that are written whatever the documents, such as a tokenizer."""
+    """What is there whatever the documents, such as a tokenizer."""
     slope: float
     noise: float
-    """By which share the two halves differ from each other."""
-    spilled: float
-    """Bytes of the first pass, per token or document."""
-    seconds: float
-    """Per token or document."""
+    """By which share half of the documents lay off the line."""
 
-    def bytes_of(self, amount: Estimate) -> Estimate:
-        """Give the bytes of this many tokens or documents."""
+    @classmethod
+    def through(cls, one: Point, half: Point, whole: Point) -> "Line":
+        """Give the line from one document to all of them; half of them say how far off it is."""
+        slope = max((whole.took - one.took) / max(whole.amount - one.amount, 1.0), 0.0)
+        fixed = max(one.took - slope * one.amount, 0.0)
+        expected = fixed + slope * half.amount
+        return cls(fixed, slope, abs(half.took - expected) / max(expected, 1e-9))
+
+    def at(self, amount: Estimate) -> Estimate:
+        """Give the figure for this many tokens or documents."""
         value, low, high = (self.fixed + self.slope * each for each in (amount.value, amount.low, amount.high))
-        return Estimate(value, low, high).widened(max(self.noise, LEAST_NOISE))
+        return Estimate(value, low, high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
+
+
+@dataclass(frozen=True)
+class MeasuredOutput:
+    """What writing takes, by the amount that is written."""
+
+    written: Line
+    """Bytes."""
+    spilled: Line
+    """Bytes of the first pass."""
+    seconds: Line
+    """Of a core."""
 
 
 def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> MeasuredOutput:
-    """Write documents, and half of them, into a folder that is removed afterwards."""
+    """Write one document, half of them and all, into a folder that is removed afterwards."""
     ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
-    half = ordered.slice(0, ordered.num_rows // 2)
-    written, spilled, seconds = _write(output, stages, ordered)
-    amount = _amount(ordered)
-    if not half.num_rows:
-        return MeasuredOutput(0.0, written / amount, 1.0, spilled / amount, seconds / amount)
-    half_written, _, _ = _write(output, stages, half)
-    rest = max(amount - _amount(half), 1.0)
-    slope = max((written - half_written) / rest, 0.0)
-    fixed = max(written - slope * amount, 0.0)
-    first = max(half_written - fixed, 0.0) / max(_amount(half), 1.0)
-    noise = abs(first - slope) / max(first + slope, 1e-9)
-    return MeasuredOutput(fixed, slope, noise, spilled / amount, seconds / amount)
+    sizes = (1, (ordered.num_rows + 1) // 2, ordered.num_rows)
+    _write(output, stages, ordered.slice(0, 1))  # compiles what there is to compile
+    amounts = [_amount(ordered.slice(0, few)) for few in sizes]
+    took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
+    lines = [Line.through(*map(Point, amounts, values)) for values in zip(*took, strict=True)]
+    return MeasuredOutput(*lines)
 
 
 def _amount(documents: pa.Table) -> float:
@@ -61,16 +81,13 @@ def _amount(documents: pa.Table) -> float:
 
 def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:
     """Give bytes written, bytes spilled, and seconds."""
-    started = time.perf_counter()
+    clock = CoreClock()
     with tempfile.TemporaryDirectory() as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"
         spill.mkdir()
-        writer = output.writer(stages)
-        writer.spill([documents], spill, 0)
-        spilled = _folder_bytes(spill)
-        writer.finish(spill, made, [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)])
-        return _folder_bytes(made), spilled, time.perf_counter() - started
-
-
-def _folder_bytes(folder: Path) -> float:
-    return float(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+        with clock.measure("write"):
+            writer = output.writer(stages)
+            writer.spill([documents], spill, 0)
+            writer.finish(spill, made, [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)])
+            file_entries(made, [path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()])
+        return float(folder_bytes(made)), float(folder_bytes(spill)), clock.seconds["write"]

@@ -2,30 +2,36 @@
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from longcrawl.errors import RunError
 from longcrawl.files import write_text
 from longcrawl.ledger import Funnel
+from longcrawl.planning.costs import ROW
 from longcrawl.planning.estimates import Estimate, Values, estimate_parts, estimate_total, exact
 from longcrawl.planning.output import measure_output
 from longcrawl.planning.sample import Sample, draw_sample
-from longcrawl.planning.walk import ROW, Measured, measure_stages, quantity
+from longcrawl.planning.walk import Measured, measure_stages, quantity
 from longcrawl.recipe import Recipe, load_recipe
+from longcrawl.run_costs import StageCost
 from longcrawl.run_inputs import train_parts
 
 __all__ = ["Checked", "Plan", "PlanRow", "plan"]
 
 VERSION = 1
 ONE = exact(1.0)
-CLOCK_NOISE = 0.15
-"""Times of one machine differ by so much from one run to the next."""
+CLOCK_FACTOR = 1.5
+"""The same work takes so many times more or less of a core from one run to the next, where cores are shared."""
+TABLE_SECONDS = 0.0005
+"""What a stage may take more of each table in a run, whose other stages have the caches in between."""
+DISK_NOISE = 0.03
+"""Documents are compressed as well together as their neighbours let them."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class PlanRow:
     documents: Estimate
     characters: Estimate | None
     seconds: Estimate
-    """Of one process on this machine, at work on nothing else."""
+    """Of a core of this machine."""
     disk: Estimate
     """In bytes."""
 
@@ -53,6 +59,12 @@ class Checked:
     def inside(self) -> bool:
         """Whether the interval holds the truth."""
         return self.truth in self.estimate
+
+    def __str__(self) -> str:
+        low, high = self.estimate.low, self.estimate.high
+        return (
+            f"{self.figure} became {self.truth:.4g}, planned were {self.estimate.value:.4g} ({low:.4g} to {high:.4g})"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Give JSON-ready values."""
@@ -81,14 +93,25 @@ class Plan:
 
     @property
     def disk(self) -> Estimate:
-        """Bytes that the run's folder has just before it is done: its work and its output."""
+        """Bytes that stages need until the run is done, and its output; ledger and saved indexes come on top."""
         work = sum((row.disk for row in self.rows[1:]), self.rows[0].disk)
         return work + self.written if self.written else work
 
-    def against(self, manifest: Mapping[str, Any]) -> tuple[Checked, ...]:
-        """Put the figures beside those of a finished run, as its manifest has them."""
-        truths = {name: truth for name, truth in _truths(manifest).items() if truth is not None}
-        return tuple(Checked(name, estimate, truths[name]) for name, estimate in self._figures() if name in truths)
+    def against(
+        self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = MappingProxyType({})
+    ) -> tuple[Checked, ...]:
+        """Put the figures beside those of a finished run.
+
+        Args:
+            manifest: of the run.
+            costs: what its stages took, as :class:`longcrawl.RunSummary` has it; without, seconds and bytes of disk are
+                not compared.
+
+        """
+        written = _written(manifest)
+        truths = _truths(manifest) | {"bytes written": written} | (_costs(costs, written) if costs else {})
+        figures = [(name, estimate, truths.get(name)) for name, estimate in self._figures()]
+        return tuple(Checked(name, estimate, truth) for name, estimate, truth in figures if truth is not None)
 
     def as_dict(self) -> dict[str, Any]:
         """Give JSON-ready values; :meth:`from_dict` is the way back."""
@@ -110,9 +133,10 @@ class Plan:
         ends = (_estimate(values["tokens"]), _estimate(values["written"]))
         return cls(values["recipe"], values["digest"], values["sample"], rows, *ends)
 
-    def save(self, path: str | Path) -> None:
-        """Write the plan as JSON, for ``longcrawl run --plan``."""
-        write_text(Path(path), json.dumps(self.as_dict(), indent=1))
+    def save(self, path: str | Path, checked: Sequence[Checked] = ()) -> None:
+        """Write the plan as JSON, for ``longcrawl run --plan``; and what became of it, where that is known."""
+        became = {"became": [each.as_dict() for each in checked]} if checked else {}
+        write_text(Path(path), json.dumps(self.as_dict() | became, indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
@@ -152,8 +176,14 @@ class Plan:
                 yield f"{row.stage}: characters", row.characters
         if self.tokens is not None:
             yield "tokens", self.tokens
+        for row in self.rows:
+            yield f"{row.stage}: seconds", row.seconds
+            if row.disk.high:
+                yield f"{row.stage}: disk", row.disk
         if self.written is not None:
             yield "bytes written", self.written
+            yield "seconds", self.seconds
+            yield "disk", self.disk
 
 
 _FIGURES = ("documents", "characters", "seconds", "disk")
@@ -204,9 +234,10 @@ def _planned(recipe: Recipe, sample: Sample, seed: int, folder: str) -> Plan:
     tokens = quantity(left, "n_tokens", sample.drawn)
     amount = rows[-1].documents if tokens is None else scaled.total(tokens)
     cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
-    seconds, spill = amount.scaled(cost.seconds).widened(CLOCK_NOISE), amount.scaled(cost.spilled)
-    last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spill)
-    return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.bytes_of(amount))
+    seconds = cost.seconds.at(amount).within(CLOCK_FACTOR)
+    spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))  # each part has files of its own
+    last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled)
+    return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.written.at(amount))
 
 
 class _Scaled:
@@ -217,7 +248,6 @@ class _Scaled:
         self.drawn = sample.drawn
         self.stays, self.sizes_stay = ONE, ONE
         """Which share of the documents that are left of the sample, and of their sizes, would be left of all."""
-        self.there: Values = [np.ones(len(sizes)) for sizes in self.drawn.document_sizes]
         self.documents = estimate_parts(self.drawn.documents.tolist(), self.drawn)
 
     def source(self, name: str) -> PlanRow:
@@ -226,30 +256,25 @@ class _Scaled:
         letters = [part.characters for part in read if part.characters is not None]
         characters = estimate_parts(letters, self.drawn) if len(letters) == len(read) else None
         seconds = estimate_parts([part.seconds for part in read], self.drawn)
-        return PlanRow(name, self.documents, characters, seconds.widened(CLOCK_NOISE), exact(0.0))
+        return PlanRow(name, self.documents, characters, self._seconds(seconds), exact(0.0))
 
     def stage(self, one: Measured) -> PlanRow:
         """Give the row of a stage."""
-        per_size = self._came().scaled(1 / max(sum(float(np.sum(each)) for each in self._sizes_there()), 1.0))
+        seconds, disk = self._seconds(self.total(one.seconds)), self.total(one.disk).widened(DISK_NOISE)
         if one.thinning is not None:
             documents, sizes = one.thinning
             self.stays, self.sizes_stay = self.stays.scaled(documents.kept()), self.sizes_stay.scaled(sizes.kept())
-        self.there = one.there
         self.documents = estimate_total(one.there, self.drawn, counts=True).scaled(self.stays).at_most(self.documents)
         characters = None if one.characters is None else self.total(one.characters)
-        seconds, disk = (per_size.scaled(each).widened(CLOCK_NOISE) for each in (one.seconds, one.disk))
         return PlanRow(one.label, self.documents, characters, seconds, disk)
+
+    def _seconds(self, measured: Estimate) -> Estimate:
+        tables = float(self.drawn.documents.sum()) / self.drawn.looked_at / self.sample.together
+        return measured.within(CLOCK_FACTOR, TABLE_SECONDS * tables)
 
     def total(self, values: Values) -> Estimate:
         """Give the total of what grows with the size of a document."""
         return estimate_total(values, self.drawn).scaled(self.sizes_stay)
-
-    def _came(self) -> Estimate:
-        """Give the sizes of all documents that are there; time and bytes are taken to grow with them."""
-        return self.total(self._sizes_there())
-
-    def _sizes_there(self) -> Values:
-        return [there * sizes for there, sizes in zip(self.there, self.drawn.document_sizes, strict=True)]
 
 
 def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
@@ -264,11 +289,20 @@ def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
     for lengths in manifest["analysis"]["lengths"]:
         if lengths["unit"] == "tokens":
             truths["tokens"] = sum(lengths["total"].values())
-    within = manifest["output"]["format"] + "/"
-    truths["bytes written"] = sum(
-        entry["bytes"] for name, entry in manifest.get("files", {}).items() if name.startswith(within)
-    )
     return truths
+
+
+def _written(manifest: Mapping[str, Any]) -> float:
+    within = manifest["output"]["format"] + "/"
+    files = manifest.get("files", {})
+    return float(sum(entry["bytes"] for name, entry in files.items() if name.startswith(within)))
+
+
+def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
+    """Give what stages took by the names that a plan has for it."""
+    seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
+    disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
+    return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}
 
 
 def _told(estimate: Estimate | None) -> list[float] | None:

@@ -1,6 +1,5 @@
 """A sample of a source: some of its parts, read whole, and some documents of each."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.builders.sources import BadFiles, Part, Source
+from longcrawl.core_clock import CoreClock
 from longcrawl.fused import characters
 from longcrawl.keyed_hash import keyed_hash
 from longcrawl.ledger import total
 from longcrawl.planning.estimates import Doubles, Drawn
 
-__all__ = ["Sample", "SampledPart", "draw_sample"]
+__all__ = ["TYPICAL", "Sample", "SampledPart", "draw_sample"]
 
 
 TYPICAL = 3000.0
@@ -37,8 +37,10 @@ class SampledPart:
     """In the texts of the whole part, where it has texts."""
     document_size: float
     """The sizes of all its documents together, as ``sizes`` has them."""
+    tables: int
+    """In which the source gave them."""
     seconds: float
-    """That reading the whole part took."""
+    """Of a core, that reading the whole part took."""
     table: pa.Table
     chances: Doubles
     """Of each document of the table to be there: float64 [documents]."""
@@ -55,6 +57,11 @@ class Sample:
     size: float
     """The sizes of all parts together."""
     read: tuple[SampledPart, ...]
+
+    @property
+    def together(self) -> float:
+        """How many documents the source gave together, on average."""
+        return max(sum(part.documents for part in self.read) / max(sum(part.tables for part in self.read), 1), 1.0)
 
     @property
     def drawn(self) -> Drawn:
@@ -89,6 +96,8 @@ def draw_sample(source: Source, parts: Sequence[Part], most_parts: int, most_doc
     order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")
     chosen = sorted(order[:most_parts].tolist())
     share = -(-most_documents // max(len(chosen), 1))
+    # Imports and compiles what there is to, which is no part of what reading takes.
+    next(iter(source.read(parts[chosen[0]], BadFiles("skip"))), None)
     read = tuple(_read(source, parts[number], number, sizes[number], share, seed) for number in chosen)
     return Sample(len(parts), float(sizes.sum()), read)
 
@@ -101,18 +110,29 @@ def _part_sizes(parts: Sequence[Part]) -> Doubles:
 
 def _read(source: Source, part: Part, number: int, size: float, most: int, seed: int) -> SampledPart:
     drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(_seed(part, seed)))
-    letters, seconds = total([0]), 0.0
+    letters, count, clock = total([0]), 0, CoreClock()
     tables = iter(source.read(part, BadFiles(source.on_bad_files)))
     while True:
-        started = time.perf_counter()
-        table = next(tables, None)
-        seconds += time.perf_counter() - started
+        with clock.measure("read"):
+            table = next(tables, None)
         if table is None:
             break
         drawing.add(table)
+        count += 1
         letters = total([letters, characters(table)])
     kept, chances, sizes = drawing.finish()
-    return SampledPart(number, float(size), drawing.documents, letters, drawing.size, seconds, kept, chances, sizes)
+    return SampledPart(
+        number,
+        float(size),
+        drawing.documents,
+        letters,
+        drawing.size,
+        count,
+        clock.seconds["read"],
+        kept,
+        chances,
+        sizes,
+    )
 
 
 def _seed(part: Part, seed: int) -> npt.NDArray[np.uint64]:

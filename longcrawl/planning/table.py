@@ -98,7 +98,7 @@ def _words(plan: "Plan") -> Iterator[str]:
         )
     else:
         yield f"output: {_interval(plan.written, size)}"
-    yield f"all stages: {_interval(plan.seconds, duration)} of one process"
+    yield f"all stages: {_interval(plan.seconds, duration)} of a core"
     yield f"disk in the end: {_interval(plan.disk, size)}"
 
 

@@ -1,9 +1,9 @@
 """The stages of a recipe over a sample in memory, with what each leaves, takes and would write."""
 
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import RunError
-from longcrawl.fused import Tally, characters, run_fused
+from longcrawl.fused import characters
 from longcrawl.keyed_hash import keyed_hash
+from longcrawl.planning.costs import ROW, Costs
 from longcrawl.planning.estimates import Doubles, Drawn, Thinning, Values
 from longcrawl.planning.sample import Sample
 from longcrawl.recipe import Recipe
@@ -21,13 +22,6 @@ from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import PART, Order, Rewrite, Spans, Stage, Survey, document_ids
 
 __all__ = ["ROW", "Measured", "measure_stages", "quantity"]
-
-BATCH = 200
-"""Documents per batch, as a crawl has them."""
-
-
-ROW = "row of the sample"
-"""The column that says which sampled document a row is, whatever stages have made of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +32,10 @@ class Measured:
     there: Values
     """1 for each document that it left."""
     characters: Values | None
-    seconds: float
-    disk: float
-    """Bytes that a run would keep in its work folder until it is done."""
+    seconds: Values
+    """Of a core, that each document took."""
+    disk: Values
+    """Bytes of each document that a run would keep in its work folder until it is done."""
     thinning: tuple[Thinning, Thinning] | None = None
     """Of a survey: by documents, and by their sizes."""
 
@@ -62,8 +57,7 @@ def measure_stages(
     tables = [part.table.append_column(ROW, pa.array(np.arange(part.table.num_rows))) for part in sample.read]
     if not sum(table.num_rows for table in tables):
         raise RunError(f"the {len(tables):,} part(s) of the sample have no documents: read more with --parts")
-    numbers = [part.number for part in sample.read]
-    walk = _Walk(sample.drawn, numbers, group_inputs(sample.parts, recipe.parts), seed, folder)
+    walk = _Walk(sample, group_inputs(sample.parts, recipe.parts), seed, folder)
     measured: list[Measured] = []
     for label, stage in recipe.stages:
         one, tables = walk.through(label, stage, tables)
@@ -99,11 +93,10 @@ def _numbers(values: pa.ChunkedArray) -> Doubles:
 class _Walk:
     """The stages one by one; tables are one per part that was read."""
 
-    def __init__(
-        self, drawn: Drawn, numbers: Sequence[int], groups: Sequence[Sequence[int]], seed: int, folder: str
-    ) -> None:
-        self.drawn, self.seed, self.folder = drawn, seed, folder
+    def __init__(self, sample: Sample, groups: Sequence[Sequence[int]], seed: int, folder: str) -> None:
+        self.drawn, self.together, self.seed, self.folder = sample.drawn, sample.together, seed, folder
         self.applied: list[Stage] = []
+        numbers = [part.number for part in sample.read]
         self.groups = [[place for place, number in enumerate(numbers) if number in group] for group in map(set, groups)]
 
     def through(self, label: str, stage: Stage, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
@@ -111,40 +104,38 @@ class _Walk:
         stage.prepare()
         if isinstance(stage, Survey) and not stage.orders:
             return self._surveyed(label, stage, tables)
-        disk, started = 0.0, time.perf_counter()
+        cost = self._costs()
         if isinstance(stage, Rewrite) and stage.needs_fit:
-            disk = _stored(tables)
-            fitted = stage.fit(iter(tables), f"{self.folder}/{label}")
-            return self._fused(label, fitted, tables, disk, started)
-        _one(
-            label, stage, max(tables, key=lambda table: table.num_rows).slice(0, 1)
-        )  # compiles what there is to compile
-        return self._fused(label, stage, tables, disk, time.perf_counter())
-
-    def _fused(
-        self, label: str, stage: Stage, tables: list[pa.Table], disk: float, started: float
-    ) -> tuple[Measured, list[pa.Table]]:
-        left = [_one(label, stage, table) for table in tables]
-        seconds = time.perf_counter() - started
+            stage = self._fitted(label, stage, tables, cost)
+        place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
+        self._costs().run(label, stage, place, tables[place].slice(0, 1))  # compiles what there is to compile
+        left = [cost.run(label, stage, place, table) for place, table in enumerate(tables)]
         self.applied.append(stage)
-        return self._measured(label, left, seconds, disk), left
+        return self._measured(label, left, cost), left
+
+    def _costs(self) -> Costs:
+        return Costs(self.drawn.document_sizes, self.together)
+
+    def _fitted(self, label: str, stage: Rewrite, tables: list[pa.Table], cost: Costs) -> Stage:
+        cost.keep(tables)
+        target = Path(self.folder) / label
+        with cost.shared(dict(enumerate(tables)), target, by_size=True):
+            return stage.fit(iter(tables), str(target))
 
     def _surveyed(self, label: str, survey: Survey, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
-        self._decide(label, survey, [table.slice(0, 1) for table in tables])  # compiles what there is to compile
-        started = time.perf_counter()
-        left, sketches = self._decide(label, survey, tables)
-        seconds = time.perf_counter() - started
+        self._decide(label, survey, [table.slice(0, 1) for table in tables], self._costs())  # compiles
+        cost = self._costs()
+        cost.keep(tables)
+        left = self._decide(label, survey, tables, cost)
         halves = [self._half(table, label) for table in tables]
-        half_left, _ = self._decide(label, survey, halves)
+        half_left = self._decide(label, survey, halves, self._costs())
         self.applied.append(survey)
         thinning = tuple(self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True))
-        return self._measured(label, left, seconds, _stored(tables) + _stored(sketches), thinning), left
+        return self._measured(label, left, cost, thinning), left
 
-    def _measured(
-        self, label: str, left: Sequence[pa.Table], seconds: float, disk: float, thinning: Any = None
-    ) -> Measured:
+    def _measured(self, label: str, left: Sequence[pa.Table], cost: Costs, thinning: Any = None) -> Measured:
         there, letters = _there(left, self.drawn), quantity(left, "text", self.drawn)
-        return Measured(label, there, letters, seconds, disk, thinning)
+        return Measured(label, there, letters, cost.seconds, cost.disk, thinning)
 
     def _thinning(
         self,
@@ -170,25 +161,28 @@ class _Walk:
         share, half_share = removed / max(came, 1e-9), float(half_gone @ stands_for) / max(half_came, 1e-9)
         return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
 
-    def _decide(self, label: str, survey: Survey, tables: Sequence[pa.Table]) -> tuple[list[pa.Table], list[pa.Table]]:
-        """Let a survey decide about all tables, as a run does; give what is left, and the sketches."""
-        sketches = [_sketched(survey, table) for table in tables]
+    def _decide(self, label: str, survey: Survey, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
+        """Let a survey decide about all tables, as a run does; give what is left."""
+        sketches = cost.sketch(survey, tables)
         left = list(tables)
         for group in self.groups if survey.within_parts else [list(range(len(tables)))]:
-            if not group:
-                continue
-            if isinstance(survey, SpanSurvey):
+            together = {place: tables[place] for place in group}
+            if isinstance(survey, SpanSurvey) and group:
                 with tempfile.TemporaryDirectory() as folder:
-                    edit = WithSpans(survey, survey.find([sketches[place] for place in group], folder))
-                    for place in group:
-                        left[place] = _one(label, edit, tables[place])
-            else:
+                    with cost.shared(together, Path(folder), by_size=True):
+                        edit = WithSpans(survey, survey.find([sketches[place] for place in group], folder))
+                    left = [
+                        cost.run(label, edit, place, each) if place in together else each
+                        for place, each in enumerate(left)
+                    ]
+            elif group:
                 told = [sketches[place] if survey.within_parts else self._with_part(sketches, place) for place in group]
-                gone = _removed(survey, pa.concat_tables(told), label)
-                for place in group:
-                    here = pc.is_in(document_ids(tables[place], label), value_set=gone)
-                    left[place] = tables[place].filter(pc.invert(here))
-        return left, sketches
+                with cost.shared(together, by_size=False):
+                    gone = _removed(survey, pa.concat_tables(told), label)
+                    for place in group:
+                        here = pc.is_in(document_ids(tables[place], label), value_set=gone)
+                        left[place] = tables[place].filter(pc.invert(here))
+        return left
 
     def _with_part(self, sketches: Sequence[pa.Table], place: int) -> pa.Table:
         part = next(number for number, group in enumerate(self.groups) if place in group)
@@ -199,36 +193,8 @@ class _Walk:
         return table.filter(pa.array(keys % 2 == 0))
 
 
-def _one(label: str, stage: Stage, table: pa.Table) -> pa.Table:
-    left = pa.concat_tables(run_fused([(label, stage)], _batches(table), Tally())).combine_chunks()
-    if ROW not in left.column_names:
-        raise RunError(f"stage {label!r} drops columns that it does not know, so its documents cannot be planned")
-    return left
-
-
-def _batches(table: pa.Table) -> Iterator[pa.Table]:
-    for first in range(0, max(table.num_rows, 1), BATCH):
-        yield table.slice(first, BATCH)
-
-
-def _sketched(survey: Survey, table: pa.Table) -> pa.Table:
-    return pa.concat_tables([survey.sketch(batch) for batch in _batches(table)])
-
-
 def _removed(survey: Survey, sketches: pa.Table, label: str) -> pa.Array:
     answer = survey.resolve(sketches)
     if isinstance(answer, Order | Spans):
         raise RunError(f"stage {label!r} answers with neither removals nor an order: it cannot be planned")
     return pc.cast(answer["id"], pa.string()).combine_chunks()
-
-
-def _stored(tables: Sequence[pa.Table]) -> float:
-    """Give the bytes that tables take as a run keeps them."""
-    return float(sum(_bytes(table) for table in tables))
-
-
-def _bytes(table: pa.Table) -> int:
-    sink = pa.MockOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return int(sink.size())

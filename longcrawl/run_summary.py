@@ -1,0 +1,65 @@
+"""What a run says when it is done."""
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from longcrawl.ledger import Funnel
+from longcrawl.planning import Checked
+from longcrawl.removal_rates import RemovalRates
+from longcrawl.results import RESULTS
+from longcrawl.run_costs import StageCost
+
+__all__ = ["RunSummary"]
+
+OUTSIDE = 5
+"""Figures outside of a plan's intervals that are listed."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run did."""
+
+    recipe: str
+    out: str
+    rates: RemovalRates
+    """The funnel in percent, beside the figures that the recipe refers to."""
+    written: dict[str, Any]
+    batch: str
+    """What the beginning of the output looks like when it is read back."""
+    bad_files: int
+    seconds: float
+    checked: tuple[Checked, ...] = ()
+    """The figures of the plan that was given, beside what became of them."""
+    costs: Mapping[str, StageCost] = field(default_factory=dict)
+    """What each stage took, the source first, the output last; empty of a run that was done before."""
+
+    @property
+    def funnel(self) -> Funnel:
+        """How many documents were left after each stage."""
+        return self.rates.funnel
+
+    def __str__(self) -> str:
+        rates = [repr(self.rates), ""] if self.rates.reference.documents else []
+        return "\n".join([repr(self.funnel), "", *rates, *self._done()])
+
+    def _repr_html_(self) -> str:
+        table = self.rates if self.rates.reference.documents else self.funnel
+        return f"{table._repr_html_()}<p>{'<br>'.join(map(html.escape, self._done()))}</p>"
+
+    def _done(self) -> list[str]:
+        written = RESULTS[self.written["format"]].summary(self.written)
+        lines = [f"{self.recipe} is done in {self.seconds:.1f} s: {self.out} ({written})", f"read back: {self.batch}"]
+        if self.checked:
+            outside = [str(each) for each in self.checked if not each.inside]
+            inside = len(self.checked) - len(outside)
+            lines.append(f"the plan's intervals hold {inside} of {len(self.checked)} figures; plan.json has all")
+            lines += [f"  outside: {each}" for each in outside[:OUTSIDE]]
+            if len(outside) > OUTSIDE:
+                lines.append(f"  and {len(outside) - OUTSIDE} more")
+        if self.bad_files:
+            lines.append(
+                f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
+            )
+        return lines
