@@ -114,11 +114,10 @@ def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Est
         unlikely = (1 - chances) / chances**2
         totals[place] = share * known_total[place]
         variances[place] = float(((amounts - share * known) ** 2 * unlikely).sum())
-        if len(amounts):
-            # Of a quantity, an unseen case is a document that has gone, as large as those that stay.
-            there = float(((amounts > 0) / chances).sum())
-            mean = 1.0 if counts else totals[place] / max(there, 1.0)
-            variances[place] += UNSEEN_CASES * float(unlikely.mean()) * mean**2
+        # An unseen case is any document, of a quantity one that has gone and is like those that stay.
+        cases = np.ones(len(amounts)) if counts else amounts
+        there = float(((cases > 0) / chances).sum())
+        variances[place] += UNSEEN_CASES * float((cases**2 * unlikely / chances).sum()) / max(there, 1.0)
     seen = sum(float(np.sum(each)) for each in values)
     return _over_parts(totals, variances, drawn, seen)
 

@@ -28,6 +28,8 @@ VERSION = 1
 ONE = exact(1.0)
 CLOCK_FACTOR = 1.5
 """The same work takes so many times more or less of a core from one run to the next, where cores are shared."""
+PART_SECONDS = 0.02
+"""What files and markers may take of each part, where all parts are waited for."""
 TABLE_SECONDS = 0.0005
 """What a stage may take more of each table in a run, whose other stages have the caches in between."""
 DISK_NOISE = 0.03
@@ -261,6 +263,8 @@ class _Scaled:
     def stage(self, one: Measured) -> PlanRow:
         """Give the row of a stage."""
         seconds, disk = self._seconds(self.total(one.seconds)), self.total(one.disk).widened(DISK_NOISE)
+        if disk.value:
+            seconds += exact(0.0).within(1.0, PART_SECONDS * self.drawn.parts)
         if one.thinning is not None:
             documents, sizes = one.thinning
             self.stays, self.sizes_stay = self.stays.scaled(documents.kept()), self.sizes_stay.scaled(sizes.kept())
