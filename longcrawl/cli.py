@@ -17,6 +17,7 @@ from longcrawl.errors import LongCrawlError
 from longcrawl.formats.convert import convert as convert_shards
 from longcrawl.formats.convert import shard_settings
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.hub import Visibility
 from longcrawl.loading.curriculum_file import read_curriculum
 from longcrawl.loading.validation import validate as validate_curriculum
 from longcrawl.planning import Plan
@@ -227,12 +228,16 @@ def push(
     *,
     private: Annotated[bool | None, typer.Option("--private/--public", help="Who may see it.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")] = False,
+    instead_of: Annotated[
+        str | None, typer.Option(help="Replace what a stopped push of another run has left there.", metavar="TAG")
+    ] = None,
 ) -> None:
     """Send a run to the Hugging Face Hub; the same command goes on with a push that was stopped."""
     if private is None:
         raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
     with _stoppable():
-        typer.echo(push_run(folder, repo, "private" if private else "public", dry_run=dry_run))
+        visibility: Visibility = "private" if private else "public"
+        typer.echo(push_run(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of))
 
 
 @app.command()

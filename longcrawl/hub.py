@@ -6,6 +6,7 @@ The token is the one that `huggingface_hub` knows (``hf auth login``, or ``HF_TO
 
 import hashlib
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
-from longcrawl.errors import HubError
+from longcrawl.errors import HubError, LongCrawlError
 
 if TYPE_CHECKING:
     import datasets
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "FILE_BYTES",
     "FOLDER_ENTRIES",
+    "NOTHING_SENT",
     "REPOSITORY_FILES",
+    "SOME_SENT",
     "RemoteFile",
     "Repository",
     "Visibility",
@@ -49,7 +52,10 @@ FILE_BYTES = 50_000_000_000
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 TOKEN = re.compile(r"[!-~]+")
-SAME_AGAIN = "type the same command again, what has been sent is not sent again"
+AGAIN = "type the same command again"
+NOTHING_SENT = f"nothing has been sent, {AGAIN}"
+NEWER = "check the name, and upgrade huggingface_hub"
+SOME_SENT = f"{AGAIN}, what has been sent is not sent again"
 
 
 @dataclass(frozen=True)
@@ -115,8 +121,12 @@ def _refuse_odd(token: str | None) -> None:
 
 
 @contextmanager
-def hub_errors(repo: str) -> Iterator[None]:
+def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
     """Turn what the Hub or the network raises into one sentence.
+
+    Args:
+        repo: what is asked for.
+        again: what to do where the same may succeed later, and what has become of this attempt.
 
     Raises:
         HubError: what went wrong, and what to do about it; before anything is asked, that the token cannot be one.
@@ -130,31 +140,49 @@ def hub_errors(repo: str) -> Iterator[None]:
     network: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]  # imported there, not exported
     try:
         yield
-    except (network, ConnectionError, RuntimeError, ValueError) as wrong:
-        if isinstance(wrong, HubError):
+    except (network, OSError, RuntimeError, ValueError) as wrong:
+        if isinstance(wrong, LongCrawlError):
             raise
         # What is uploaded in threads comes as a RuntimeError that names the file.
         cause = wrong.__cause__ if isinstance(wrong, RuntimeError) and wrong.__cause__ else wrong
-        raise HubError(_sentence(repo, cause)) from wrong
+        raise HubError(_sentence(repo, cause, again)) from wrong
 
 
-def _sentence(repo: str, wrong: BaseException) -> str:
-    status = getattr(getattr(wrong, "response", None), "status_code", None)
+def _sentence(repo: str, wrong: BaseException, again: str) -> str:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    response = getattr(wrong, "response", None)
     said = str(getattr(wrong, "server_message", None) or next(iter(str(wrong).splitlines()), type(wrong).__name__))
-    if status in (401, 403):
-        return (
-            f"the Hub does not let you do that to {repo} ({status}: {said}): type `hf auth login`, or set HF_TOKEN to "
-            "a token that may"
-        )
-    if status == 404:
-        return f"the Hub knows no {repo}, or does not show it to you ({said}): check the name and `hf auth whoami`"
-    if status == 412:
-        return f"somebody else has committed to {repo} meanwhile: {SAME_AGAIN}"
-    if status == 429:
-        return f"the Hub asks to wait before more is sent to {repo} ({said}): in an hour {SAME_AGAIN}"
+    said = textwrap.shorten(said, 300)
+    if response is not None:
+        return _refusal(repo, response, said, again)
+    if isinstance(wrong, OfflineModeIsEnabled):
+        return f"huggingface_hub is told to stay offline, so {repo} is not asked for: unset HF_HUB_OFFLINE"
+    if isinstance(wrong, OSError) and wrong.filename is not None:
+        return f"{wrong.filename} cannot be read ({wrong.strerror}): {again}"
     if isinstance(wrong, ValueError):
-        return f"the Hub does not take {repo} as it is: {said}"
-    return f"the Hub cannot be reached or has failed at {repo} ({said}): {SAME_AGAIN}"
+        return f"{repo} cannot be asked for ({said}): check the name, and HF_ENDPOINT if you have set it"
+    return f"the Hub cannot be reached for {repo} ({said}): check the connection; {again}"
+
+
+def _refusal(repo: str, response: Any, said: str, again: str) -> str:
+    """Say what an answer of the Hub that is no success comes to."""
+    status = response.status_code
+    pause = response.headers.get("Retry-After", "")
+    pause = f"{int(pause):,} seconds" if pause.isdecimal() else "an hour"
+    what, todo = {
+        401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN anew"),
+        403: (
+            "does not let you do that to {}",
+            "unless it says what else is missing, set HF_TOKEN to a token that may",
+        ),
+        404: ("knows no {}, or does not show it to you", "check the name and `hf auth whoami`"),
+        409: ("has had another change to {} meanwhile", again),
+        412: ("has had another commit to {} meanwhile", again),
+        413: ("finds too much in one request about {}", "have the run write fewer files"),
+        429: ("asks to wait before {} is asked for more", f"wait {pause}; {again}"),
+    }.get(status, ("has failed at {}", again) if status >= 500 else ("does not take what is asked of {}", NEWER))
+    return f"the Hub {what.format(repo)} ({status}: {said}): {todo}"
 
 
 def read_repository(api: "HfApi", repo: str) -> Repository | None:

@@ -1,11 +1,10 @@
 """A finished run on the Hub: the files that its manifest names, no others, and a tag for exactly these bytes.
 
-What is sent first is data; the card, the manifest and deletions come with the last commit, and only then the tag. Up to
-``COMMIT_FILES`` changed files are one commit, so that nobody sees a half of it. Larger pushes take several: until the
-last one, ``main`` may hold old files beside new ones, a tag never does.
+Up to ``COMMIT_FILES`` changed files are one commit, so that nobody sees a half of it. Larger pushes take several; from
+the first to the last of them ``unfinished-push.json`` says whose, and nothing on ``main`` says how to read what is
+there. Only what is all there gets a tag.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from longcrawl.errors import HubError, RunError
+from longcrawl.errors import FormatError, HubError, RunError
 from longcrawl.files import checksum
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.hub import (
     FILE_BYTES,
+    NOTHING_SENT,
+    SOME_SENT,
     Repository,
     Visibility,
     check_visibility,
@@ -27,14 +28,15 @@ from longcrawl.hub import (
     read_repository,
     refuse_other_visibility,
 )
+from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.run_folder import MANIFEST, read_manifest
+from longcrawl.unfinished_push import CARD, UNFINISHED, UnfinishedPush, says_how_to_read
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 __all__ = ["COMMIT_FILES", "Push", "push"]
 
-CARD = "README.md"
 COMMIT_FILES = 500
 """Files in one commit: few commits, as the Hub limits them by the hour, and none so large that it times out."""
 
@@ -66,8 +68,12 @@ class Push:
     """What an earlier push has left there and this run does not have."""
     tag: str
     """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself."""
+    commits: int = 1
+    """How many commits that takes; none where nothing is sent or deleted."""
     commit: str | None = None
     """The commit that holds the run; None of a dry run."""
+    begins: bool = field(repr=False, default=False)
+    """Whether the first of several commits is yet to come."""
     digests: Mapping[str, str] = field(repr=False, default_factory=dict)
     """SHA-256 by path of all files of the run."""
 
@@ -75,6 +81,7 @@ class Push:
         size, same = sum(self.send.values()), sum(self.unchanged.values())
         rest = f"{_files(len(self.unchanged))} ({same:,} bytes) unchanged, {_files(len(self.delete))} to delete"
         told = f"{_files(len(self.send))} ({size:,} bytes) to send, {rest}"
+        told += f", in {self.commits:,} commits" if self.commits > 1 else ""
         if self.commit is not None:
             done = told.replace("to send", "new or changed").replace("to delete", "deleted")
             return (
@@ -86,7 +93,9 @@ class Push:
         return "\n".join([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
 
 
-def push(run: str | Path, repo: str, visibility: Visibility, *, dry_run: bool = False) -> Push:
+def push(
+    run: str | Path, repo: str, visibility: Visibility, *, dry_run: bool = False, instead_of: str | None = None
+) -> Push:
     """Send a finished run to a dataset repository of the Hub, and tag it.
 
     What was pushed loads by plain `datasets`: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. A push that
@@ -98,6 +107,7 @@ def push(run: str | Path, repo: str, visibility: Visibility, *, dry_run: bool = 
         repo: ``user/name``; it is made where it does not exist.
         visibility: "private" or "public"; that of a repository which exists is not changed.
         dry_run: say what would be sent, and change nothing.
+        instead_of: the tag of an unfinished push of another run, whose files this one replaces.
 
     Raises:
         RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
@@ -112,13 +122,19 @@ def push(run: str | Path, repo: str, visibility: Visibility, *, dry_run: bool = 
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     # A person may edit the card of a finished run.
     digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
-    with hub_errors(repo):
+    with hub_errors(repo, NOTHING_SENT):
         api = connect()
         there = read_repository(api, repo)
         refuse_other_visibility(repo, visibility, there)
         tag = f"run-{manifest['sha256'][:TAG_LENGTH]}"
-        planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}))
-        return planned if dry_run else _carry_out(api, folder, planned, there)
+        earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
+        planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
+        if dry_run:
+            return planned
+        if CARD in planned.send:
+            _refuse_card(folder / CARD)
+    with hub_errors(repo, SOME_SENT):
+        return _carry_out(api, folder, planned, there)
 
 
 def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -142,48 +158,101 @@ def _refuse_damage(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise RunError(f"{folder} is not whole, so it is not pushed: {problem}; longcrawl verify {folder} says it all")
 
 
-def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: Repository) -> Push:
+@dataclass(frozen=True)
+class _Earlier:
+    """What longcrawl has put on the Hub before."""
+
+    files: frozenset[str] = frozenset()
+    unfinished: str | None = None
+    """The tag of a push that was stopped between two of its commits."""
+
+
+def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlier:
+    """Look up what an earlier push has put on the Hub, as the manifest there says, or its beginning."""
+    files: frozenset[str] = frozenset()
+    unfinished = None
+    if MANIFEST in there.files:
+        files = frozenset({*_manifest_files(repo, there), CARD, MANIFEST})
+    if UNFINISHED in there.files:
+        begun = UnfinishedPush.read(_fetch(repo, there, UNFINISHED), f"{UNFINISHED} of {repo}")
+        if begun.tag not in accepted:
+            raise HubError(
+                f"{repo} holds a part of {begun.tag}, whose push was stopped or is going on: push that run again to "
+                f"finish it, or type --instead-of {begun.tag} behind the command to have this one there instead"
+            )
+        files, unfinished = files | begun.files, begun.tag
+    return _Earlier(files, unfinished)
+
+
+def _manifest_files(repo: str, there: Repository) -> set[str]:
+    try:
+        text = _fetch(repo, there, MANIFEST)
+        manifest = read_remote(text, "it")
+    except FormatError as wrong:
+        raise _foreign(repo, MANIFEST) from wrong
+    if "longcrawl_run" not in manifest:
+        raise _foreign(repo, MANIFEST)
+    if not is_intact(manifest, text):
+        raise HubError(
+            f"{repo} holds a {MANIFEST} that was changed after a run put it there, so nothing says which files are the "
+            "run's: restore it from its history on the Hub, or choose another repository"
+        )
+    return set(manifest["files"])
+
+
+def _fetch(repo: str, there: Repository, name: str) -> bytes:
+    from huggingface_hub import HfFileSystem
+
+    if there.files[name].size > DESCRIPTION_BYTES:
+        raise _foreign(repo, name)
+    content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
+    return content
+
+
+def _foreign(repo: str, name: str) -> HubError:
+    return HubError(
+        f"{repo} holds {name}, which no run of longcrawl has put there: choose another repository, or delete it on the "
+        "Hub"
+    )
+
+
+def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: Repository, earlier: _Earlier) -> Push:
     """Compare what a run has with what lies on the Hub."""
     same = {
         name
         for name, digest in digests.items()
         if name in there.files and there.files[name].is_like(folder / name, digest)
     }
-    earlier = _earlier(repo, there)
-    folders = {name.partition("/")[0] for name in digests if "/" in name}
-    for name in there.files:
-        changed = name in digests and name not in same
-        among = name not in digests and "/" in name and name.partition("/")[0] in folders
-        if (changed or among) and name not in earlier:
-            raise HubError(
-                f"{repo} holds {name}, which no run of longcrawl has put there: choose another repository, or delete "
-                "it on the Hub"
-            )
+    _refuse_foreign(repo, digests, same, there, earlier)
+    delete = tuple(sorted((earlier.files & there.files.keys()) - digests.keys()))
+    changes = sum(not says_how_to_read(name) for name in digests.keys() - same) + len(delete)
+    begins = changes > COMMIT_FILES and earlier.unfinished != tag
+    if begins:
+        same = {name for name in same if not says_how_to_read(name)}
     sizes = {name: (folder / name).stat().st_size for name in sorted(digests)}
     return Push(
         repo,
         there.visibility,
         {name: size for name, size in sizes.items() if name not in same},
         {name: size for name, size in sizes.items() if name in same},
-        tuple(sorted((earlier & there.files.keys()) - digests.keys())),
+        delete,
         tag,
+        max(-(-changes // COMMIT_FILES), int(len(same) < len(digests) or earlier.unfinished is not None)),
+        begins=begins,
         digests=digests,
     )
 
 
-def _earlier(repo: str, there: Repository) -> set[str]:
-    """Name the files that an earlier push has put on the Hub, as the manifest there says."""
-    if MANIFEST not in there.files:
-        return set()
-    from huggingface_hub import HfFileSystem
-
-    try:
-        manifest = json.loads(HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{MANIFEST}"))
-    except ValueError:
-        return set()
-    if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:
-        return set()
-    return {*manifest["files"], CARD, MANIFEST}
+def _refuse_foreign(
+    repo: str, digests: Mapping[str, str], same: set[str], there: Repository, earlier: _Earlier
+) -> None:
+    """Refuse to overwrite what somebody else wrote, or to have it loaded with the files of the run."""
+    folders = {name.partition("/")[0] for name in digests if "/" in name}
+    for name in there.files:
+        changed = name in digests and name not in same
+        among = name not in digests and name.partition("/")[0] in folders
+        if (changed or among) and name not in earlier.files:
+            raise _foreign(repo, name)
 
 
 def _refuse_card(card: Path) -> None:
@@ -198,12 +267,10 @@ def _refuse_card(card: Path) -> None:
 
 
 def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | None) -> Push:
-    if CARD in planned.send:
-        _refuse_card(folder / CARD)
     if there is None:
         api.create_repo(planned.repo, repo_type="dataset", private=planned.visibility == "private")
         there = _found(api, planned.repo)
-    commit = _commit(api, folder, planned, there.head)
+    commit = _commit(api, folder, planned, there)
     if commit != there.head:
         there = _found(api, planned.repo)
         _refuse_differences(folder, planned, there)
@@ -219,24 +286,35 @@ def _found(api: "HfApi", repo: str) -> Repository:
     return there
 
 
-def _commit(api: "HfApi", folder: Path, planned: Push, head: str) -> str:
-    """Commit what is to be sent, the card and the manifest last, and give the last commit."""
+def _commit(api: "HfApi", folder: Path, planned: Push, there: Repository) -> str:
+    """Commit what is to be sent and deleted, and give the last commit."""
+    parts = [part for part in _parts(folder, planned, there) if part]
+    head = there.head
+    for number, operations in enumerate(parts, 1):
+        of = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
+        head = api.create_commit(
+            planned.repo, operations, commit_message=planned.tag + of, repo_type="dataset", parent_commit=head
+        ).oid
+    return head
+
+
+def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
+    """Give the operations of each commit; what says how to read the files is taken away first and comes last."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    names, last = sorted(planned.send.keys() - {CARD, MANIFEST}), sorted(planned.send.keys() & {CARD, MANIFEST})
-    parts: list[list[Any]] = [
-        [CommitOperationAdd(name, folder / name) for name in names[first : first + COMMIT_FILES]]
-        for first in range(0, max(len(names), 1), COMMIT_FILES)
-    ]
-    parts[-1] += [CommitOperationAdd(name, folder / name) for name in last]
-    parts[-1] += [CommitOperationDelete(name, is_folder=False) for name in planned.delete]
-    for number, operations in enumerate(parts, 1):
-        if operations:
-            of = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
-            head = api.create_commit(
-                planned.repo, operations, commit_message=planned.tag + of, repo_type="dataset", parent_commit=head
-            ).oid
-    return head
+    first = [name for name in planned.delete if says_how_to_read(name)]
+    changes: list[Any] = [CommitOperationDelete(name, is_folder=False) for name in planned.delete if name not in first]
+    changes += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if not says_how_to_read(name)]
+    parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
+    if planned.begins:
+        begun = UnfinishedPush.of(planned.tag, {*planned.digests, *planned.delete})
+        parts[0] += [CommitOperationAdd(UNFINISHED, begun.as_json()), CommitOperationAdd(CARD, begun.as_card())]
+        first += [name for name in planned.digests if says_how_to_read(name) and name in there.files.keys() - {CARD}]
+    parts[0] += [CommitOperationDelete(name, is_folder=False) for name in first]
+    parts[-1] += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if says_how_to_read(name)]
+    if planned.begins or UNFINISHED in there.files:
+        parts[-1].append(CommitOperationDelete(UNFINISHED, is_folder=False))
+    return parts
 
 
 def _refuse_differences(folder: Path, planned: Push, there: Repository) -> None:

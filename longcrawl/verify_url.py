@@ -1,18 +1,18 @@
 """Is what lies behind a URL whole? Of the Hub's large files its own digests are compared, so nothing is downloaded."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from longcrawl.errors import FormatError, HubError
+from longcrawl.errors import FormatError, HubError, LongCrawlError, SourceError
 from longcrawl.files import BLOCK
-from longcrawl.formats.manifest import seal
 from longcrawl.hub import RemoteFile, hub_errors, remote_files
+from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.results import RESULTS, Verification
 from longcrawl.run_folder import MANIFEST
+from longcrawl.unfinished_push import UNFINISHED
 
 __all__ = ["verify_url"]
 
@@ -21,30 +21,45 @@ def verify_url(url: str) -> Verification:
     """Compare every file of a run, or of an output by itself, with the SHA-256 that its description gives.
 
     On the Hub (``hf://datasets/user/name[@TAG]``) the bytes and the SHA-256 of large files are those that the Hub
-    itself lists, and only small files are fetched; anywhere else, everything is fetched.
+    itself lists, and only small files are fetched; anywhere else, everything is fetched. No file is followed out of
+    the folder, nor read beyond the bytes that it should have.
 
     Raises:
-        FormatError: there is no description of a run or an output at ``url``.
+        FormatError: there is no description of a run or an output at ``url``, or it is not one of longcrawl's.
         HubError: the Hub cannot be reached, or does not show it.
+        SourceError: another server cannot be reached.
 
     """
     root = url.rstrip("/")
-    with hub_errors(root) if root.startswith("hf://") else nullcontext():
+    with hub_errors(root) if root.startswith("hf://") else _server_errors(root):
         place = _Place.at(root)
         name, text = _description(place)
-        described = _read(text, f"{root}/{name}")
-        if seal(described).encode() != text:
+        described = read_remote(text, f"{root}/{name}")
+        if not is_intact(described, text):
             problems = [f"{name} has been changed: the SHA-256 that it gives of itself differs"]
             return Verification(root, "the description by itself", tuple(problems))
+        inside = _output_folder(described, f"{root}/{name}") if name == MANIFEST else ""
         counts: dict[str, int] = {"listed": 0, "fetched": 0}
         problems = [
             *(each for path, entry in described["files"].items() for each in _compare(place, path, entry, counts)),
-            *_strangers(place, name, described),
+            *_strangers(place, inside, {*described["files"], name}),
         ]
     told = f"{counts['fetched']} fetched and compared with their SHA-256"
     if counts["listed"]:
         told = f"{counts['listed']} files compared with the SHA-256 that the Hub gives, {told}"
     return Verification(root, told, tuple(problems))
+
+
+@contextmanager
+def _server_errors(root: str) -> Iterator[None]:
+    """Turn what file systems of fsspec raise, each classes of its own, into one sentence."""
+    try:
+        yield
+    except LongCrawlError:
+        raise
+    except Exception as wrong:
+        said = next(iter(str(wrong).splitlines()), "") or type(wrong).__name__
+        raise SourceError(f"{root} cannot be read ({said}): check the address and the connection") from wrong
 
 
 @dataclass(frozen=True)
@@ -71,12 +86,23 @@ class _Place:
                 f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
             ) from missing
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: int) -> bytes | None:
+        """Fetch a file of up to ``most`` bytes, of a larger one some more; None where there is none."""
         try:
-            content: bytes = self.files.cat_file(f"{self.path}/{name}")
+            return b"".join(self._blocks(name, most))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
-        return content
+
+    def digest(self, name: str, most: int) -> tuple[int, str] | None:
+        """Fetch a file and give its bytes and SHA-256, of one beyond ``most`` those of its beginning."""
+        digest, size = hashlib.sha256(), 0
+        try:
+            for block in self._blocks(name, most):
+                digest.update(block)
+                size += len(block)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        return size, digest.hexdigest()
 
     def names(self) -> list[str]:
         """Name all files; none where the server does not list them."""
@@ -88,57 +114,62 @@ class _Place:
             return []
         return sorted(str(each)[len(self.path) :].strip("/") for each in found)
 
-    def digest(self, name: str) -> tuple[int, str] | None:
-        """Fetch a file, a piece at a time, and give its bytes and SHA-256; None where there is none."""
-        digest, size = hashlib.sha256(), 0
-        try:
-            with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
-                while block := file.read(8 * BLOCK):
-                    digest.update(block)
-                    size += len(block)
-        except FileNotFoundError:
-            return None
-        return size, digest.hexdigest()
+    def _blocks(self, name: str, most: int) -> Iterator[bytes]:
+        """Fetch a file, a piece at a time, until it ends or has more than ``most`` bytes."""
+        size = 0
+        with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
+            while size <= most and (block := file.read(8 * BLOCK)):
+                size += len(block)
+                yield block
 
 
 def _description(place: _Place) -> tuple[str, bytes]:
+    if UNFINISHED in place.listed:
+        raise FormatError(
+            f"{place.path} is not whole, as a push to it was stopped or is going on: push it again, or verify a tag, "
+            "which is written behind its name as @run-…"
+        )
     for name in (MANIFEST, *(told.description for told in RESULTS.values())):
-        if (not place.listed or name in place.listed) and (text := place.read(name)) is not None:
-            return name, text
+        if not place.listed or name in place.listed:
+            text = place.read(name, DESCRIPTION_BYTES)
+            if text is not None:
+                return name, text
     raise FormatError(
         f"{place.path} holds neither a run nor an output of longcrawl: it has no {MANIFEST}, rectangle.json or the like"
     )
 
 
-def _read(text: bytes, where: str) -> dict[str, Any]:
-    try:
-        described = json.loads(text)
-    except ValueError as broken:
-        raise FormatError(f"{where} is not JSON: {broken}; push it again") from broken
-    if not isinstance(described, dict) or not isinstance(described.get("files"), dict):
-        raise FormatError(f"{where} describes no files; push it again")
-    return described
+def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
+    """Give the folder of a run's output, of which nothing but what the manifest names may be."""
+    output = manifest.get("output")
+    name = output.get("format") if isinstance(output, dict) else None
+    if not isinstance(name, str) or name not in RESULTS:
+        raise FormatError(f"{where} names no output that this longcrawl knows: upgrade longcrawl, or push it again")
+    return f"{name}/"
 
 
 def _compare(place: _Place, name: str, entry: Mapping[str, Any], counts: dict[str, int]) -> Iterator[str]:
-    known = place.listed.get(name)
-    if known is not None and known.is_large:
+    known, expected = place.listed.get(name), entry["bytes"]
+    if known is None and place.listed:
+        found = None
+    elif known is not None and (known.is_large or known.size != expected):
         counts["listed"] += 1
-        found: tuple[int, str] | None = known.size, known.oid
+        found = known.size, known.oid
     else:
         counts["fetched"] += 1
-        found = place.digest(name) if known is not None or not place.listed else None
+        found = place.digest(name, expected)
     if found is None:
         yield f"{name} is missing"
-    elif found[0] != entry["bytes"]:
-        yield f"{name} has {found[0]:,} bytes, expected {entry['bytes']:,}"
+    elif found[0] > expected and known is None:
+        yield f"{name} has more bytes than the {expected:,} expected"
+    elif found[0] != expected:
+        yield f"{name} has {found[0]:,} bytes, expected {expected:,}"
     elif found[1] != entry["sha256"]:
         yield f"{name} has been changed: its SHA-256 differs"
 
 
-def _strangers(place: _Place, name: str, described: Mapping[str, Any]) -> Iterator[str]:
+def _strangers(place: _Place, inside: str, described: set[str]) -> Iterator[str]:
     """Find files among those of an output that nothing describes; they would be read with it."""
-    inside = f"{described['output']['format']}/" if name == MANIFEST else ""
-    for each in place.names():
-        if each.startswith(inside) and each not in described["files"] and each != name:
-            yield f"{each} is not part of this output"
+    for name in place.names():
+        if name.startswith(inside) and name not in described:
+            yield f"{name if name.isprintable() else repr(name)} is not part of this output"

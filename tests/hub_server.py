@@ -121,6 +121,8 @@ class HubServer(ThreadingHTTPServer):
         """Give the bytes of files that came in, by path where a commit has said which."""
         return {self._paths.get(name, name): size for name, size in self.received.items()}
 
+    regular = staticmethod(Blob.regular)
+
     def named(self, oid: str, path: str) -> None:
         self._paths[oid] = path
 

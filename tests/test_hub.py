@@ -19,11 +19,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli import app
 from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, SourceError
+from longcrawl.formats.manifest import seal
 from longcrawl.hub import over_limits
 
 push_module = importlib.import_module("longcrawl.push")
@@ -154,33 +158,98 @@ def test_a_cut_upload_is_tried_again_and_a_stopped_push_goes_on(hub, repo, run, 
     assert on_hub(hub, repo) == described(run)
 
 
-def test_many_files_take_several_commits_of_which_the_last_says_what_they_are(hub, repo, run, monkeypatch):
+@pytest.fixture
+def stopped(hub, monkeypatch):
+    """Give a push that commits few files at once and is cut off at its second commit."""
+    create = huggingface_hub.HfApi.create_commit
+
+    def push_and_cut(run, repo, **settings):
+        messages = []
+
+        def create_and_cut(*given, **arguments):
+            messages.append(arguments["commit_message"])
+            if len(messages) == 2:
+                hub.fail("POST .*/commit/main", cut_after=10)
+            return create(*given, **arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(huggingface_hub.HfApi, "create_commit", create_and_cut)
+            with pytest.raises(HubError, match="cannot be reached.*type the same command again, what has been sent"):
+                lc.push(run, repo, "private", **settings)
+
     monkeypatch.setattr(push_module, "COMMIT_FILES", 4)
+    return push_and_cut
+
+
+def assert_nothing_loads(repo: str) -> None:
+    url = f"hf://datasets/{repo}"
+    huggingface_hub.HfFileSystem.clear_instance_cache()
+    for name in ((repo,), (repo, "rows")):
+        with pytest.raises((ValueError, FileNotFoundError)):
+            datasets.load_dataset(*name)
+    with pytest.raises(LongCrawlError):
+        datasets.load_dataset("longcrawl", "rectangle", data_dir=f"{url}/rectangle", context_length=32)
+    for open_it, place in ((zarr.open_group, "rectangle"), (zarr.open_array, "rectangle/train")):
+        with pytest.raises(FileNotFoundError):
+            open_it(f"{url}/{place}", mode="r")
+    with pytest.raises(FormatError, match="is not whole, as a push to it was stopped or is going on"):
+        lc.verify(url)
+    with pytest.raises(FormatError, match="holds neither a run nor an output"):
+        lc.verify(f"{url}/rectangle")
+
+
+def test_a_part_of_a_push_is_never_the_whole_and_the_same_push_goes_on(hub, repo, run, stopped):
     hub.multipart_over, hub.page = 3000, 3
-    create, messages = huggingface_hub.HfApi.create_commit, []
-
-    def create_and_cut(*given, **settings):
-        messages.append(settings["commit_message"])
-        if len(messages) == 2:
-            hub.fail("POST .*/commit/main", cut_after=10)
-        return create(*given, **settings)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create_and_cut)
-    with pytest.raises(HubError, match="has failed"):
-        lc.push(run, repo, "private")
+    stopped(run, repo)
     first = on_hub(hub, repo)
-    assert len(first) == 4
-    assert "manifest.json" not in first
+    assert first.keys() == {"README.md", "unfinished-push.json", *sorted(first.keys() & described(run).keys())}
+    assert not {"manifest.json", "rectangle/rectangle.json", "rectangle/train/zarr.json"} & first.keys()
     assert hub.repositories[repo].tags == {}
+    assert_nothing_loads(repo)
+    before = hub.sent()
 
     hub.reset()
     sent = lc.push(run, repo, "private")
-    assert not first.keys() & hub.sent().keys()
-    left = -(-(len(described(run)) - 4 - len(("README.md", "manifest.json"))) // 4)
-    assert titles(hub, repo)[1:] == [f"{sent.tag}, part {number} of {left}" for number in range(1, left + 1)]
-    assert not {"README.md", "manifest.json"} & set(list(hub.repositories[repo].commits.values())[-2].files)
+    assert sent.commits == 1
+    assert titles(hub, repo) == [f"{sent.tag}, part 1 of 2", sent.tag]
     assert hub.repositories[repo].tags == {sent.tag: sent.commit}
     assert on_hub(hub, repo) == described(run)
+    assert before.keys() & hub.sent().keys() == {"README.md"}
+    assert lc.verify(f"hf://datasets/{repo}").problems == ()
+
+
+def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
+    hub, repo, run, stopped, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(push_module, "COMMIT_FILES", 2)
+    whole = lc.push(run, repo, "private")
+    other = write_run(tmp_path / "b", 0)
+    stopped(other, repo)
+    assert_nothing_loads(repo)
+    assert lc.verify(f"hf://datasets/{repo}@{whole.tag}").problems == ()
+
+    tag = lc.push(other, repo, "private", dry_run=True).tag
+    hub.reset()
+    for more in ([], ["--dry-run"], ["--instead-of", whole.tag]):
+        shown = CliRunner().invoke(app, ["push", str(run), repo, "--private", *more])
+        assert str(shown.exception) == (
+            f"{repo} holds a part of {tag}, whose push was stopped or is going on: push that run again to finish it, "
+            f"or type --instead-of {tag} behind the command to have this one there instead"
+        )
+    assert not [asked for asked in hub.requests if not asked.startswith("GET")]
+
+    third = write_run(tmp_path / "c", 20)
+    stopped(third, repo, instead_of=tag)
+    assert_nothing_loads(repo)
+    for _ in range(2):
+        shown = CliRunner().invoke(app, ["push", str(third), repo, "--private", "--instead-of", tag])
+        assert shown.exit_code == 0
+        assert on_hub(hub, repo) == described(third)
+
+    stopped(other, repo)
+    lc.push(run, repo, "private", instead_of=tag)
+    assert on_hub(hub, repo) == described(run)
+    assert lc.verify(f"hf://datasets/{repo}").problems == ()
 
 
 @pytest.mark.parametrize(
@@ -202,9 +271,12 @@ def test_what_passes_by_itself_is_waited_for(hub, repo, run, slept, failure, wai
 @pytest.mark.parametrize(
     ("failure", "sentence"),
     [
-        ({"request": "POST .*/commit/", "status": 429, "retry_after": 3600}, "asks to wait before more is sent"),
+        (
+            {"request": "POST .*/commit/", "status": 429, "retry_after": 3600},
+            "asks to wait before .* wait 3,600 seconds; type the same",
+        ),
         ({"request": "POST .*/commit/", "status": 403}, "does not let you do that"),
-        ({"request": "POST .*/commit/", "cut_after": 20}, "cannot be reached or has failed"),
+        ({"request": "POST .*/commit/", "cut_after": 20}, "cannot be reached"),
         ({"request": "POST .*/tag/", "status": 500}, "has failed"),
     ],
     ids=["429", "403", "cut", "tag"],
@@ -218,6 +290,16 @@ def test_what_does_not_pass_is_one_sentence_and_the_next_push_goes_on(hub, repo,
     assert on_hub(hub, repo, sent.tag) == described(run)
 
 
+def test_what_becomes_of_a_failure_is_said_as_it_is(hub, repo, run, slept):
+    lc.push(run, repo, "private")
+    hub.fail("GET", status=500, times=99)
+    for ask in (lambda: lc.push(run, repo, "private", dry_run=True), lambda: lc.push(run, repo, "private")):
+        with pytest.raises(HubError, match="has failed at .*: nothing has been sent, type the same command again$"):
+            ask()
+    with pytest.raises(HubError, match="has failed at .*told to fail.: type the same command again$"):
+        lc.verify(f"hf://datasets/{repo}")
+
+
 def test_a_commit_of_somebody_else_meanwhile_stops_a_push(hub, repo, run, monkeypatch):
     create = huggingface_hub.HfApi.create_commit
 
@@ -227,7 +309,7 @@ def test_a_commit_of_somebody_else_meanwhile_stops_a_push(hub, repo, run, monkey
         return create(*given, **settings)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create_after_another)
-    with pytest.raises(HubError, match="somebody else has committed"):
+    with pytest.raises(HubError, match="another commit to"):
         lc.push(run, repo, "private")
     lc.push(run, repo, "private")
     assert on_hub(hub, repo) == described(run) | {"LICENSE": b"mine"}
@@ -267,7 +349,7 @@ def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
         lc.push(run, repo, "secret")
     with pytest.raises(HubError, match="write it as user/name"):
         lc.push(run, "tiny", "private")
-    with pytest.raises(HubError, match="does not let you do that to somebody/else"):
+    with pytest.raises(HubError, match="does not let you do that to somebody/else .403: you have no rights"):
         lc.push(run, "somebody/else", "private")
 
 
@@ -444,6 +526,96 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run):
             lc.verify("memory://verified/train")
     finally:
         files.rm("/verified", recursive=True)
+
+
+def put(hub, repo: str, name: str, content: bytes) -> None:
+    """Lay a file into a repository, as others may: no client looks at it."""
+    there = hub.repositories[repo]
+    there.commit("main", "by others", {**there.files(), name: hub.regular(content)})
+
+
+def test_a_description_of_others_leads_nowhere(hub, repo, run):
+    lc.push(run, repo, "private")
+    manifest = json.loads((run / "manifest.json").read_text())
+    entry = {"bytes": 5, "sha256": "0" * 64}
+    for name in ("../x", "/etc/passwd", "rectangle/../../x", "a//b", "", ".", "..\\x", "a\x1b[2J"):
+        put(hub, repo, "manifest.json", seal({**manifest, "files": {name: entry}}).encode())
+        hub.reset()
+        with pytest.raises(FormatError, match="which is no path inside its folder") as raised:
+            lc.verify(f"hf://datasets/{repo}")
+        assert "\x1b" not in str(raised.value)
+        assert {asked.rpartition("/")[2] for asked in hub.requests if "/resolve/" in asked} == {"manifest.json"}
+        with pytest.raises(HubError, match=r"holds manifest\.json, which no run of longcrawl has put there"):
+            lc.push(run, repo, "private")
+    # A size that is not the Hub's needs no download; elsewhere no more is read than was said.
+    files = {"recipe.yaml": {**entry, "bytes": 10**18}}
+    put(hub, repo, "manifest.json", seal({**manifest, "files": files}).encode())
+    hub.reset()
+    assert lc.verify(f"hf://datasets/{repo}").problems[0].endswith(" bytes, expected 1,000,000,000,000,000,000")
+    assert hub.served["recipe.yaml"] == 0
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/huge/a", bytes(30 << 20))
+    files.pipe_file("/huge/rectangle.json", seal({"files": {"a": entry}}).encode())
+    try:
+        assert lc.verify("memory://huge").problems == ("a has more bytes than the 5 expected",)
+    finally:
+        files.rm("/huge", recursive=True)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+ENTRY = JSON | st.fixed_dictionaries(
+    {}, optional={"bytes": JSON | st.just(4), "sha256": JSON | st.just(hashlib.sha256(b"here").hexdigest())}
+)
+FILES = JSON | st.dictionaries(st.sampled_from(["here", "README.md", "..", "a/b", "manifest.json"]), ENTRY, max_size=3)
+DESCRIPTION = JSON | st.fixed_dictionaries(
+    {"files": FILES},
+    optional={"output": JSON | st.fixed_dictionaries({"format": JSON | st.just("rectangle")}), "sha256": JSON}
+    | {"longcrawl_run": JSON, "longcrawl_push": JSON | st.just(1), "tag": JSON | st.just("run-0123456789ab")},
+)
+
+
+@st.composite
+def descriptions(draw):
+    told = draw(DESCRIPTION)
+    if isinstance(told, dict) and draw(st.booleans()):
+        return seal(told).encode(errors="surrogatepass")
+    return draw(st.sampled_from([json.dumps(told).encode(), json.dumps(told).encode()[:-1], b"\xff", b"[" * 9999]))
+
+
+def refusal(ask) -> str:
+    """Give what is said where something is refused; any other error is one of the test."""
+    try:
+        ask()
+    except LongCrawlError as wrong:
+        return str(wrong)
+    return ""
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=descriptions(), name=st.sampled_from(["manifest.json", "rectangle.json"]))
+def test_whatever_a_url_describes_is_a_report_or_one_sentence(text, name):
+    files = fsspec.filesystem("memory")
+    files.pipe({f"/odd/{name}": text, "/odd/here": b"here"})
+    try:
+        assert "\n" not in refusal(lambda: lc.verify("memory://odd"))
+    finally:
+        files.rm("/odd", recursive=True)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(manifest=descriptions(), unfinished=descriptions())
+def test_whatever_lies_on_the_hub_a_push_is_a_plan_or_one_sentence(hub, repo, run, manifest, unfinished):
+    if repo not in hub.repositories:
+        lc.push(run, repo, "private")
+    there = hub.repositories[repo]
+    whole = there.files(next(iter(there.tags)))
+    for name, text in (("manifest.json", manifest), ("unfinished-push.json", unfinished)):
+        there.commit("main", "by others", {**whole, name: hub.regular(text)})
+        assert "\n" not in refusal(lambda: lc.push(run, repo, "private", dry_run=True))
 
 
 def test_a_crawl_pushes_its_documents_and_its_ledger(hub, repo):

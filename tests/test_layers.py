@@ -50,6 +50,8 @@ LAYERS = [
         "tokenize_files",
         "card",
         "push",
+        "remote_description",
+        "unfinished_push",
         "verify_url",
     ],
     ["removed_documents"],
