@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 
 import datasets
@@ -415,15 +416,26 @@ def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch
         assert wrong[3:] not in text
 
 
+@pytest.fixture(scope="module")
+def without_longcrawl(tmp_path_factory):
+    """Give the interpreter of a second environment, where everything is installed that is here, except longcrawl."""
+    folder = tmp_path_factory.mktemp("without_longcrawl") / "environment"
+    venv.EnvBuilder(symlinks=True).create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for place in (Path(each) for each in sys.path if each.endswith(("site-packages", "dist-packages"))):
+        for entry in place.iterdir():
+            # A .pth file is what leads to a package that was installed from its checkout.
+            if "longcrawl" not in entry.name and entry.suffix != ".pth" and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
 PLAIN = """
-import sys
+import importlib.metadata, importlib.util, sys
 
-class Nowhere:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "longcrawl":
-            raise ImportError("longcrawl is not here")
-
-sys.meta_path.insert(0, Nowhere())
+assert sys.prefix != sys.base_prefix
+assert importlib.util.find_spec("longcrawl") is None
+assert "longcrawl" not in {each.name for each in importlib.metadata.distributions()}
 import json, zarr
 from datasets import load_dataset
 
@@ -438,12 +450,12 @@ print(json.dumps(told, default=list))
 """
 
 
-def test_what_was_pushed_loads_without_longcrawl(hub, repo, run, tmp_path):
+def test_what_was_pushed_loads_without_longcrawl(hub, repo, run, tmp_path, without_longcrawl):
     sent = lc.push(run, repo, "private")
     documents = write_run(tmp_path / "parquet", 7, "parquet")
     lc.push(documents, f"{repo}-parquet", "public")
     environment = os.environ | hub.environment | {"HF_HOME": str(tmp_path / "home"), "USE_TORCH": "NO"}
-    command = [sys.executable, "-c", PLAIN, repo, sent.tag]
+    command = [without_longcrawl, "-I", "-c", PLAIN, repo, sent.tag]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout)
