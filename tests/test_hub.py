@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
+from longcrawl.builders.sources import SOURCES
 from longcrawl.cli import app
 from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, SourceError
 from longcrawl.formats.manifest import seal
@@ -480,6 +481,7 @@ def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo
     # Of 206 rows, a chunk has 64; the index of a shard has 32 chunks that could be, and a checksum.
     stored = (run / RECTANGLE).stat().st_size
     assert hub.served[RECTANGLE] < 0.4 * stored
+    assert hub.requests.count(f"GET /datasets/{repo}/resolve/main/{RECTANGLE}") == len(("index", "chunk"))
     assert hub.served["rectangle/heldout/c/0/0"] == 0
     assert first == next(iter(here))
 
@@ -496,6 +498,27 @@ def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo
     hub.fail(f"GET .*/{RECTANGLE}", status=500, times=99)
     with pytest.raises(SourceError, match="cannot be read now"):
         lc.loading.Rectangle(url, batch_size=8)[0]
+
+
+def test_a_stream_from_the_hub_goes_on_from_the_part_before(hub, repo, run, monkeypatch):
+    # A part is 2,048 rows, which share their chunks by 64; here it is one chunk, of four.
+    monkeypatch.setattr(sys.modules[SOURCES["rectangle"].__module__], "PART_ROWS", 64)
+    lc.push(run, repo, "private")
+    settings = {"split": "train", "streaming": True, "context_length": LENGTH}
+    url = f"hf://datasets/{repo}/rectangle"
+    seen = list(datasets.load_dataset("longcrawl", "rectangle", data_dir=url, **settings))
+    data, again = (datasets.load_dataset("longcrawl", "rectangle", data_dir=url, **settings) for _ in range(2))
+    windows = iter(data)
+    assert [next(windows) for _ in range(140)] == seen[:140]
+    again.load_state_dict(json.loads(json.dumps(data.state_dict())))
+    hub.reset()
+    windows = iter(again)
+    assert next(windows) == seen[140]
+    # `datasets` reads on behind the last table before: of row 140, in the third part, this is the second.
+    fetched = ("index", "second chunk", "index", "third chunk")
+    assert hub.requests.count(f"GET /datasets/{repo}/resolve/main/{RECTANGLE}") == len(fetched)
+    assert hub.served[RECTANGLE] < 0.7 * (run / RECTANGLE).stat().st_size
+    assert list(windows) == seen[141:]
 
 
 def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hub, repo, run):
