@@ -7,6 +7,7 @@ The token is the one that `huggingface_hub` knows (``hf auth login``, or ``HF_TO
 import hashlib
 import re
 import textwrap
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -146,6 +147,19 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
         # What is uploaded in threads comes as a RuntimeError that names the file.
         cause = wrong.__cause__ if isinstance(wrong, RuntimeError) and wrong.__cause__ else wrong
         raise HubError(_sentence(repo, cause, again)) from wrong
+    except (LookupError, TypeError, AttributeError) as wrong:
+        if not _is_of_the_client(wrong):
+            raise
+        raise HubError(
+            f"what answers for {repo} does not speak the Hub's language ({type(wrong).__name__} in huggingface_hub): "
+            "check HF_ENDPOINT, and that no page of your network answers in its place"
+        ) from wrong
+
+
+def _is_of_the_client(wrong: BaseException) -> bool:
+    """Say whether `huggingface_hub` itself stumbled, as it does over answers that no Hub gives."""
+    *_, (innermost, _) = traceback.walk_tb(wrong.__traceback__)
+    return str(innermost.f_globals.get("__name__")).startswith("huggingface_hub.")
 
 
 def _sentence(repo: str, wrong: BaseException, again: str) -> str:
@@ -169,7 +183,7 @@ def _refusal(repo: str, response: Any, said: str, again: str) -> str:
     """Say what an answer of the Hub that is no success comes to."""
     status = response.status_code
     pause = response.headers.get("Retry-After", "")
-    pause = f"{int(pause):,} seconds" if pause.isdecimal() else "an hour"
+    pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
     what, todo = {
         401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN anew"),
         403: (

@@ -117,6 +117,7 @@ def push(
     check_visibility(repo, visibility)
     folder = Path(run)
     manifest = read_manifest(folder)
+    _refuse_edited(folder, manifest)
     _refuse_limits(folder, manifest)
     _refuse_damage(folder, manifest)
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
@@ -146,16 +147,21 @@ def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 
+def _refuse_edited(folder: Path, manifest: Any) -> None:
+    if not isinstance(manifest, dict) or not is_sealed(folder / MANIFEST, manifest):
+        raise _not_whole(folder, f"{MANIFEST} has been changed")
+
+
 def _refuse_damage(folder: Path, manifest: Mapping[str, Any]) -> None:
-    if not is_sealed(folder / MANIFEST, manifest):
-        problem = f"{MANIFEST} has been changed"
-    elif not (folder / CARD).is_file():
-        problem = f"{CARD} is missing"
-    else:
-        rest = {name: entry for name, entry in manifest["files"].items() if name != CARD}
-        problem = next(verify_files(folder, rest), "")
-    if problem:
-        raise RunError(f"{folder} is not whole, so it is not pushed: {problem}; longcrawl verify {folder} says it all")
+    if not (folder / CARD).is_file():
+        raise _not_whole(folder, f"{CARD} is missing")
+    rest = {name: entry for name, entry in manifest["files"].items() if name != CARD}
+    for problem in verify_files(folder, rest):
+        raise _not_whole(folder, problem)
+
+
+def _not_whole(folder: Path, problem: str) -> RunError:
+    return RunError(f"{folder} is not whole, so it is not pushed: {problem}; longcrawl verify {folder} says it all")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ def verify_url(url: str) -> Verification:
 
     """
     root = url.rstrip("/")
+    if "://" not in root and "::" not in root:
+        raise FormatError(f"{url} names no place: write it as hf://datasets/user/name")
     with hub_errors(root) if root.startswith("hf://") else _server_errors(root):
         place = _Place.at(root)
         name, text = _description(place)
@@ -87,11 +89,12 @@ class _Place:
             ) from missing
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Fetch a file of up to ``most`` bytes, of a larger one some more; None where there is none."""
+        """Fetch a file of up to ``most`` bytes, of a larger one the beginning; None where there is none."""
         try:
-            return b"".join(self._blocks(name, most))
+            content: bytes = self.files.cat_file(f"{self.path}/{name}", 0, most + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
+        return content
 
     def digest(self, name: str, most: int) -> tuple[int, str] | None:
         """Fetch a file and give its bytes and SHA-256, of one beyond ``most`` those of its beginning."""
@@ -100,8 +103,14 @@ class _Place:
             for block in self._blocks(name, most):
                 digest.update(block)
                 size += len(block)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except (NotADirectoryError, IsADirectoryError):
             return None
+        except FileNotFoundError as missing:
+            # Over HTTP, fsspec calls missing what it could not ask for.
+            cause = missing.__cause__ if "http" in self.files.protocol else None
+            if cause is None or getattr(cause, "status", None) in (404, 410):
+                return None
+            raise ConnectionError(str(cause) or type(cause).__name__) from missing
         return size, digest.hexdigest()
 
     def names(self) -> list[str]:

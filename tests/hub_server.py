@@ -7,6 +7,7 @@ It counts what it was sent and what it served, and fails on purpose where a test
     hub = HubServer()
     hub.fail("PUT /lfs/", status=429, retry_after=1)   # the next such request
     hub.fail("PUT /lfs/", cut_after=1000)              # the connection drops after so many bytes
+    hub.fail("POST .*/commit/", answer=False)          # it is done, and the connection drops before that is said
 """
 
 import base64
@@ -82,6 +83,10 @@ class Failure:
     retry_after: int | None = None
     cut_after: int | None = None
     """Drop the connection after so many bytes of what is sent here, or served from here."""
+    then: Callable[[], Any] | None = None
+    """Instead, do this, and then what is asked."""
+    answer: bool = True
+    """False: do what is asked, and drop the connection instead of saying so."""
 
 
 class HubServer(ThreadingHTTPServer):
@@ -163,9 +168,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._drop()
             return
         self.body = self._read_body()
+        if failure and failure.then:
+            failure.then()
+            failure = None
         with self.server.lock:
             self.server.requests.append(asked)
-        if failure and cut is None:
+        if failure and cut is None and failure.answer:
             head = {"Retry-After": str(failure.retry_after)} if failure.retry_after is not None else {}
             self._send({"error": "told to fail"}, failure.status, head)
             return
@@ -177,7 +185,10 @@ class _Handler(BaseHTTPRequestHandler):
             head = {"X-Error-Code": refused.code, "X-Error-Message": str(refused)} if refused.code else {}
             self._send({"error": str(refused)}, refused.status, head)
         else:
-            self._send(content, status, head)
+            if failure and not failure.answer:
+                self._drop()
+            else:
+                self._send(content, status, head)
 
     do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _answer  # noqa: N815  # the parent's names
 

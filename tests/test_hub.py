@@ -1,5 +1,6 @@
 """Runs on the Hub: the real client pushes to a server of our own, is cut off, goes on, and reads back what it sent."""
 
+import _thread
 import hashlib
 import importlib
 import json
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 import venv
 from pathlib import Path
 
@@ -279,9 +281,15 @@ def test_what_passes_by_itself_is_waited_for(hub, repo, run, slept, failure, wai
         ),
         ({"request": "POST .*/commit/", "status": 403}, "does not let you do that"),
         ({"request": "POST .*/commit/", "cut_after": 20}, "cannot be reached"),
+        ({"request": "POST .*/commit/", "answer": False}, "cannot be reached"),
+        ({"request": "POST .*/commit/", "status": 413}, "finds too much in one request .*have the run write fewer"),
+        ({"request": "POST .*/commit/", "status": 422}, "does not take what is asked of .* .422: told to fail"),
+        ({"request": "POST .*/preupload/", "status": 404}, "knows no .*, or does not show it to you"),
         ({"request": "POST .*/tag/", "status": 500}, "has failed"),
+        ({"request": "GET .*/tree/", "status": 200, "times": 1}, "does not speak the Hub's language .TypeError"),
+        ({"request": "POST .*/create", "status": 302}, "does not speak the Hub's language .KeyError"),
     ],
-    ids=["429", "403", "cut", "tag"],
+    ids=["429", "403", "cut", "lost", "413", "422", "404", "tag", "other-JSON", "redirected"],
 )
 def test_what_does_not_pass_is_one_sentence_and_the_next_push_goes_on(hub, repo, run, slept, failure, sentence):
     hub.fail(**failure)
@@ -290,6 +298,18 @@ def test_what_does_not_pass_is_one_sentence_and_the_next_push_goes_on(hub, repo,
     assert "\n" not in str(raised.value)
     sent = lc.push(run, repo, "private")
     assert on_hub(hub, repo, sent.tag) == described(run)
+
+
+def test_a_push_can_be_stopped_by_hand(hub, repo, run, monkeypatch):
+    oid = hashlib.sha256((run / RECTANGLE).read_bytes()).hexdigest()
+    monkeypatch.setattr(hub, "delay", 0.02)
+    for request in (f"PUT /lfs/{oid}", "POST .*/commit/"):
+        hub.fail(request, then=_thread.interrupt_main)
+        shown = CliRunner().invoke(app, ["push", str(run), repo, "--private"])
+        assert shown.exit_code == 130
+        assert shown.stderr.endswith("stopped; the same command goes on from here\n")
+    lc.push(run, repo, "private")
+    assert on_hub(hub, repo) == described(run)
 
 
 def test_what_becomes_of_a_failure_is_said_as_it_is(hub, repo, run, slept):
@@ -373,6 +393,10 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
     (run / RECTANGLE).write_bytes(b"cut")
     with pytest.raises(RunError, match="not whole, so it is not pushed: rectangle/train/c/0/0 has 3 bytes"):
         lc.push(run, repo, "private")
+    for text in ("[]", "{}", json.dumps({"files": {}, "output": {"format": "rectangle"}})):
+        (run / "manifest.json").write_text(text)
+        with pytest.raises(RunError, match=r"not whole, so it is not pushed: manifest\.json has been changed"):
+            lc.push(run, repo, "private")
     (run / "manifest.json").unlink()
     with pytest.raises(RunError, match="is not finished"):
         lc.push(run, repo, "private")
@@ -390,8 +414,11 @@ def test_the_limits_of_the_hub():
 def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch, caplog, capfd):
     home = Path(hub.environment["HF_HOME"])
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="huggingface_hub")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_DEBUG", True)
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
     wrong = "hf_thisIsAnotherTokenThatTheHubDoesNotKnow"
-    said = []
+    said, told = [], []
     for token, failure in [(hub.token, None), (hub.token, 500), (wrong, None), (f"{wrong}\x07", None), (None, None)]:
         monkeypatch.setenv("HF_TOKEN", token) if token else monkeypatch.delenv("HF_TOKEN")
         if failure:
@@ -399,6 +426,8 @@ def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch
             hub.fail("", status=failure, times=7)
         shown = CliRunner().invoke(app, ["push", str(run), repo, "--private"])
         said += [shown.output, repr(shown.exception)]
+        if shown.exception is not None:
+            told.append("".join(traceback.format_exception(shown.exception)))
         hub.failures.clear()
     monkeypatch.setenv("HF_TOKEN", f"hf_odd\x0b{wrong[3:]}")
     shown = CliRunner().invoke(app, ["verify", f"hf://datasets/{repo}"])
@@ -412,7 +441,9 @@ def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch
     written += [
         content.decode("utf-8", "replace") for content in (*described(run).values(), *on_hub(hub, repo).values())
     ]
-    for text in (*said, *written, caplog.text, *capfd.readouterr()):
+    assert "authorization: <TOKEN>" in caplog.text.lower().replace("<token>", "<TOKEN>")
+    assert len(told) == 4
+    for text in (*said, *told, *written, caplog.text, *capfd.readouterr()):
         assert hub.token not in text
         assert wrong[3:] not in text
 
@@ -559,6 +590,11 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run):
         }  # fmt: skip
         with pytest.raises(FormatError, match="holds neither a run nor an output"):
             lc.verify("memory://verified/train")
+        for url, said in (("http://127.0.0.1:9/x", "Cannot connect"), ("nowhere://x", "Protocol not known")):
+            with pytest.raises(SourceError, match=f"{url} cannot be read .{said}.*: check the address"):
+                lc.verify(url)
+        with pytest.raises(FormatError, match="hf:// names no place: write it as hf://datasets/user/name"):
+            lc.verify("hf://")
     finally:
         files.rm("/verified", recursive=True)
 
