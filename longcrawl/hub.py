@@ -46,10 +46,10 @@ Visibility = Literal["private", "public"]
 """Who may see what is pushed; there is no default, as making data public cannot be undone."""
 
 FOLDER_ENTRIES, REPOSITORY_FILES = 10_000, 100_000
-"""Files and folders in one folder, and files in all, that the Hub takes (its documentation on storage limits)."""
+"""Entries of one folder that the Hub takes, and files in all that it advises (its documentation on storage limits)."""
 
 FILE_BYTES = 50_000_000_000
-"""What one file may have: `huggingface_hub` downloads no larger one over plain HTTP."""
+"""What one file may have: `huggingface_hub` downloads no larger one over plain HTTP; the Hub takes ten times that."""
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 TOKEN = re.compile(r"[!-~]+")
@@ -242,10 +242,10 @@ def over_limits(files: Mapping[str, int]) -> list[str]:
     >>> over_limits({"a/b.parquet": 1})
     []
     >>> over_limits({"a/b.parquet": 51 * 10**9})
-    ['a/b.parquet has 51,000,000,000 bytes, the Hub takes files of up to 50,000,000,000']
+    ['a/b.parquet has 51,000,000,000 bytes, and more than 50,000,000,000 cannot be fetched without hf_xet']
     """
     found = [
-        f"{path} has {size:,} bytes, the Hub takes files of up to {FILE_BYTES:,}"
+        f"{path} has {size:,} bytes, and more than {FILE_BYTES:,} cannot be fetched without hf_xet"
         for path, size in files.items()
         if size > FILE_BYTES
     ]
@@ -257,7 +257,7 @@ def over_limits(files: Mapping[str, int]) -> list[str]:
         if count > FOLDER_ENTRIES
     ]
     if len(files) > REPOSITORY_FILES:
-        found.append(f"there are {len(files):,} files, the Hub takes {REPOSITORY_FILES:,} in a repository")
+        found.append(f"there are {len(files):,} files, and the Hub advises against more than {REPOSITORY_FILES:,}")
     return found
 
 

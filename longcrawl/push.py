@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMIT_FILES", "Push", "push"]
 
-COMMIT_FILES = 500
+COMMIT_FILES = 250
 """Files in one commit: few commits, as the Hub limits them by the hour, and none so large that it times out."""
+
+TOO_MUCH = (413, 504)
+"""What the Hub answers where a commit is too large, or takes too long: half of it may be taken."""
 
 TAG_LENGTH = 12
 FEWER = {
@@ -253,6 +256,11 @@ def _refuse_foreign(
     repo: str, digests: Mapping[str, str], same: set[str], there: Repository, earlier: _Earlier
 ) -> None:
     """Refuse to overwrite what somebody else wrote, or to have it loaded with the files of the run."""
+    if ".gitignore" in there.files:
+        raise HubError(
+            f"{repo} holds a .gitignore, for which the Hub may leave out files of the run without a word: choose "
+            "another repository, or delete it on the Hub"
+        )
     folders = {name.partition("/")[0] for name in digests if "/" in name}
     for name in there.files:
         changed = name in digests and name not in same
@@ -294,13 +302,24 @@ def _found(api: "HfApi", repo: str) -> Repository:
 
 def _commit(api: "HfApi", folder: Path, planned: Push, there: Repository) -> str:
     """Commit what is to be sent and deleted, and give the last commit."""
-    parts = [part for part in _parts(folder, planned, there) if part]
-    head = there.head
-    for number, operations in enumerate(parts, 1):
-        of = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
-        head = api.create_commit(
-            planned.repo, operations, commit_message=planned.tag + of, repo_type="dataset", parent_commit=head
-        ).oid
+    from huggingface_hub.errors import HfHubHTTPError
+
+    left = [part for part in _parts(folder, planned, there) if part]
+    head, done = there.head, 0
+    divisible = planned.begins or UNFINISHED in there.files
+    while left:
+        of = f", part {done + 1} of {done + len(left)}" if done or len(left) > 1 else ""
+        try:
+            head = api.create_commit(
+                planned.repo, left[0], commit_message=planned.tag + of, repo_type="dataset", parent_commit=head
+            ).oid
+        except HfHubHTTPError as wrong:
+            half = len(left[0]) // 2
+            if not (divisible and half and wrong.response.status_code in TOO_MUCH):
+                raise
+            left[:1] = [left[0][:half], left[0][half:]]
+        else:
+            left, done = left[1:], done + 1
     return head
 
 
@@ -308,15 +327,21 @@ def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
     """Give the operations of each commit; what says how to read the files is taken away first and comes last."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    first = [name for name in planned.delete if says_how_to_read(name)]
-    changes: list[Any] = [CommitOperationDelete(name, is_folder=False) for name in planned.delete if name not in first]
+    opening: list[Any] = [
+        CommitOperationDelete(name, is_folder=False) for name in planned.delete if says_how_to_read(name)
+    ]
+    changes: list[Any] = [
+        CommitOperationDelete(name, is_folder=False) for name in planned.delete if not says_how_to_read(name)
+    ]
     changes += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if not says_how_to_read(name)]
     parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
     if planned.begins:
         begun = UnfinishedPush.of(planned.tag, {*planned.digests, *planned.delete})
-        parts[0] += [CommitOperationAdd(UNFINISHED, begun.as_json()), CommitOperationAdd(CARD, begun.as_card())]
-        first += [name for name in planned.digests if says_how_to_read(name) and name in there.files.keys() - {CARD}]
-    parts[0] += [CommitOperationDelete(name, is_folder=False) for name in first]
+        gone = [name for name in planned.digests if says_how_to_read(name) and name in there.files.keys() - {CARD}]
+        opening += [CommitOperationDelete(name, is_folder=False) for name in gone]
+        # Whatever the first commit is cut down to, it says whose push this is.
+        opening[:0] = [CommitOperationAdd(UNFINISHED, begun.as_json()), CommitOperationAdd(CARD, begun.as_card())]
+    parts[0] = opening + parts[0]
     parts[-1] += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if says_how_to_read(name)]
     if planned.begins or UNFINISHED in there.files:
         parts[-1].append(CommitOperationDelete(UNFINISHED, is_folder=False))

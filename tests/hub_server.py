@@ -100,6 +100,8 @@ class HubServer(ThreadingHTTPServer):
         self.blobs: dict[str, bytes] = {}
         self.parts: dict[tuple[str, int], bytes] = {}
         self.failures: list[Failure] = []
+        self.commit_operations: int | None = None
+        """Commits of more files take too long, and end in a 504."""
         self.delay = 0.0
         """Seconds before each answer."""
         self.lock = threading.RLock()
@@ -400,6 +402,8 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self._repository(name, write=True)
         head, files = self._commit(repository, branch)
         header, *operations = [json.loads(line) for line in self.body.splitlines() if line.strip()]
+        if self.server.commit_operations is not None and len(operations) > self.server.commit_operations:
+            raise _RefusedError(504, "", "Gateway Time-out")
         if header["value"].get("parentCommit") not in (None, head):
             raise _RefusedError(412, "", "A commit has happened since. Please refresh and try again.")
         files = dict(files)

@@ -76,7 +76,7 @@ def run(finished, tmp_path):
 def repo(hub, request):
     """Give the name of a repository that does not exist yet."""
     hub.failures.clear()
-    hub.multipart_over, hub.page = None, 1000
+    hub.multipart_over, hub.commit_operations, hub.page = None, None, 1000
     hub.blobs.clear()
     hub.reset()
     huggingface_hub.HfFileSystem.clear_instance_cache()
@@ -222,6 +222,21 @@ def test_a_part_of_a_push_is_never_the_whole_and_the_same_push_goes_on(hub, repo
     assert lc.verify(f"hf://datasets/{repo}").problems == ()
 
 
+def test_commits_that_take_the_hub_too_long_are_halved(hub, repo, run, monkeypatch):
+    hub.commit_operations = 8
+    with pytest.raises(HubError, match="has failed at .* .504: Gateway Time-out.: type the same command again"):
+        lc.push(run, repo, "private")
+    monkeypatch.setattr(push_module, "COMMIT_FILES", 6)
+    hub.commit_operations = 2
+    sent = lc.push(run, repo, "private")
+    commits = titles(hub, repo)
+    assert commits[0].startswith(f"{sent.tag}, part 1 of ")
+    assert commits[-1] == f"{sent.tag}, part {len(commits)} of {len(commits)}"
+    oldest = list(hub.repositories[repo].commits.values())[1]
+    assert oldest.files.keys() - {".gitattributes"} == {"README.md", "unfinished-push.json"}
+    assert on_hub(hub, repo) == on_hub(hub, repo, sent.tag) == described(run)
+
+
 def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
     hub, repo, run, stopped, tmp_path, monkeypatch
 ):
@@ -357,6 +372,9 @@ def test_what_somebody_else_wrote_is_not_overwritten(hub, repo, run):
     commit(repo, **{"README.md": "---\nlicense: mit\n---\n"})
     with pytest.raises(HubError, match=r"holds README\.md, which no run of longcrawl has put there"):
         lc.push(run, repo, "private")
+    put(hub, repo, ".gitignore", b"*.parquet\n")
+    with pytest.raises(HubError, match=r"holds a \.gitignore, for which the Hub may leave out files"):
+        lc.push(run, repo, "private")
 
 
 def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
@@ -408,7 +426,7 @@ def test_the_limits_of_the_hub():
     (said,) = over_limits({f"a/{number}/0": 1 for number in range(10_001)})
     assert said == "a has 10,001 entries, the Hub takes 10,000 in a folder"
     (said,) = over_limits({f"{number // 9999}/{number}": 1 for number in range(100_001)})
-    assert said == "there are 100,001 files, the Hub takes 100,000 in a repository"
+    assert said == "there are 100,001 files, and the Hub advises against more than 100,000"
 
 
 def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch, caplog, capfd):
