@@ -169,7 +169,10 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
     said = str(getattr(wrong, "server_message", None) or next(iter(str(wrong).splitlines()), type(wrong).__name__))
     said = textwrap.shorten(said, 300)
     if response is not None:
-        return _refusal(repo, response, said, again)
+        return _refusal(repo, response.status_code, said, again, response.headers.get("Retry-After", ""))
+    # hf_xet gives its status in words only.
+    if status := re.search(r"HTTP status \w+ error \((\d{3})", said):
+        return _refusal(repo, int(status[1]), said, again)
     if isinstance(wrong, OfflineModeIsEnabled):
         return f"huggingface_hub is told to stay offline, so {repo} is not asked for: unset HF_HUB_OFFLINE"
     if isinstance(wrong, OSError) and wrong.filename is not None:
@@ -179,10 +182,8 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
     return f"the Hub cannot be reached for {repo} ({said}): check the connection; {again}"
 
 
-def _refusal(repo: str, response: Any, said: str, again: str) -> str:
+def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
     """Say what an answer of the Hub that is no success comes to."""
-    status = response.status_code
-    pause = response.headers.get("Retry-After", "")
     pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
     what, todo = {
         401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN anew"),

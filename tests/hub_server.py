@@ -1,8 +1,7 @@
 """A server that speaks the Hub's HTTP protocol to the real `huggingface_hub` client; it keeps everything in memory.
 
-It knows dataset repositories only, and LFS only: a client that may use Xet must be told not to
-(``HF_HUB_DISABLE_XET=1``).
-It counts what it was sent and what it served, and fails on purpose where a test asks for it:
+It knows dataset repositories only. Files come by LFS from a client that is told so (``HF_HUB_DISABLE_XET=1``), else by
+Xet (xet_store.py). It counts what it was sent and what it served, and fails on purpose where a test asks for it:
 
     hub = HubServer()
     hub.fail("PUT /lfs/", status=429, retry_after=1)   # the next such request
@@ -12,18 +11,33 @@ It counts what it was sent and what it served, and fails on purpose where a test
 
 import base64
 import hashlib
+import importlib.util
 import json
 import re
 import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+
+def _xet_store() -> Any:
+    """Load the file beside this one, which is in no package."""
+    spec = importlib.util.spec_from_file_location("xet_store", Path(__file__).with_name("xet_store.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.XetStore()
+
+
+XET_TOKEN = "xet_shortLived"  # noqa: S105  # of this server
 USER, TOKEN = "me", "hf_notArealTokenButItLooksLike1"
 DATE = "2026-01-01T00:00:00.000Z"
 LFS_ENDINGS = (".parquet", ".arrow", ".bin", ".gz", ".npy", ".zst")
@@ -35,6 +49,8 @@ class Blob:
     oid: str
     """SHA-256 of an LFS file, the SHA-1 that git gives any other."""
     is_lfs: bool
+    xet: str | None = None
+    """Its hash, if it came by Xet."""
 
     @classmethod
     def regular(cls, content: bytes) -> "Blob":
@@ -42,6 +58,7 @@ class Blob:
 
     def entry(self, path: str) -> dict[str, Any]:
         told = {"type": "file", "path": path, "size": len(self.content), "oid": self.oid[:40]}
+        told |= {"xetHash": self.xet} if self.xet else {}
         return told | ({"lfs": {"oid": self.oid, "size": len(self.content), "pointerSize": 134}} if self.is_lfs else {})
 
 
@@ -98,6 +115,9 @@ class HubServer(ThreadingHTTPServer):
         """LFS files of more bytes are asked for in parts of so many; listings come in pages of so many entries."""
         self.repositories: dict[str, Repository] = {}
         self.blobs: dict[str, bytes] = {}
+        self.xet = _xet_store()
+        self.xet_hashes: dict[str, str] = {}
+        """By the SHA-256 of a file."""
         self.parts: dict[tuple[str, int], bytes] = {}
         self.failures: list[Failure] = []
         self.commit_operations: int | None = None
@@ -398,6 +418,40 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusedError(422, "", "the content does not have this SHA-256")
         self.server.blobs[oid] = content
 
+    def xet_token(self, name: str, kind: str, _revision: str) -> Any:
+        self._repository(name, write=kind == "write")
+        told = {"accessToken": XET_TOKEN, "exp": int(time.time()) + 3600, "casUrl": f"{self.server.url}/xet"}
+        head = {"X-Xet-Access-Token": XET_TOKEN, "X-Xet-Token-Expiration": str(told["exp"])}
+        return told, 200, head | {"X-Xet-Cas-Url": f"{self.server.url}/xet"}
+
+    def xet_xorb(self, xorb: str) -> Any:
+        self._with_xet_token()
+        self.server.received[f"xorb {xorb}"] += len(self.body)
+        self.server.xet.xorbs[xorb] = self.body
+        return {"was_inserted": True}, 200, {}
+
+    def xet_shard(self) -> Any:
+        self._with_xet_token()
+        for xet, content in self.server.xet.add_shard(self.body).items():
+            oid = hashlib.sha256(content).hexdigest()
+            self.server.xet_hashes[oid] = xet
+            self._keep(oid, content)
+        return {"result": 1}, 200, {}
+
+    def xet_reconstruction(self, name: str) -> Any:
+        self._with_xet_token()
+        return self.server.xet.reconstruction(name, f"{self.server.url}/xet/data"), 200, {}
+
+    def xet_data(self, xorb: str) -> Any:
+        first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
+        content = self.server.xet.xorbs[xorb][first : last + 1]
+        self.server.served[f"xorb {xorb}"] += len(content)
+        return content, 206, {"Content-Range": f"bytes {first}-{last}/{len(self.server.xet.xorbs[xorb])}"}
+
+    def _with_xet_token(self) -> None:
+        if self.headers.get("Authorization") != f"Bearer {XET_TOKEN}":
+            raise _RefusedError(401, "", "the storage takes no token but its own")
+
     def commit(self, name: str, branch: str) -> Any:
         repository = self._repository(name, write=True)
         head, files = self._commit(repository, branch)
@@ -421,7 +475,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif key == "lfsFile":
             if value["oid"] not in self.server.blobs:
                 raise _RefusedError(422, "", f"{path} has not been uploaded")
-            files[path] = Blob(self.server.blobs[value["oid"]], value["oid"], True)
+            xet = self.server.xet_hashes.get(value["oid"])
+            files[path] = Blob(self.server.blobs[value["oid"]], value["oid"], True, xet)
             self.server.named(value["oid"], path)
         elif key == "deletedFile":
             if files.pop(path, None) is None:
@@ -437,6 +492,9 @@ class _Handler(BaseHTTPRequestHandler):
         blob = files[path]
         size = len(blob.content)
         head = {"X-Repo-Commit": sha, "ETag": f'"{blob.oid}"', "X-Linked-Etag": f'"{blob.oid}"'}
+        if blob.xet:
+            route = f"{self.server.url}/api/datasets/{name}/xet-read-token/{sha}"
+            head |= {"X-Xet-Hash": blob.xet, "X-Xet-Refresh-Route": route}
         head |= {"X-Linked-Size": str(size), "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         if asked is None:
@@ -470,5 +528,10 @@ ROUTES: list[tuple[tuple[str, ...], str, Callable[..., Any]]] = [
     (("POST",), rf"/datasets/{REPO}\.git/info/lfs/objects/batch", _Handler.lfs_batch),
     (("PUT",), r"/lfs/([0-9a-f]{64})(?:/(\d+))?", _Handler.lfs_put),
     (("POST",), r"/lfs/([0-9a-f]{64})/complete", _Handler.lfs_complete),
+    (("GET",), rf"{API}/xet-(read|write)-token/([^/]+)", _Handler.xet_token),
+    (("POST",), r"/xet/v1/xorbs/default/([0-9a-f]{64})", _Handler.xet_xorb),
+    (("POST",), r"/xet/v1/shards", _Handler.xet_shard),
+    (("GET",), r"/xet/v1/reconstructions/([0-9a-f]{64})", _Handler.xet_reconstruction),
+    (("GET",), r"/xet/data/([0-9a-f]{64})", _Handler.xet_data),
     (("GET", "HEAD"), rf"/datasets/{REPO}/resolve/([^/]+)/(.+)", _Handler.resolve),
 ]

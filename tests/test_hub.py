@@ -466,6 +466,49 @@ def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch
         assert wrong[3:] not in text
 
 
+@pytest.fixture
+def xet(hub, monkeypatch, tmp_path):
+    """Let the client use Xet, as it does wherever hf_xet is installed; give the folder that it keeps."""
+    pytest.importorskip("hf_xet")
+    client = importlib.import_module("huggingface_hub.utils._xet")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", False)
+    monkeypatch.setattr(client, "_GLOBAL_XET_HOLDER", client.XetSessionHolder())
+    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
+    return tmp_path / "xet"
+
+
+def test_files_come_and_go_by_xet(hub, repo, run, xet, tmp_path):
+    hub.fail("POST .*/commit/", status=500)
+    with pytest.raises(HubError, match="has failed at"):
+        lc.push(run, repo, "private")
+    large = sum((run / name).stat().st_size for name in described(run) if not name.endswith((".json", ".md", ".yaml")))
+    chunks = sum(size for name, size in hub.sent().items() if name.startswith("xorb "))
+    assert 0.7 * large < chunks < large
+
+    hub.reset()
+    lc.push(run, repo, "private")
+    assert on_hub(hub, repo) == described(run)
+    assert not [name for name in hub.sent() if name.startswith("xorb ")]
+    assert not [asked for asked in hub.requests if "/lfs" in asked]
+    assert lc.push(run, repo, "private").send == {}
+
+    hub.reset()
+    rows = datasets.load_dataset(repo, "rows", split="train", cache_dir=str(tmp_path / "cache"))
+    assert rows["id"] == pq.read_table(run / "rectangle/rows/train.parquet")["id"].to_pylist()
+    assert hub.served["rectangle/rows/train.parquet"] == 0
+    assert [name for name in hub.served if name.startswith("xorb ")]
+    assert lc.verify(f"hf://datasets/{repo}").problems == ()
+    batch = lc.loading.Rectangle(f"hf://datasets/{repo}/rectangle", batch_size=8)[0]
+    np.testing.assert_array_equal(batch["targets"], lc.loading.Rectangle(run / "rectangle", batch_size=8)[0]["targets"])
+
+    hub.fail("GET .*/xet-write-token/", status=403, times=9)
+    with pytest.raises(HubError, match="does not let you do that to .*set HF_TOKEN to a token that may"):
+        lc.push(run, f"{repo}-other", "private")
+    kept = [file.read_bytes() for file in xet.rglob("*") if file.is_file()]
+    assert kept
+    assert not [content for content in kept if hub.token.encode() in content]
+
+
 @pytest.fixture(scope="module")
 def without_longcrawl(tmp_path_factory):
     """Give the interpreter of a second environment, where everything is installed that is here, except longcrawl."""
