@@ -229,7 +229,8 @@ def push(
     private: Annotated[bool | None, typer.Option("--private/--public", help="Who may see it.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")] = False,
     instead_of: Annotated[
-        str | None, typer.Option(help="Replace what a stopped push of another run has left there.", metavar="TAG")
+        str | None,
+        typer.Option(help="Replace a stopped push of this tag, or a README.md edited there.", metavar="NAME"),
     ] = None,
 ) -> None:
     """Send a run to the Hugging Face Hub; the same command goes on with a push that was stopped."""

@@ -8,6 +8,7 @@ there. Only what is all there gets a tag.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -43,7 +44,7 @@ COMMIT_FILES = 250
 TOO_MUCH = (413, 504)
 """What the Hub answers where a commit is too large, or takes too long: half of it may be taken."""
 
-TAG_LENGTH = 12
+TAG_BEGINS, TAG_LENGTH = "run-", 12
 FEWER = {
     "parquet": "a larger parquet.file_bytes",
     "rectangle": "rectangle.zarr_format=3, which makes one file of 2,048 rows",
@@ -110,7 +111,7 @@ def push(
         repo: ``user/name``; it is made where it does not exist.
         visibility: "private" or "public"; that of a repository which exists is not changed.
         dry_run: say what would be sent, and change nothing.
-        instead_of: the tag of an unfinished push of another run, whose files this one replaces.
+        instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
 
     Raises:
         RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
@@ -130,9 +131,11 @@ def push(
         api = connect()
         there = read_repository(api, repo)
         refuse_other_visibility(repo, visibility, there)
-        tag = f"run-{manifest['sha256'][:TAG_LENGTH]}"
+        tag = f"{TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
         planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
+        if there and CARD in planned.send and CARD in there.files and not earlier.unfinished and instead_of != CARD:
+            _refuse_edited_card(api, repo, there.head)
         if dry_run:
             return planned
         if CARD in planned.send:
@@ -267,6 +270,18 @@ def _refuse_foreign(
         among = name not in digests and name.partition("/")[0] in folders
         if (changed or among) and name not in earlier.files:
             raise _foreign(repo, name)
+
+
+def _refuse_edited_card(api: "HfApi", repo: str, head: str) -> None:
+    """Refuse to replace a card that somebody has edited on the Hub, as its page there invites to."""
+    (card,) = api.get_paths_info(repo, [CARD], expand=True, revision=head, repo_type="dataset")
+    commit = getattr(card, "last_commit", None)
+    if commit is not None and not commit.title.startswith(TAG_BEGINS):
+        raise HubError(
+            f"{CARD} of {repo} was edited on the Hub ({shorten(commit.title, 80)!r}), and this push would replace it: "
+            f"take from it what you want (`hf download {repo} {CARD} --repo-type dataset`), then type --instead-of {CARD} "
+            "behind the command"
+        )
 
 
 def _refuse_card(card: Path) -> None:

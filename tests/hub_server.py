@@ -83,6 +83,16 @@ class Repository:
     def files(self, revision: str = "main") -> dict[str, Blob]:
         return self.commits[self.revision(revision) or ""].files
 
+    def last_commit(self, path: str, until: str) -> dict[str, str]:
+        """Give the commit that has last changed a file; commits follow each other."""
+        before, last = None, {}
+        for sha, commit in self.commits.items():
+            if commit.files.get(path) != before:
+                before, last = commit.files.get(path), {"id": sha, "title": commit.title, "date": DATE}
+            if sha == until:
+                break
+        return last
+
     def commit(self, branch: str, title: str, files: dict[str, Blob]) -> str:
         told = [title, len(self.commits), sorted((path, blob.oid) for path, blob in files.items())]
         sha = hashlib.sha1(json.dumps(told).encode()).hexdigest()  # noqa: S324  # as git does
@@ -334,13 +344,14 @@ class _Handler(BaseHTTPRequestHandler):
         return list(found.values())[first : first + self.server.page], 200, head
 
     def paths_info(self, name: str, revision: str) -> Any:
-        _, files = self._commit(self._repository(name), revision)
+        repository = self._repository(name)
+        sha, files = self._commit(repository, revision)
         asked = json.loads(self.body) if self.body[:1] == b"{" else parse_qs(self.body.decode())
         paths = asked.get("paths", [])
         found = []
         for path in [paths] if isinstance(paths, str) else paths:
             if path in files:
-                found.append(files[path].entry(path))
+                found.append(files[path].entry(path) | {"lastCommit": repository.last_commit(path, sha)})
             elif any(each.startswith(f"{path}/") for each in files):
                 found.append({"type": "directory", "path": path, "size": 0, "oid": "0" * 40})
         return found, 200, {}

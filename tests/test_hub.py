@@ -377,6 +377,22 @@ def test_what_somebody_else_wrote_is_not_overwritten(hub, repo, run):
         lc.push(run, repo, "private")
 
 
+def test_a_card_that_was_edited_on_the_hub_is_not_replaced(hub, repo, run, tmp_path):
+    lc.push(run, repo, "private")
+    edited = (run / "README.md").read_text().replace("Made in a test.", "What I know of it.")
+    commit(repo, **{"README.md": edited})
+    said = r"README\.md of .* was edited on the Hub \('by hand'\), .*then type --instead-of README\.md behind"
+    for dry_run in (True, False):
+        with pytest.raises(HubError, match=said):
+            lc.push(run, repo, "private", dry_run=dry_run)
+    shutil.copy(huggingface_hub.hf_hub_download(repo, "README.md", repo_type="dataset"), run)
+    assert lc.push(run, repo, "private").send == {}
+    (run / "README.md").write_text(edited + "And more.\n")
+    shown = CliRunner().invoke(app, ["push", str(run), repo, "--private", "--instead-of", "README.md"])
+    assert shown.exit_code == 0
+    assert on_hub(hub, repo) == described(run)
+
+
 def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
     shown = CliRunner().invoke(app, ["push", str(run), repo])
     assert shown.exit_code == 1
