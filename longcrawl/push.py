@@ -279,8 +279,8 @@ def _refuse_edited_card(api: "HfApi", repo: str, head: str) -> None:
     if commit is not None and not commit.title.startswith(TAG_BEGINS):
         raise HubError(
             f"{CARD} of {repo} was edited on the Hub ({shorten(commit.title, 80)!r}), and this push would replace it: "
-            f"take from it what you want (`hf download {repo} {CARD} --repo-type dataset`), then type --instead-of {CARD} "
-            "behind the command"
+            f"take from it what you want (`hf download {repo} {CARD} --repo-type dataset`), then type --instead-of "
+            f"{CARD} behind the command"
         )
 
 
