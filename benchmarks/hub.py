@@ -3,12 +3,12 @@
 A recipe is run, pushed by the real `huggingface_hub` to the server of the tests (tests/hub_server.py, on this machine,
 without Xet), pushed again, and read back three ways:
 
-* by an interpreter that has no longcrawl (``--plain``): tables by `datasets`, the rectangle by zarr;
+* in a second virtual environment without longcrawl (or by ``--plain``): tables by `datasets`, the rectangle by zarr;
 * as windows by ``load_dataset("longcrawl", "rectangle", data_dir="hf://…", streaming=True)``;
 * chunk by chunk by both engines, which shows what plain Zarr reads ahead.
 
-    python benchmarks/hub.py                                              # the quickstart, loaded by this interpreter
-    python benchmarks/hub.py --plain VENV/bin/python --rpv2 FOLDER        # RedPajama-V2 and a tokenizer lie in FOLDER
+    python benchmarks/hub.py                  # the quickstart
+    python benchmarks/hub.py --rpv2 FOLDER    # RedPajama-V2 and a tokenizer lie in FOLDER
 
 The last line is how many times fewer bytes the direct engine fetches for the first chunk than plain Zarr does.
 """
@@ -41,20 +41,28 @@ print(json.dumps([here, rows.num_rows, ledger.num_rows, list(train.shape), diges
 """
 
 
-def hub_server() -> Any:
-    """Start the server of the tests and sign this process in to it, before anything reads where the Hub is."""
-    place = Path(__file__).parent.parent / "tests" / "hub_server.py"
-    spec = importlib.util.spec_from_file_location("hub_server", place)
+def of_the_tests(name: str) -> Any:
+    """Load a file of the tests, which are no package."""
+    place = Path(__file__).parent.parent / "tests" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, place)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules["hub_server"] = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def hub_server() -> Any:
+    """Start the server of the tests and sign this process in to it, before anything reads where the Hub is."""
+    module = of_the_tests("hub_server")
     server = module.HubServer()
     os.environ |= {"HF_ENDPOINT": server.url, "HF_TOKEN": module.TOKEN, "HF_HUB_DISABLE_XET": "1"}
     os.environ |= {
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_UPDATE_DOWNLOAD_COUNTS": "0",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        # Who has no network says so to `huggingface_hub`; this server is on this machine.
+        "HF_HUB_OFFLINE": "0",
     }
     return server
 
@@ -84,7 +92,7 @@ def round_trip(server: Any, run: Path, repo: str, plain: str, context_length: in
     local = zarr.open_group(run / "rectangle", mode="r")["train"][:]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for ahead in ("5242880", "65536"):
-        command = [plain, "-c", PLAIN, repo, pushed.tag, ahead]
+        command = [plain, "-I", "-c", PLAIN, repo, pushed.tag, ahead]
         done = timed(
             server,
             f"load by datasets and zarr, {int(ahead):,} ahead",
@@ -117,7 +125,7 @@ def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--plain", default=sys.executable, help="an interpreter with datasets and zarr, without longcrawl"
+        "--plain", help="an interpreter with datasets and zarr, without longcrawl; one is made if left out"
     )
     parser.add_argument("--rpv2", type=Path, help="a folder with rpv2/ and gpt2.tiktoken")
     asked = parser.parse_args()
@@ -127,6 +135,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["HF_HOME"] = str(folder / "home")
+        second = of_the_tests("second_environment")
+        plain = asked.plain or str(second.environment_without("longcrawl", folder / "environment"))
         runs = [("quickstart", [], 1024)]
         if asked.rpv2 is not None:
             tokenizer = f"stages.tokenize.tokenizer={asked.rpv2 / 'gpt2.tiktoken'}"
@@ -134,7 +144,7 @@ def main() -> None:
         for recipe, overrides, context_length in runs:
             summary = lc.run(recipe, folder / recipe, overrides=overrides)
             print(f"{recipe}: {summary.written['shapes']}")
-            ratio = round_trip(server, folder / recipe, f"me/{recipe}", asked.plain, context_length)
+            ratio = round_trip(server, folder / recipe, f"me/{recipe}", plain, context_length)
     print(f"{ratio:.1f}")
 
 

@@ -2,7 +2,7 @@
 
 import _thread
 import hashlib
-import importlib
+import importlib.util
 import json
 import logging
 import os
@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import traceback
-import venv
 from pathlib import Path
 
 import datasets
@@ -528,15 +527,11 @@ def test_files_come_and_go_by_xet(hub, repo, run, xet, tmp_path):
 @pytest.fixture(scope="module")
 def without_longcrawl(tmp_path_factory):
     """Give the interpreter of a second environment, where everything is installed that is here, except longcrawl."""
-    folder = tmp_path_factory.mktemp("without_longcrawl") / "environment"
-    venv.EnvBuilder(symlinks=True).create(folder)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    for place in (Path(each) for each in sys.path if each.endswith(("site-packages", "dist-packages"))):
-        for entry in place.iterdir():
-            # A .pth file is what leads to a package that was installed from its checkout.
-            if "longcrawl" not in entry.name and entry.suffix != ".pth" and not (packages / entry.name).exists():
-                (packages / entry.name).symlink_to(entry)
-    return folder / "bin" / "python"
+    place = Path(__file__).with_name("second_environment.py")
+    spec = importlib.util.spec_from_file_location(place.stem, place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.environment_without("longcrawl", tmp_path_factory.mktemp("without_longcrawl") / "environment")
 
 
 PLAIN = """
