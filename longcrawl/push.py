@@ -134,7 +134,8 @@ def push(
         tag = f"{TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
         planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
-        if there and CARD in planned.send and CARD in there.files and not earlier.unfinished and instead_of != CARD:
+        card = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
+        if there and card and not card.is_like(folder / CARD, digests[CARD]):
             _refuse_edited_card(api, repo, there.head)
         if dry_run:
             return planned
@@ -186,7 +187,7 @@ def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlie
     if MANIFEST in there.files:
         files = frozenset({*_manifest_files(repo, there), CARD, MANIFEST})
     if UNFINISHED in there.files:
-        begun = UnfinishedPush.read(_fetch(repo, there, UNFINISHED), f"{UNFINISHED} of {repo}")
+        begun = _begun(repo, there)
         if begun.tag not in accepted:
             raise HubError(
                 f"{repo} holds a part of {begun.tag}, whose push was stopped or is going on: push that run again to "
@@ -194,6 +195,16 @@ def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlie
             )
         files, unfinished = files | begun.files, begun.tag
     return _Earlier(files, unfinished)
+
+
+def _begun(repo: str, there: Repository) -> UnfinishedPush:
+    try:
+        return UnfinishedPush.read(_fetch(repo, there, UNFINISHED))
+    except FormatError as wrong:
+        raise HubError(
+            f"{repo} holds an {UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or delete it "
+            "on the Hub"
+        ) from wrong
 
 
 def _manifest_files(repo: str, there: Repository) -> set[str]:

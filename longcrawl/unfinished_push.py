@@ -59,19 +59,19 @@ class UnfinishedPush:
         return cls(tag, frozenset(files))
 
     @classmethod
-    def read(cls, text: bytes, where: str) -> "UnfinishedPush":
+    def read(cls, text: bytes) -> "UnfinishedPush":
         """Read what lies on the Hub.
 
         Raises:
             FormatError: longcrawl has not written it.
 
         """
-        told = read_object(text, where)
+        told = read_object(text, UNFINISHED)
         files, tag = told.get("files"), told.get("tag")
         names = isinstance(files, list) and all(isinstance(each, str) for each in files)
         known = told.get("longcrawl_push") == VERSION and isinstance(tag, str) and TAG.fullmatch(tag)
         if not (names and known and is_intact(told, text)):
-            raise FormatError(f"{where} is not one as this longcrawl writes it: upgrade longcrawl, or delete it there")
+            raise FormatError(f"{UNFINISHED} is not as this longcrawl writes it")
         return cls(str(tag), frozenset(files or ()))
 
     def as_json(self) -> bytes:
