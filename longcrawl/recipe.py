@@ -22,7 +22,7 @@ from longcrawl.fields import build, plain_settings
 from longcrawl.ledger import label_stages
 from longcrawl.outputs import OUTPUTS, Output
 from longcrawl.removal_rates import Reference
-from longcrawl.report.card import CardFacts
+from longcrawl.report.card_facts import CardFacts
 from longcrawl.stages import STAGES, Stage
 
 __all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes"]

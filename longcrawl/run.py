@@ -47,6 +47,7 @@ from longcrawl.run_costs import RunCosts, StageCost
 from longcrawl.run_folder import MANIFEST, PLAN, WORK, any_done, read_manifest, refuse_strangers
 from longcrawl.run_index import indexes_used, save_index
 from longcrawl.run_inputs import no_documents, refuse_twin_documents, train_parts
+from longcrawl.run_manifest import VERSION
 from longcrawl.run_segments import Segment, next_segment
 from longcrawl.run_summary import RunSummary
 from longcrawl.run_surveys import find_spans, group_inputs, resolve
@@ -57,7 +58,6 @@ from longcrawl.survey_reports import report_of
 
 __all__ = ["RunSummary", "run"]
 
-VERSION = 1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -11,6 +11,7 @@ from longcrawl.files import PARTIAL
 from longcrawl.outputs import OUTPUTS
 from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
+from longcrawl.run_manifest import check_manifest
 
 __all__ = ["MANIFEST", "PLAN", "WORK", "any_done", "holds_run", "read_manifest", "refuse_strangers"]
 
@@ -25,22 +26,22 @@ def holds_run(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished run.
+    """Read the manifest of a finished run; looking up what it does not hold is one sentence, see `run_manifest`.
 
     Raises:
-        RunError: there is none, or the run is not finished.
+        RunError: there is none, the run is not finished, or it is not one that this longcrawl reads.
 
     """
     if not (folder / MANIFEST).exists():
         state = "is not finished: type the same `longcrawl run` again" if (folder / WORK).exists() else "holds no run"
         raise RunError(f"{folder} {state}")
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
     except ValueError as broken:
         raise RunError(
             f"{folder / MANIFEST} is not JSON: {broken}; remove {folder} and run the recipe again"
         ) from broken
-    return manifest
+    return check_manifest(manifest, folder / MANIFEST)
 
 
 def refuse_strangers(folder: Path, recipe: Recipe) -> None:

@@ -26,7 +26,7 @@ LAYERS = [
     ["spans"],
     ["ledger", "word_diff"],
     ["duplicates", "removal_rates"],
-    ["outputs", "results", "fused"],
+    ["outputs", "results", "fused", "run_manifest"],
     ["crawl"],
     ["text"],
     ["tokens"],

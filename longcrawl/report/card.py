@@ -1,46 +1,17 @@
 """The dataset card that a run writes beside its output, from its manifest and its ledger alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longcrawl.errors import RecipeError
-from longcrawl.fields import check_fields
 from longcrawl.files import write_text
 from longcrawl.report.card_edits import Merged, card_text, merge
-from longcrawl.report.card_head import head_of, head_problems, language_codes, yaml_head
+from longcrawl.report.card_head import head_of, yaml_head
 from longcrawl.report.card_sections import SECTIONS, CardSource
 
-__all__ = ["CARD", "CardFacts", "front_matter", "merged_card", "write_card"]
+__all__ = ["CARD", "front_matter", "merged_card", "write_card"]
 
 CARD = "README.md"
-
-
-@dataclass(frozen=True)
-class CardFacts:
-    """What only a person can say of a dataset: the part of a recipe under ``card``."""
-
-    pretty_name: str | None = None
-    license: str = "other"
-    """As the Hub calls it; ``other`` with a name and a link of its own."""
-    license_name: str | None = None
-    license_link: str | None = None
-    languages: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    source_datasets: tuple[str, ...] = ()
-    """Datasets of the Hub that this one comes from, or "original"."""
-    contact: str | None = None
-    """Whom to ask, in Markdown."""
-    opt_out: str | None = None
-    """How somebody has a document taken out, in Markdown."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, RecipeError)
-        told = {"license": self.license, "source_datasets": self.source_datasets}
-        told |= {"language": language_codes(self.languages)}
-        if problems := head_problems(told):
-            raise RecipeError(problems[0])
 
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:

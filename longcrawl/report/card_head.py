@@ -1,7 +1,6 @@
-"""The YAML head of a dataset card, which the Hub reads, and what the Hub takes there."""
+"""The YAML head of a dataset card, which the Hub reads."""
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,42 +9,13 @@ import pyarrow.parquet as pq
 from datasets import Features
 
 from longcrawl.errors import CorruptionError
+from longcrawl.report.card_facts import facts_of
+from longcrawl.report.card_rules import CODE, LANGUAGE, language_codes, size_category
 from longcrawl.results import RESULTS
 from longcrawl.text import find_language
 
-__all__ = ["head_of", "head_problems", "language_codes", "yaml_head"]
+__all__ = ["head_of", "yaml_head"]
 
-SIZES = (
-    (1_000, "n<1K"),
-    (10_000, "1K<n<10K"),
-    (100_000, "10K<n<100K"),
-    (1_000_000, "100K<n<1M"),
-    (10_000_000, "1M<n<10M"),
-    (100_000_000, "10M<n<100M"),
-    (1_000_000_000, "100M<n<1B"),
-    (10_000_000_000, "1B<n<10B"),
-    (100_000_000_000, "10B<n<100B"),
-    (1_000_000_000_000, "100B<n<1T"),
-)
-LARGEST = "n>1T"
-LICENSES = frozenset(
-    """
-    afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
-    bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
-    cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
-    cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0
-    cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
-    eupl-1.1 eupl-1.2 gemma gfdl gpl gpl-2.0 gpl-3.0 intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3
-    llama3.1 llama3.2 llama3.3 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail openrail++ osl-3.0 other
-    pddl postgresql unknown unlicense wtfpl zlib
-    """.split()  # noqa: SIM905  # ninety lines otherwise
-)
-"""Identifiers of licences, as the Hub's documentation lists them, and some newer ones by memory; see docs/log.md."""
-
-CODE = re.compile("[a-z]{2,3}")
-LANGUAGE = re.compile("[a-z]{2,3}|code|multilingual")
-NAME = re.compile(r"[\w.+-]+(?:/[\w.+-]+)?")
-SPLIT = re.compile(r"\w+(?:\.\w+)*")
 SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "warc": ("original",)}
 """By source, what its documents come from; of other sources only a recipe can know."""
 
@@ -53,7 +23,7 @@ SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "war
 def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Give the entries of the head of a run's card; its ``configs`` name only files that plain `datasets` loads."""
     recipe, output = manifest["recipe"], manifest["output"]
-    facts, told = recipe["card"], RESULTS[output["format"]]
+    facts, told = facts_of(manifest), RESULTS[output["format"]]
     configs = told.configs(output)
     if any((folder / "ledger").glob("*.parquet")):
         configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
@@ -65,7 +35,7 @@ def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "license": facts["license"],
         "license_name": facts["license_name"],
         "license_link": facts["license_link"],
-        "size_categories": [_size(told.documents(output))],
+        "size_categories": [size_category(told.documents(output))],
         "source_datasets": list(sources),
         "task_categories": ["text-generation"],
         "pretty_name": facts["pretty_name"] or recipe["name"],
@@ -76,60 +46,11 @@ def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in head.items() if value}
 
 
-def language_codes(names: Iterable[str]) -> list[str]:
-    """Give codes of languages without scripts and regions, as the Hub takes them.
-
-    >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant"])
-    ['eng', 'zh']
-    """
-    return list(dict.fromkeys(re.split("[-_]", name)[0].lower() for name in names))
-
-
 def yaml_head(head: Mapping[str, Any]) -> str:
     """Give the head as it stands in a card, between its lines of dashes."""
     from huggingface_hub import DatasetCardData
 
     return f"---\n{DatasetCardData(**head).to_yaml()}\n---\n"
-
-
-def head_problems(head: Mapping[str, Any]) -> list[str]:
-    """Say what the Hub would refuse, a sentence each, without asking it.
-
-    >>> head_problems({"license": "mine", "language": ["English"]})[0]
-    "license 'mine' is not one that the Hub knows: write license: other, and license_name: mine"
-    """
-    return [*_value_problems(head), *_config_problems(head)]
-
-
-def _value_problems(head: Mapping[str, Any]) -> Iterator[str]:
-    licenses = head.get("license", [])
-    for name in licenses if isinstance(licenses, list) else [licenses]:
-        if name not in LICENSES:
-            yield f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
-    for name in head.get("language", []):
-        if not LANGUAGE.fullmatch(str(name)):
-            yield f"language {name!r} is no code of ISO 639: write two or three small letters, such as en"
-    for name in head.get("size_categories", []):
-        if name not in {LARGEST, *(size for _, size in SIZES)}:
-            yield f"size_categories {name!r} is none of the Hub's, such as 1K<n<10K"
-    for name in head.get("source_datasets", []):
-        if not NAME.fullmatch(str(name).removeprefix("extended|")):
-            yield f"source_datasets {name!r} is neither original nor a dataset: write user/name"
-
-
-def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
-    configs = {config["config_name"]: config for config in head.get("configs", [])}
-    if len(configs) < len(head.get("configs", [])):
-        yield "two of configs have one config_name: give each its own"
-    for name, config in configs.items():
-        for files in config["data_files"]:
-            if not SPLIT.fullmatch(files["split"]):
-                yield f"the split {files['split']!r} of {name!r} is no name: use letters, digits and _"
-    if sum(bool(config.get("default")) for config in configs.values()) > 1:
-        yield "several of configs are the default: leave one"
-    for info in head.get("dataset_info", []):
-        if info["config_name"] not in configs:
-            yield f"dataset_info names {info['config_name']!r}, which is none of configs"
 
 
 def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -183,7 +104,3 @@ def _languages(manifest: Mapping[str, Any]) -> list[str]:
         return sorted(name for name in known if CODE.fullmatch(name))
     there = {find_language({one: {} for one in wanted}, name) for name in known}
     return [name for name in wanted if name in there] if known else wanted
-
-
-def _size(rows: int) -> str:
-    return next((name for limit, name in SIZES if rows < limit), LARGEST)

@@ -12,7 +12,8 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 import longcrawl as lc
 from longcrawl.errors import RecipeError
-from longcrawl.report.card import CardFacts, front_matter, write_card
+from longcrawl.report.card import front_matter, write_card
+from longcrawl.report.card_facts import CardFacts
 
 FACTS = {
     "pretty_name": "Tiny: a “test”, #1",

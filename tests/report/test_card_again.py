@@ -27,7 +27,7 @@ from longcrawl.formats.manifest import seal
 from longcrawl.ledger import Funnel, FunnelRow
 from longcrawl.markdown import code, plain, table
 from longcrawl.report.card_edits import card_text, merge
-from longcrawl.report.card_head import head_problems
+from longcrawl.report.card_rules import head_problems
 from longcrawl.report.card_sections import SECTIONS, CardSource
 
 GOLDEN = Path(__file__).parent / "golden"

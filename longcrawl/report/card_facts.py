@@ -1,0 +1,42 @@
+"""What only a person can say of a dataset: the part of a recipe under ``card``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from longcrawl.errors import RecipeError
+from longcrawl.fields import check_fields, plain_settings
+from longcrawl.report.card_rules import head_problems, language_codes
+
+__all__ = ["CardFacts", "facts_of"]
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What only a person can say of a dataset: the part of a recipe under ``card``."""
+
+    pretty_name: str | None = None
+    license: str = "other"
+    """As the Hub calls it; ``other`` with a name and a link of its own."""
+    license_name: str | None = None
+    license_link: str | None = None
+    languages: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    source_datasets: tuple[str, ...] = ()
+    """Datasets of the Hub that this one comes from, or "original"."""
+    contact: str | None = None
+    """Whom to ask, in Markdown."""
+    opt_out: str | None = None
+    """How somebody has a document taken out, in Markdown."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, RecipeError)
+        told = {"license": self.license, "source_datasets": self.source_datasets}
+        told |= {"language": language_codes(self.languages)}
+        if problems := head_problems(told):
+            raise RecipeError(problems[0])
+
+
+def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the fields of a run's recipe under ``card``; those that an earlier longcrawl did not know as if left out."""
+    return plain_settings(CardFacts()) | manifest["recipe"].get("card", {})

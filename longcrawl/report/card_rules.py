@@ -1,0 +1,97 @@
+"""What the Hub takes in the head of a dataset card, said without asking it."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["head_problems", "language_codes", "size_category"]
+
+SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+    (100_000_000, "10M<n<100M"),
+    (1_000_000_000, "100M<n<1B"),
+    (10_000_000_000, "1B<n<10B"),
+    (100_000_000_000, "10B<n<100B"),
+    (1_000_000_000_000, "100B<n<1T"),
+)
+LARGEST = "n>1T"
+LICENSES = frozenset(
+    """
+    afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
+    bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
+    cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0
+    cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
+    eupl-1.1 eupl-1.2 gemma gfdl gpl gpl-2.0 gpl-3.0 intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3
+    llama3.1 llama3.2 llama3.3 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail openrail++ osl-3.0 other
+    pddl postgresql unknown unlicense wtfpl zlib
+    """.split()  # noqa: SIM905  # ninety lines otherwise
+)
+"""Identifiers of licences, as the Hub's documentation lists them, and some newer ones by memory; see docs/log.md."""
+
+CODE = re.compile("[a-z]{2,3}")
+LANGUAGE = re.compile("[a-z]{2,3}|code|multilingual")
+NAME = re.compile(r"[\w.+-]+(?:/[\w.+-]+)?")
+SPLIT = re.compile(r"\w+(?:\.\w+)*")
+
+
+def head_problems(head: Mapping[str, Any]) -> list[str]:
+    """Say what the Hub would refuse, a sentence each, without asking it.
+
+    >>> head_problems({"license": "mine", "language": ["English"]})[0]
+    "license 'mine' is not one that the Hub knows: write license: other, and license_name: mine"
+    """
+    return [*_value_problems(head), *_config_problems(head)]
+
+
+def _value_problems(head: Mapping[str, Any]) -> Iterator[str]:
+    licenses = head.get("license", [])
+    for name in licenses if isinstance(licenses, list) else [licenses]:
+        if name not in LICENSES:
+            yield f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
+    for name in head.get("language", []):
+        if not LANGUAGE.fullmatch(str(name)):
+            yield f"language {name!r} is no code of ISO 639: write two or three small letters, such as en"
+    for name in head.get("size_categories", []):
+        if name not in {LARGEST, *(size for _, size in SIZES)}:
+            yield f"size_categories {name!r} is none of the Hub's, such as 1K<n<10K"
+    for name in head.get("source_datasets", []):
+        if not NAME.fullmatch(str(name).removeprefix("extended|")):
+            yield f"source_datasets {name!r} is neither original nor a dataset: write user/name"
+
+
+def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
+    configs = {config["config_name"]: config for config in head.get("configs", [])}
+    if len(configs) < len(head.get("configs", [])):
+        yield "two of configs have one config_name: give each its own"
+    for name, config in configs.items():
+        for files in config["data_files"]:
+            if not SPLIT.fullmatch(files["split"]):
+                yield f"the split {files['split']!r} of {name!r} is no name: use letters, digits and _"
+    if sum(bool(config.get("default")) for config in configs.values()) > 1:
+        yield "several of configs are the default: leave one"
+    for info in head.get("dataset_info", []):
+        if info["config_name"] not in configs:
+            yield f"dataset_info names {info['config_name']!r}, which is none of configs"
+
+
+def language_codes(names: Iterable[str]) -> list[str]:
+    """Give codes of languages without scripts and regions, as the Hub takes them.
+
+    >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant"])
+    ['eng', 'zh']
+    """
+    return list(dict.fromkeys(re.split("[-_]", name)[0].lower() for name in names))
+
+
+def size_category(rows: int) -> str:
+    """Give the category that a number of rows is in.
+
+    >>> size_category(1_000)
+    '1K<n<10K'
+    """
+    return next((name for limit, name in SIZES if rows < limit), LARGEST)
