@@ -18,6 +18,8 @@ __all__ = ["Card", "card"]
 
 FOLDER = "card"
 """Where pictures lie in a run."""
+SHOWN = ("analysis", "bad_files", "digest", "inputs")
+"""Blocks of a manifest that a card shows, and that are not needed for one."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +31,22 @@ class Card:
     """What a person has changed in it and is still there."""
     pictures: tuple[str, ...]
     """Paths in the run."""
+    untold: tuple[str, ...] = ()
+    """Blocks of the manifest that an earlier longcrawl has not written, and whose part of the card says so."""
 
     def __str__(self) -> str:
         pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
         kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
-        return f"{self.path} is written{pictures}{kept}"
+        untold = f"; its manifest has no {', '.join(self.untold)}, as the card says" if self.untold else ""
+        return f"{self.path} is written{pictures}{kept}{untold}"
 
 
 def card(run: str | Path, *, plots: bool = False) -> Card:
     """Write the card of a finished run again, from its manifest and ledger, and keep what a person has changed in it.
 
     The manifest then names the card as it is now, and the run is whole to ``verify``. Pictures that were drawn before
-    stay. Without edits and pictures, the card is the one that the run wrote.
+    stay. Without edits and pictures, the card is the one that the run wrote. Of a run of an earlier longcrawl, whose
+    manifest tells less, the card says what is missing.
 
     Args:
         run: the folder of a finished run.
@@ -65,7 +71,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     there = [name for name in PICTURES if (folder / FOLDER / f"{name}.svg").is_file()]
     kept = _write(folder, manifest, there)
     _name_in_manifest(folder, manifest, [f"{FOLDER}/{name}.svg" for name in there])
-    return Card(str(folder / CARD), kept, tuple(f"{FOLDER}/{name}.svg" for name in there))
+    untold = tuple(name for name in SHOWN if name not in manifest)
+    return Card(str(folder / CARD), kept, tuple(f"{FOLDER}/{name}.svg" for name in there), untold)
 
 
 def _write(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> tuple[str, ...]:

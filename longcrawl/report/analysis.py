@@ -6,7 +6,7 @@ frequent domain names (5(b)), and the languages of its Appendix D. They are coun
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,9 +126,10 @@ class Analysis:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
-        """Read what :meth:`as_dict` gave."""
+        """Read what :meth:`as_dict` gave, of another version too."""
         lengths = tuple(Lengths.from_dict(each) for each in values["lengths"])
-        return cls(**{**values, "lengths": lengths})
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        return cls(**{**known, "documents": values["documents"], "lengths": lengths})
 
     def __str__(self) -> str:
         return "\n\n".join(table.text() for table in self.tables())

@@ -9,7 +9,8 @@ from typing import Any
 
 from longcrawl.ledger import Funnel
 from longcrawl.markdown import code, plain
-from longcrawl.results import Result
+from longcrawl.report.card_facts import documents_of
+from longcrawl.run_manifest import writer_of
 from longcrawl.stages import STAGES, Survey
 
 __all__ = ["datasheet"]
@@ -18,23 +19,23 @@ NOT_RECORDED = "Not recorded."
 Answers = Sequence[tuple[str, str]]
 
 
-def datasheet(manifest: Mapping[str, Any], result: Result, funnel: Funnel) -> str:
+def datasheet(manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Funnel) -> str:
     """Give the seven parts in Markdown.
 
     Args:
         manifest: that of a run.
-        result: what is told of its output.
+        facts: what a person says of the dataset.
         funnel: that of the run.
 
     """
     parts = {
         "Motivation": _motivation(manifest),
-        "Composition": _composition(manifest, result),
+        "Composition": _composition(manifest),
         "Collection": _collection(manifest, funnel),
         "Preprocessing": _preprocessing(manifest, funnel),
         "Uses": _uses(),
-        "Distribution": _distribution(manifest),
-        "Maintenance": _maintenance(manifest),
+        "Distribution": _distribution(facts),
+        "Maintenance": _maintenance(facts),
     }
     lines = []
     for title, answers in parts.items():
@@ -44,7 +45,7 @@ def datasheet(manifest: Mapping[str, Any], result: Result, funnel: Funnel) -> st
 
 
 def _motivation(manifest: Mapping[str, Any]) -> Answers:
-    about = manifest["recipe"]["about"]
+    about = manifest["recipe"].get("about")
     return [
         ("For what purpose was it made?", about or NOT_RECORDED),
         ("Who made it, and on whose behalf?", NOT_RECORDED),
@@ -52,16 +53,20 @@ def _motivation(manifest: Mapping[str, Any]) -> Answers:
     ]
 
 
-def _composition(manifest: Mapping[str, Any], result: Result) -> Answers:
-    output, analysis = manifest["output"], manifest["analysis"]
-    columns = [name for name, there in (("URLs", analysis["domains"]), ("languages", analysis["languages"])) if there]
+def _composition(manifest: Mapping[str, Any]) -> Answers:
+    output, analysis = manifest["output"], manifest.get("analysis")
+    told = {"URLs": "domains", "languages": "languages"}
+    columns = [name for name, counted in told.items() if analysis is not None and analysis.get(counted)]
     held_out = [name for name in _splits(output) if name != "train"]
     return [
         ("What is an instance?", "A document or a part of one, as the first table says."),
-        ("How many are there?", f"{result.documents(output):,} documents."),
+        ("How many are there?", f"{documents_of(manifest):,} documents."),
         ("Is it a sample of a larger set?", "It is what its stages left of its source; see the funnel above."),
         ("Is there a label?", "No: the text is its own target."),
-        ("What else is told of documents?", f"Ids{''.join(f', {name}' for name in columns)}."),
+        (
+            "What else is told of documents?",
+            f"Ids{''.join(f', {name}' for name in columns)}." if analysis is not None else NOT_RECORDED,
+        ),
         (
             "Are there splits?",
             f"`train`{''.join(f', `{name}`' for name in held_out)}; held-out documents are of one draw.",
@@ -96,12 +101,14 @@ def _deduplicates(name: str) -> bool:
 
 
 def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
-    source, inputs = manifest["recipe"]["source"], manifest["inputs"]
-    read = f"{sum(map(len, inputs.values())):,} file(s) in {len(inputs):,} part(s), which `manifest.json` names"
+    source, inputs = manifest["recipe"]["source"], manifest.get("inputs", {})
+    files = sum(map(len, inputs.values()))
+    counts = [_count(files, "file")] * bool(files) + [_count(len(inputs), "part")] * bool(inputs)
+    read = f", out of {' in '.join(counts)}, which `manifest.json` names" if inputs else ""
     return [
         (
             "How was it collected?",
-            f"{funnel.documents:,} documents were read by the source {code(source['builder'])} out of {read}.",
+            f"{funnel.documents:,} documents were read by the source {code(source['builder'])}{read}.",
         ),
         ("Who collected it, and were they paid?", NOT_RECORDED),
         ("Over what time?", f"{NOT_RECORDED} A run writes no dates."),
@@ -118,7 +125,7 @@ def _preprocessing(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
             "Was the raw data kept?",
             "Not here: the source has it. The reason for each document that left is in `ledger/`.",
         ),
-        ("Can the software be had?", f"longcrawl {manifest['versions']['longcrawl']}, with the versions above."),
+        ("Can the software be had?", f"longcrawl {writer_of(manifest)}, with the versions above."),
     ]
 
 
@@ -133,8 +140,7 @@ def _uses() -> Answers:
     ]
 
 
-def _distribution(manifest: Mapping[str, Any]) -> Answers:
-    facts = manifest["recipe"]["card"]
+def _distribution(facts: Mapping[str, Any]) -> Answers:
     name = facts["license_name"] or facts["license"]
     link = f" (<{facts['license_link']}>)" if facts["license_link"] else ""
     licence = f"{plain(name)}{link}." if name != "other" else NOT_RECORDED
@@ -144,14 +150,17 @@ def _distribution(manifest: Mapping[str, Any]) -> Answers:
     ]
 
 
-def _maintenance(manifest: Mapping[str, Any]) -> Answers:
-    facts = manifest["recipe"]["card"]
+def _maintenance(facts: Mapping[str, Any]) -> Answers:
     return [
-        ("Who maintains it, and how can they be reached?", facts.get("contact") or NOT_RECORDED),
-        ("How can a document be taken out?", facts.get("opt_out") or NOT_RECORDED),
+        ("Who maintains it, and how can they be reached?", facts["contact"] or NOT_RECORDED),
+        ("How can a document be taken out?", facts["opt_out"] or NOT_RECORDED),
         (
             "Will it be updated?",
             f"{NOT_RECORDED} The same recipe over new input makes a new version, with another digest.",
         ),
         ("Can others extend it?", "Yes: change the recipe and run it."),
     ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

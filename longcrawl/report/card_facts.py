@@ -6,9 +6,12 @@ from typing import Any
 
 from longcrawl.errors import RecipeError
 from longcrawl.fields import check_fields, plain_settings
+from longcrawl.ledger import Funnel
 from longcrawl.report.card_rules import head_problems, language_codes
+from longcrawl.results import RESULTS
+from longcrawl.run_manifest import NotTold
 
-__all__ = ["CardFacts", "facts_of"]
+__all__ = ["CardFacts", "documents_of", "facts_of"]
 
 
 @dataclass(frozen=True)
@@ -39,4 +42,13 @@ class CardFacts:
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Give the fields of a run's recipe under ``card``; those that an earlier longcrawl did not know as if left out."""
-    return plain_settings(CardFacts()) | manifest["recipe"].get("card", {})
+    return {**plain_settings(CardFacts()), **manifest["recipe"].get("card", {})}
+
+
+def documents_of(manifest: Mapping[str, Any]) -> int:
+    """Count the documents of a run's output; by its funnel where an earlier longcrawl described outputs otherwise."""
+    output = manifest["output"]
+    try:
+        return RESULTS[output["format"]].documents(output)
+    except NotTold:
+        return Funnel.from_dict(manifest["funnel"]).kept

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 from datasets import Features
 
 from longcrawl.errors import CorruptionError
-from longcrawl.report.card_facts import facts_of
+from longcrawl.report.card_facts import documents_of, facts_of
 from longcrawl.report.card_rules import CODE, LANGUAGE, language_codes, size_category
-from longcrawl.results import RESULTS
+from longcrawl.results import RESULTS, Result
+from longcrawl.run_manifest import NotTold
 from longcrawl.text import find_language
 
 __all__ = ["head_of", "yaml_head"]
@@ -22,20 +23,20 @@ SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "war
 
 def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Give the entries of the head of a run's card; its ``configs`` name only files that plain `datasets` loads."""
-    recipe, output = manifest["recipe"], manifest["output"]
-    facts, told = facts_of(manifest), RESULTS[output["format"]]
-    configs = told.configs(output)
+    recipe, facts = manifest["recipe"], facts_of(manifest)
+    told = RESULTS[manifest["output"]["format"]]
+    configs = _configs(told, manifest["output"])
     if any((folder / "ledger").glob("*.parquet")):
         configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
     names = _languages(manifest)
-    sources = facts.get("source_datasets") or SOURCE_DATASETS.get(recipe["source"]["builder"], ())
+    sources = facts["source_datasets"] or SOURCE_DATASETS.get(recipe["source"]["builder"], ())
     head = {
         "language": language_codes(names),
         "language_bcp47": [name.replace("_", "-") for name in names if not LANGUAGE.fullmatch(name)],
         "license": facts["license"],
         "license_name": facts["license_name"],
         "license_link": facts["license_link"],
-        "size_categories": [size_category(told.documents(output))],
+        "size_categories": [size_category(documents_of(manifest))],
         "source_datasets": list(sources),
         "task_categories": ["text-generation"],
         "pretty_name": facts["pretty_name"] or recipe["name"],
@@ -44,6 +45,14 @@ def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "dataset_info": [info for config in configs if (info := _info(folder, config))],
     }
     return {name: value for name, value in head.items() if value}
+
+
+def _configs(told: Result, output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the configurations of an output; none where a manifest of an earlier version does not name its tables."""
+    try:
+        return told.configs(output)
+    except NotTold:
+        return []
 
 
 def yaml_head(head: Mapping[str, Any]) -> str:
@@ -93,12 +102,12 @@ def _languages(manifest: Mapping[str, Any]) -> list[str]:
     What was kept or asked for counts only as far as it was found, where languages are known.
     """
     recipe = manifest["recipe"]
-    if recipe["card"]["languages"]:
-        return list(recipe["card"]["languages"])
+    if told := facts_of(manifest)["languages"]:
+        return list(told)
     kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
     source = recipe["source"]
     asked = source.get("languages") or [one for one in [source.get("language")] if one]
-    known = [name for name in manifest["analysis"]["languages"] if name]
+    known = [name for name in manifest.get("analysis", {}).get("languages", {}) if name]
     wanted = list(kept[-1] if kept else asked)
     if not wanted:
         return sorted(name for name in known if CODE.fullmatch(name))

@@ -51,7 +51,8 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
         from matplotlib.figure import Figure
     except ImportError as missing:
         raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]'") from missing
-    funnel, analysis = Funnel.from_dict(manifest["funnel"]), Analysis.from_dict(manifest["analysis"])
+    funnel = Funnel.from_dict(manifest["funnel"])
+    analysis = Analysis.from_dict(manifest["analysis"]) if "analysis" in manifest else Analysis(0)
     source = manifest.get("source_lengths")
     lengths = [("kept", each) for each in analysis.lengths]
     if source is not None:

@@ -11,14 +11,18 @@ from typing import Any
 import yaml
 
 from longcrawl.duplicates import Cluster, find_clusters
+from longcrawl.errors import RecipeError
+from longcrawl.fields import build
 from longcrawl.ledger import Funnel, open_ledger
 from longcrawl.markdown import code, fenced, plain, table
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, Lengths, bin_name, length_table
 from longcrawl.report.card_datasheet import datasheet
+from longcrawl.report.card_facts import facts_of
 from longcrawl.report.citations import citations
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Result
+from longcrawl.run_manifest import NotTold, writer_of
 from longcrawl.text import SignalRules
 from longcrawl.text.filters import WORD_COUNT
 
@@ -44,6 +48,25 @@ PICTURES = {
     "languages": "Languages with most documents",
 }
 """What each picture shows; they lie in ``card/NAME.svg``."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a card below a heading of its own."""
+
+    title: str
+    body: Callable[["CardSource"], str]
+
+    def __call__(self, card: "CardSource") -> str:
+        """Give it in Markdown; "" where there is nothing to tell.
+
+        What a manifest of an earlier version does not hold is said in its place.
+        """
+        try:
+            text = self.body(card)
+        except NotTold as missing:
+            text = _untold(missing)
+        return _paragraphs(f"## {self.title}", text) if text else ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +101,11 @@ class CardSource:
         return Funnel.from_dict(self.manifest["funnel"])
 
     @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What a person says of the dataset."""
+        return facts_of(self.manifest)
+
+    @cached_property
     def analysis(self) -> Analysis:
         """What is in the output."""
         return Analysis.from_dict(self.manifest["analysis"])
@@ -94,22 +122,25 @@ class CardSource:
 
 
 def _summary(card: CardSource) -> str:
-    title = " ".join(str(card.recipe["card"]["pretty_name"] or card.recipe["name"]).split())
-    return _paragraphs(f"# {title}", card.recipe["about"], card.result.contents(card.output))
+    title = " ".join(str(card.facts["pretty_name"] or card.recipe["name"]).split())
+    try:
+        contents = card.result.contents(card.output)
+    except NotTold as missing:
+        contents = _untold(missing)
+    return _paragraphs(f"# {title}", card.recipe.get("about", ""), contents)
 
 
 def _load(card: CardSource) -> str:
     template = resources.files("longcrawl.cards").joinpath(f"{card.result.name}.md").read_text("utf-8")
-    return _paragraphs("## Load it", Template(template).substitute(card.result.card_words(card.output)).rstrip())
+    return Template(template).substitute(card.result.card_words(card.output)).rstrip()
 
 
 def _made(card: CardSource) -> str:
     manifest, recipe = card.manifest, card.recipe
+    digest = f", digest `{manifest['digest']}`" if "digest" in manifest else ""
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     return _paragraphs(
-        "## How it was made",
-        f"Recipe {code(recipe['name'])}, digest `{manifest['digest']}`. "
-        "With the same versions and input, this makes it again, byte for byte:",
+        f"Recipe {code(recipe['name'])}{digest}. With the same versions and input, this makes it again, byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
         "<details><summary>recipe.yaml, every field spelled out</summary>",
         fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
@@ -120,7 +151,6 @@ def _made(card: CardSource) -> str:
 
 def _funnel(card: CardSource) -> str:
     return _paragraphs(
-        "## What is left after each stage",
         *card.picture("funnel"),
         card.funnel.markdown(),
         "In percent of what came, and of what the stage before left:",
@@ -130,10 +160,9 @@ def _funnel(card: CardSource) -> str:
 
 
 def _reasons(card: CardSource) -> str:
-    head = "## Why documents left"
     ranked = reasons(card.funnel)
     if not ranked:
-        return _paragraphs(head, "None left.")
+        return "None left."
     removed = sum(count for _, _, count in ranked)
     rows = [
         [plain(stage), code(rule), f"{count:,}", _percent(count, card.funnel.documents), _percent(count, removed)]
@@ -142,7 +171,7 @@ def _reasons(card: CardSource) -> str:
     more = f" The {MOST_REASONS} rules that removed most, of {len(ranked)}." if len(ranked) > MOST_REASONS else ""
     said = f"{removed:,} of {card.funnel.documents:,} documents left, each by the first rule that it failed.{more}"
     shown = table(["stage", "rule", "documents", "of all", "of those that left"], rows, 3)
-    return _paragraphs(head, *card.picture("reasons"), shown, said)
+    return _paragraphs(*card.picture("reasons"), shown, said)
 
 
 def reasons(funnel: Funnel) -> list[tuple[str, str, int]]:
@@ -153,7 +182,12 @@ def reasons(funnel: Funnel) -> list[tuple[str, str, int]]:
 
 def _lengths(card: CardSource) -> str:
     said: list[str] = []
-    before, after = card.source_lengths, list(card.analysis.lengths)
+    before = card.source_lengths
+    try:
+        after = list(card.analysis.lengths)
+    except NotTold as missing:
+        after = []
+        said.append(_untold(missing))
     same = next((each for each in after if before is not None and each.unit == before.unit), None)
     if before is None:
         said.append("How long texts were at the source was not counted: it gave none, or pages to be extracted.")
@@ -164,7 +198,7 @@ def _lengths(card: CardSource) -> str:
         said += ["At the source:", length_table(before).markdown()]
     for each in after:
         said += ["What was kept:", length_table(each).markdown()]
-    return _paragraphs("## Lengths", *card.picture("lengths"), *said)
+    return _paragraphs(*card.picture("lengths"), *said)
 
 
 def _before_and_after(before: Lengths, after: Lengths) -> str:
@@ -184,22 +218,21 @@ def _places(card: CardSource) -> str:
     tables = [each.markdown() for each in (*card.analysis.place_tables(), *value_tables(card.funnel))]
     none = "The documents have neither URLs nor languages."
     pictures = [*card.picture("domains"), *card.picture("languages")]
-    return _paragraphs("## Domains and languages", *pictures, *(tables or [none]))
+    return _paragraphs(*pictures, *(tables or [none]))
 
 
 def _duplicates(card: CardSource) -> str:
-    head = "## Duplicates"
     stages = [row.stage for row in card.funnel]
     # Rows of the ledger are at most so many; how many of them are duplicates only the ledger knows.
     if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
-        return _paragraphs(head, "Too many documents left to look for clusters here; `longcrawl clusters RUN` does.")
+        return "Too many documents left to look for clusters here; `longcrawl clusters RUN` does."
     with open_ledger(card.folder) as ledger:
         found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
     if not found.count:
-        return _paragraphs(head, "No document left as the duplicate of another one.")
+        return "No document left as the duplicate of another one."
     shown = table(["kept", "by", "documents"], [_cluster_row(each) for each in found], 1)
     said = f"{found.summary()[0].upper()}{found.summary()[1:]}."
-    return _paragraphs(head, said, shown, "`longcrawl clusters RUN` shows how two documents of each differ.")
+    return _paragraphs(said, shown, "`longcrawl clusters RUN` shows how two documents of each differ.")
 
 
 def _cluster_row(cluster: Cluster) -> list[str]:
@@ -213,8 +246,7 @@ def _cluster_row(cluster: Cluster) -> list[str]:
 
 
 def _composition(card: CardSource) -> str:
-    said = card.result.composition(card.folder / card.result.name, card.output)
-    return _paragraphs("## Composition", said) if said else ""
+    return card.result.composition(card.folder / card.result.name, card.output)
 
 
 def _limits(card: CardSource) -> str:
@@ -222,8 +254,12 @@ def _limits(card: CardSource) -> str:
     reports = [
         f"`{label}`: {plain(each)}." for label, found in card.manifest.get("reports", {}).items() for each in found
     ]
-    told = [*card.result.limits(output), *_caps(card.recipe), *reports, SOURCES_LIMIT]
-    return _paragraphs("## What to know", "\n".join(f"- {each}" for each in told))
+    try:
+        limits = card.result.limits(output)
+    except NotTold as missing:
+        limits = [_untold(missing)]
+    told = [*limits, *_caps(card.recipe), *reports, SOURCES_LIMIT]
+    return "\n".join(f"- {each}" for each in told)
 
 
 def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
@@ -232,7 +268,11 @@ def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
         ((name, settings),) = stage.items()
         caps = [settings.get("max_words")]
         if name == SignalRules.name:
-            told = SignalRules(**settings).rules()
+            try:
+                told = build(SignalRules, settings, name, RecipeError).rules()
+            except RecipeError:
+                yield f"`{name}` has settings of another longcrawl: whether it removes long documents is not told here."
+                continue
             caps += [each.bound for each in told if (each.signal, each.comparison) == (WORD_COUNT, "at_most")]
         for cap in caps:
             if cap is not None:
@@ -240,7 +280,7 @@ def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _broken(card: CardSource) -> str:
-    found = card.manifest["bad_files"]
+    found: Sequence[Mapping[str, Any]] = card.manifest["bad_files"]
     lines = ["None: every input file was read whole."]
     if found:
         lines = [f"{len(found)} input file(s) could not be read whole; `manifest.json` lists all."]
@@ -250,49 +290,51 @@ def _broken(card: CardSource) -> str:
     rules = card.manifest.get("left_out", {})
     told = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
     left_out = [f"Records of the source that are no documents, by its rules: {told}."] if rules else []
-    return _paragraphs("## Broken input", "\n".join(lines), *left_out)
+    return _paragraphs("\n".join(lines), *left_out)
 
 
 def _contact(card: CardSource) -> str:
-    facts = card.recipe["card"]
-    contact, opt_out = facts.get("contact"), facts.get("opt_out")
+    contact, opt_out = card.facts["contact"], card.facts["opt_out"]
     return _paragraphs(
-        "## Opt-out and contact",
         f"Contact: {contact}" if contact else NO_CONTACT,
         f"Opt-out: {opt_out}" if opt_out else NO_OPT_OUT,
     )
 
 
 def _citation(card: CardSource) -> str:
-    found = citations(card.recipe["name"], card.manifest["versions"]["longcrawl"])
-    return _paragraphs("## Citation", *(fenced(each, "bibtex") for each in found))
+    found = citations(card.recipe["name"], writer_of(card.manifest))
+    return _paragraphs(*(fenced(each, "bibtex") for each in found))
 
 
 def _datasheet(card: CardSource) -> str:
-    return _paragraphs("## Datasheet", datasheet(card.manifest, card.result, card.funnel))
+    return datasheet(card.manifest, card.facts, card.funnel)
 
 
 SECTIONS: dict[str, Callable[[CardSource], str]] = {
     "summary": _summary,
-    "load": _load,
-    "made": _made,
-    "funnel": _funnel,
-    "reasons": _reasons,
-    "lengths": _lengths,
-    "places": _places,
-    "duplicates": _duplicates,
-    "composition": _composition,
-    "limits": _limits,
-    "broken": _broken,
-    "contact": _contact,
-    "citation": _citation,
-    "datasheet": _datasheet,
+    "load": Section("Load it", _load),
+    "made": Section("How it was made", _made),
+    "funnel": Section("What is left after each stage", _funnel),
+    "reasons": Section("Why documents left", _reasons),
+    "lengths": Section("Lengths", _lengths),
+    "places": Section("Domains and languages", _places),
+    "duplicates": Section("Duplicates", _duplicates),
+    "composition": Section("Composition", _composition),
+    "limits": Section("What to know", _limits),
+    "broken": Section("Broken input", _broken),
+    "contact": Section("Opt-out and contact", _contact),
+    "citation": Section("Citation", _citation),
+    "datasheet": Section("Datasheet", _datasheet),
 }
 """Every section by the name that its comments give it, in the order of the card; one that gives "" is left out."""
 
 
 def _paragraphs(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
+
+
+def _untold(missing: NotTold) -> str:
+    return f"This cannot be told: {missing}."
 
 
 def _percent(part: int, whole: int) -> str:

@@ -3,6 +3,7 @@
 ``LONGCRAWL_GOLDEN=write pytest tests/report/test_card_again.py`` writes the golden cards anew; look at the difference.
 """
 
+import copy
 import json
 import os
 import re
@@ -219,6 +220,101 @@ def test_funnels_with_strange_rules_stay_tables():
     funnel = Funnel("a|b", 2, (FunnelRow("c", 2, 1, {"`|<b>": 1}),))
     assert funnel.markdown().splitlines()[2:] == [r"| a\|b | 2 | | |", r"| c | 1 | 1 | `` `\|<b> `` 1 |"]
     assert table(["a"], [["b"]], 1) == "| a |\n| ---: |\n| b |"
+
+
+# -------------------- cards of runs of earlier versions
+
+
+def write_manifest(folder: Path, manifest: dict) -> None:
+    (folder / "manifest.json").write_text(seal(manifest))
+
+
+def paths_of(block: dict, depth: int) -> list[tuple[str, ...]]:
+    found = [(name,) for name in block]
+    for name, value in block.items():
+        if isinstance(value, dict) and depth > 1:
+            found += [(name, *path) for path in paths_of(value, depth - 1)]
+    return found
+
+
+def without(manifest: dict, path: tuple[str, ...]) -> dict:
+    changed = copy.deepcopy(manifest)
+    block = changed
+    for name in path[:-1]:
+        block = block[name]
+    del block[path[-1]]
+    return changed
+
+
+def test_a_manifest_of_an_earlier_longcrawl_makes_a_card_that_says_what_is_missing(run_folder):
+    manifest = manifest_of(run_folder)
+    for name in ("analysis", "source_lengths", "left_out"):
+        del manifest[name]
+    del manifest["recipe"]["card"], manifest["recipe"]["about"], manifest["recipe"]["reference"]
+    manifest["versions"]["longcrawl"] = "0.0.3"
+    write_manifest(run_folder, manifest)
+    (run_folder / "README.md").unlink()
+    told = lc.card(run_folder, plots=True)
+    assert told.untold == ("analysis",)
+    assert str(told).endswith("README.md is written with 2 pictures; its manifest has no analysis, as the card says")
+    card = read(run_folder)
+    missing = "the manifest of this run, of longcrawl 0.0.3, has no 'analysis': run its recipe again to have it"
+    for title in ("Lengths", "Domains and languages"):
+        assert missing in card.partition(f"## {title}\n")[2].partition("<!-- /longcrawl")[0]
+    assert "\n# tiny\n" in card
+    assert "| exact_documents |" in card
+    assert head_problems(DatasetCard(card).data.to_dict()) == []
+    assert lc.card(run_folder).kept == ()
+    assert lc.verify(run_folder).problems == ()
+
+
+@pytest.mark.parametrize("name", ["parquet", "rectangle", "composed", "gpt-simple"])
+def test_whatever_a_manifest_lacks_is_said_in_a_sentence(runs, name, tmp_path):
+    folder = Path(shutil.copytree(runs[name], tmp_path / "out"))
+    manifest, refused = manifest_of(folder), set()
+    for path in paths_of(manifest, 2):
+        if path[0] not in ("sha256", "files", "recipe", "source_lengths"):
+            write_manifest(folder, without(manifest, path))
+            try:
+                lc.card(folder)
+            except RunError as wrong:
+                assert str(wrong).count("\n") == 0  # noqa: PT017  # not every path is refused
+                refused.add(".".join(path))
+    told = {
+        "funnel",
+        "output",
+        "versions",
+        "output.format",
+        *(f"funnel.{each}" for each in ("source", "documents", "stages")),
+    }
+    assert refused == {"longcrawl_run", *told}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"longcrawl_run": 1}, r"manifest.json lacks recipe, versions, funnel, output, files: run the recipe again"),
+        ({"longcrawl_run": 2}, r"manifest.json is of version 2, this longcrawl reads 1: upgrade"),
+        ({"rows": 3}, r"manifest.json is not the manifest of a run: run the recipe again, into another folder than"),
+        ([1], r"manifest.json is not the manifest of a run"),
+        (
+            {"longcrawl_run": 1, "recipe": {"name": "a"}, "versions": {}, "funnel": [], "output": {}, "files": {}},
+            r"lacks recipe.source, recipe.stages, recipe.outputs, funnel, output.format: run",
+        ),
+        (
+            {
+                "longcrawl_run": 1, "recipe": dict.fromkeys(("name", "source", "stages", "outputs")), "versions": {},
+                "funnel": dict.fromkeys(("source", "documents", "stages")), "output": {"format": "tape"}, "files": {},
+            },
+            r"is of an output 'tape', this longcrawl knows composed, .*: upgrade",
+        ),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_none_is_refused_in_a_sentence(tmp_path, content, said):
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    for ask in (lc.card, lc.funnel, lc.write_report, lambda run: lc.push(run, "me/tiny", "private", dry_run=True)):
+        with pytest.raises(RunError, match=said):
+            ask(tmp_path)
 
 
 # -------------------- cards that are written again
