@@ -34,8 +34,9 @@ class CardFacts:
 
     def __post_init__(self) -> None:
         check_fields(self, RecipeError)
-        told = {"license": self.license, "source_datasets": self.source_datasets}
-        told |= {"language": language_codes(self.languages)}
+        codes = language_codes(self.languages)
+        languages = [codes.get(name, name) for name in self.languages]
+        told = {"license": self.license, "source_datasets": self.source_datasets, "language": languages}
         if problems := head_problems(told):
             raise RecipeError(problems[0])
 

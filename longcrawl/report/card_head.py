@@ -1,5 +1,6 @@
 """The YAML head of a dataset card, which the Hub reads."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from datasets import Features
 
 from longcrawl.errors import CorruptionError
 from longcrawl.report.card_facts import documents_of, facts_of
-from longcrawl.report.card_rules import CODE, LANGUAGE, language_codes, size_category
+from longcrawl.report.card_rules import language_codes, size_category
 from longcrawl.results import RESULTS, Result
 from longcrawl.run_manifest import NotTold
 from longcrawl.text import find_language
 
-__all__ = ["head_of", "yaml_head"]
+__all__ = ["head_of", "spoken", "yaml_head"]
 
 SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "warc": ("original",)}
 """By source, what its documents come from; of other sources only a recipe can know."""
@@ -28,11 +29,11 @@ def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     configs = _configs(told, manifest["output"])
     if any((folder / "ledger").glob("*.parquet")):
         configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
-    names = _languages(manifest)
+    codes = language_codes(spoken(manifest))
     sources = facts["source_datasets"] or SOURCE_DATASETS.get(recipe["source"]["builder"], ())
     head = {
-        "language": language_codes(names),
-        "language_bcp47": [name.replace("_", "-") for name in names if not LANGUAGE.fullmatch(name)],
+        "language": list(dict.fromkeys(codes.values())),
+        "language_bcp47": [_tag(name, code) for name, code in codes.items() if re.search("[-_]", name)],
         "license": facts["license"],
         "license_name": facts["license_name"],
         "license_link": facts["license_link"],
@@ -96,9 +97,15 @@ def _footer(file: Path) -> pq.FileMetaData:
         raise CorruptionError(f"{file} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
 
 
-def _languages(manifest: Mapping[str, Any]) -> list[str]:
-    """Give what the card says, else what the language filter keeps, else what was asked for, else what was found.
+def _tag(name: str, code: str) -> str:
+    """Name a language with script and region as BCP 47 does: the shortest code comes first."""
+    return "-".join([code, *re.split("[-_]", name)[1:]])
 
+
+def spoken(manifest: Mapping[str, Any]) -> list[str]:
+    """Name the languages of a dataset as its documents, its recipe or its card name them.
+
+    They are what the card says, else what the language filter keeps, else what was asked for, else what was found.
     What was kept or asked for counts only as far as it was found, where languages are known.
     """
     recipe = manifest["recipe"]
@@ -110,6 +117,6 @@ def _languages(manifest: Mapping[str, Any]) -> list[str]:
     known = [name for name in manifest.get("analysis", {}).get("languages", {}) if name]
     wanted = list(kept[-1] if kept else asked)
     if not wanted:
-        return sorted(name for name in known if CODE.fullmatch(name))
+        return sorted(known)
     there = {find_language({one: {} for one in wanted}, name) for name in known}
     return [name for name in wanted if name in there] if known else wanted

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from longcrawl.text._language_codes import iso_639_code
+
 __all__ = ["head_problems", "language_codes", "size_category"]
 
 SIZES = (
@@ -33,8 +35,9 @@ LICENSES = frozenset(
 )
 """Identifiers of licences, as the Hub's documentation lists them, and some newer ones by memory; see docs/log.md."""
 
-CODE = re.compile("[a-z]{2,3}")
-LANGUAGE = re.compile("[a-z]{2,3}|code|multilingual")
+NO_CODES = ("code", "multilingual")
+"""What the Hub takes as languages beside codes of ISO 639."""
+LANGUAGE = re.compile("[a-z]{2,3}|" + "|".join(NO_CODES))
 NAME = re.compile(r"[\w.+-]+(?:/[\w.+-]+)?")
 SPLIT = re.compile(r"\w+(?:\.\w+)*")
 
@@ -54,8 +57,8 @@ def _value_problems(head: Mapping[str, Any]) -> Iterator[str]:
         if name not in LICENSES:
             yield f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
     for name in head.get("language", []):
-        if not LANGUAGE.fullmatch(str(name)):
-            yield f"language {name!r} is no code of ISO 639: write two or three small letters, such as en"
+        if not LANGUAGE.fullmatch(str(name)) or not language_codes([str(name)]):
+            yield f"language {name!r} is no language's code of ISO 639: write two or three small letters, such as en"
     for name in head.get("size_categories", []):
         if name not in {LARGEST, *(size for _, size in SIZES)}:
             yield f"size_categories {name!r} is none of the Hub's, such as 1K<n<10K"
@@ -79,13 +82,14 @@ def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
             yield f"dataset_info names {info['config_name']!r}, which is none of configs"
 
 
-def language_codes(names: Iterable[str]) -> list[str]:
-    """Give codes of languages without scripts and regions, as the Hub takes them.
+def language_codes(names: Iterable[str]) -> dict[str, str]:
+    """Give the code that the Hub takes for each name of a language; names that have none are left out.
 
-    >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant"])
-    ['eng', 'zh']
+    >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant", "und", "xx", "code"])
+    {'eng_Latn': 'en', 'zh-Hans': 'zh', 'zh-Hant': 'zh', 'code': 'code'}
     """
-    return list(dict.fromkeys(re.split("[-_]", name)[0].lower() for name in names))
+    codes = {name: name if name in NO_CODES else iso_639_code(name) for name in names}
+    return {name: code for name, code in codes.items() if code is not None}
 
 
 def size_category(rows: int) -> str:

@@ -19,6 +19,8 @@ from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, Lengths, bin_name, length_table
 from longcrawl.report.card_datasheet import datasheet
 from longcrawl.report.card_facts import facts_of
+from longcrawl.report.card_head import spoken
+from longcrawl.report.card_rules import language_codes
 from longcrawl.report.citations import citations
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Result
@@ -30,6 +32,7 @@ __all__ = ["PICTURES", "SECTIONS", "CardSource"]
 
 MOST_REASONS = 20
 MOST_CLUSTERS = 10
+MOST_NAMES = 20
 MOST_BAD_FILES = 50
 MOST_DUPLICATES = 20_000_000
 """Duplicates whose clusters are looked for: their ids are held in memory."""
@@ -218,7 +221,23 @@ def _places(card: CardSource) -> str:
     tables = [each.markdown() for each in (*card.analysis.place_tables(), *value_tables(card.funnel))]
     none = "The documents have neither URLs nor languages."
     pictures = [*card.picture("domains"), *card.picture("languages")]
-    return _paragraphs(*pictures, *(tables or [none]))
+    return _paragraphs(*pictures, *(tables or [none]), *_languages(card))
+
+
+def _languages(card: CardSource) -> Iterator[str]:
+    """Say what languages a recipe has named where documents do not, and which names the head of a card cannot take."""
+    names = spoken(card.manifest)
+    if names and not card.analysis.languages:
+        yield f"The documents name no language; by the recipe it is {_listed(names)}."
+    if unknown := [name for name in names if name not in language_codes(names)]:
+        yield f"The head of this card leaves out {_listed(unknown)}: no language's code of ISO 639."
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [code(name, 80) for name in names[:MOST_NAMES]]
+    more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
+    *first, last = [*shown, *more]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _duplicates(card: CardSource) -> str:

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Tag", "language_code", "main_script", "parse_tag", "script_family"]
+__all__ = ["Tag", "iso_639_code", "language_code", "main_script", "parse_tag", "script_family"]
 
 _TAG = re.compile(r"(?P<language>[a-z]{2,3})(?P<rest>(?:[-_][a-z0-9]{1,8})*)", re.IGNORECASE)
 _SCRIPT = re.compile(r"[-_]([a-z]{4})(?![a-z0-9])", re.IGNORECASE)
@@ -66,6 +66,20 @@ def language_code(name: str) -> str | None:
     code = _TWO_LETTERS.get(tag.language, tag.language)
     usual = main_script(tag) or "Latn"
     return code if script_family(tag.script or usual) == script_family(usual) else f"{code}_{tag.script}"
+
+
+def iso_639_code(name: str) -> str | None:
+    """Give the code of a language alone, of two letters where there is one; None where a name is no language's code.
+
+    Codes of three letters are not looked up: only those for private use are known to be none.
+
+    >>> [iso_639_code(name) for name in ("eng_Latn", "zh-Hans", "cmn", "und", "xx", "qaa", "English")]
+    ['en', 'zh', 'cmn', None, None, None, None]
+    """
+    tag = parse_tag(name)
+    if tag is None or tag.language in _NO_LANGUAGES or len(tag.language) == 2 or "qaa" <= tag.language <= "qtz":
+        return None
+    return _TWO_LETTERS.get(tag.language, tag.language)
 
 
 def _pairs(listed: str, size: int) -> dict[str, str]:

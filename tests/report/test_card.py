@@ -14,6 +14,8 @@ import longcrawl as lc
 from longcrawl.errors import RecipeError
 from longcrawl.report.card import front_matter, write_card
 from longcrawl.report.card_facts import CardFacts
+from longcrawl.report.card_rules import head_problems
+from longcrawl.report.card_sections import SECTIONS, CardSource
 
 FACTS = {
     "pretty_name": "Tiny: a “test”, #1",
@@ -108,7 +110,7 @@ def test_a_run_that_knows_nothing_of_itself_has_a_card_too(bare_folder):
     ("kept", "found", "told"),
     [
         (["de", "it"], {"de": 3}, ["de"]),
-        (["eng_Latn", "de"], {"en": 3, "": 1}, ["eng"]),
+        (["eng_Latn", "de"], {"en": 3, "": 1}, ["en"]),
         (["de", "it"], {}, ["de", "it"]),
         (["de", "it"], {"": 3}, ["de", "it"]),
         (None, {"fr": 3, "de": 1, "": 1}, ["de", "fr"]),
@@ -119,6 +121,39 @@ def test_languages_are_those_that_were_kept_and_found(bare_folder, kept, found, 
     manifest["recipe"]["stages"] += [] if kept is None else [{"language": {"keep": kept}}]
     manifest["analysis"]["languages"] = found
     assert yaml.safe_load(front_matter(bare_folder, manifest).strip("-\n"))["language"] == told
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "tag"),
+    [
+        ("eng_Latn", "en", "en-Latn"),
+        ("zh-Hans", "zh", "zh-Hans"),
+        ("cmn_Hani", "cmn", "cmn-Hani"),
+        ("pt-BR", "pt", "pt-BR"),
+        ("iw", "he", None),
+        ("swe", "sv", None),
+        ("und", None, None),
+        ("xx", None, None),
+        ("no language | at all", None, None),
+    ],
+)
+def test_languages_that_were_found_are_in_the_head_by_their_code(bare_folder, name, code, tag):
+    manifest = manifest_of(bare_folder)
+    manifest["analysis"]["languages"] = {name: 3, "de": 1}
+    head = yaml.safe_load(front_matter(bare_folder, manifest).strip("-\n"))
+    assert sorted(head["language"]) == sorted({"de", code} - {None})
+    assert head.get("language_bcp47") == ([tag] if tag else None)
+    assert head_problems(head) == []
+    said = SECTIONS["places"](CardSource(bare_folder, manifest))
+    assert ("no language's code of ISO 639." in said) == (code is None)
+    assert name.replace("|", "\\|") in said
+
+
+def test_a_language_that_the_recipe_alone_names_is_told(bare_folder):
+    manifest = manifest_of(bare_folder)
+    manifest["recipe"]["card"]["languages"] = ["en", "deu_Latn"]
+    said = SECTIONS["places"](CardSource(bare_folder, manifest))
+    assert said.endswith("The documents name no language; by the recipe it is `en` and `deu_Latn`.")
 
 
 @pytest.mark.parametrize(
@@ -235,6 +270,15 @@ def test_broken_input_is_listed_up_to_a_number(run_folder, tmp_path):
     assert "- `folder/0.gz`: is cut (lost: the rest of the file)" in text
     assert "- `folder/7.gz`: is cut (lost: 7 record(s))" in text
     assert text.count("is cut") == 50
+
+
+@pytest.mark.parametrize(
+    ("languages", "said"),
+    [(["xx"], "language 'xx' is no language's code"), (["und"], "language 'und' is no language's code")],
+)
+def test_names_of_no_language_are_refused_in_a_recipe(languages, said):
+    with pytest.raises(RecipeError, match=said):
+        CardFacts(languages=languages)
 
 
 @pytest.mark.parametrize(
