@@ -8,7 +8,7 @@ from typing import Any
 from longcrawl.errors import RunError
 from longcrawl.files import checksum, file_entries, write_text
 from longcrawl.formats.manifest import is_sealed, seal
-from longcrawl.report.card import CARD, merged_card, write_card
+from longcrawl.report.card import CARD, card_problems, merged_card, write_card
 from longcrawl.report.card_edits import is_marked
 from longcrawl.report.card_plots import draw_pictures
 from longcrawl.report.card_sections import PICTURES
@@ -33,12 +33,15 @@ class Card:
     """Paths in the run."""
     untold: tuple[str, ...] = ()
     """Blocks of the manifest that an earlier longcrawl has not written, and whose part of the card says so."""
+    problems: tuple[str, ...] = ()
+    """What the Hub would refuse in its head, a sentence each; the card is written all the same."""
 
     def __str__(self) -> str:
         pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
         kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
         untold = f"; its manifest has no {', '.join(self.untold)}, as the card says" if self.untold else ""
-        return f"{self.path} is written{pictures}{kept}{untold}"
+        lines = [f"the Hub will not take its head: {each}" for each in self.problems]
+        return "\n".join([f"{self.path} is written{pictures}{kept}{untold}", *lines])
 
 
 def card(run: str | Path, *, plots: bool = False) -> Card:
@@ -46,7 +49,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
 
     The manifest then names the card as it is now, and the run is whole to ``verify``. Pictures that were drawn before
     stay. Without edits and pictures, the card is the one that the run wrote. Of a run of an earlier longcrawl, whose
-    manifest tells less, the card says what is missing.
+    manifest tells less, the card says what is missing. An edited head that the Hub would not take is kept like every
+    edit, and ``problems`` says what is wrong with it.
 
     Args:
         run: the folder of a finished run.
@@ -72,7 +76,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     kept = _write(folder, manifest, there)
     _name_in_manifest(folder, manifest, [f"{FOLDER}/{name}.svg" for name in there])
     untold = tuple(name for name in SHOWN if name not in manifest)
-    return Card(str(folder / CARD), kept, tuple(f"{FOLDER}/{name}.svg" for name in there), untold)
+    problems = tuple(card_problems(_read(folder / CARD)))
+    return Card(str(folder / CARD), kept, tuple(f"{FOLDER}/{name}.svg" for name in there), untold, problems)
 
 
 def _write(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> tuple[str, ...]:

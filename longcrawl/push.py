@@ -30,6 +30,7 @@ from longcrawl.hub import (
     refuse_other_visibility,
 )
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
+from longcrawl.report.card import card_problems
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.unfinished_push import CARD, UNFINISHED, UnfinishedPush, says_how_to_read
 
@@ -80,6 +81,8 @@ class Push:
     """Whether the first of several commits is yet to come."""
     digests: Mapping[str, str] = field(repr=False, default_factory=dict)
     """SHA-256 by path of all files of the run."""
+    problems: tuple[str, ...] = ()
+    """Of a dry run, what the Hub would refuse in the head of the card, as far as it is known without asking it."""
 
     def __str__(self) -> str:
         size, same = sum(self.send.values()), sum(self.unchanged.values())
@@ -94,6 +97,7 @@ class Push:
         width = max((len(f"{each:,}") for each in self.send.values()), default=0)
         lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
+        lines += [f"{CARD} would be refused: {problem}" for problem in self.problems]
         return "\n".join([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
 
 
@@ -138,7 +142,7 @@ def push(
         if there and card and not card.is_like(folder / CARD, digests[CARD]):
             _refuse_edited_card(api, repo, there.head)
         if dry_run:
-            return planned
+            return replace(planned, problems=tuple(card_problems((folder / CARD).read_text("utf-8"))))
         if CARD in planned.send:
             _refuse_card(folder / CARD)
     with hub_errors(repo, SOME_SENT):

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longcrawl.errors import FormatError
 from longcrawl.files import write_text
-from longcrawl.report.card_edits import Merged, card_text, merge
+from longcrawl.report.card_edits import Merged, card_text, merge, read_head
 from longcrawl.report.card_head import head_of, yaml_head
+from longcrawl.report.card_rules import head_problems
 from longcrawl.report.card_sections import SECTIONS, CardSource
 
-__all__ = ["CARD", "front_matter", "merged_card", "write_card"]
+__all__ = ["CARD", "card_problems", "front_matter", "merged_card", "write_card"]
 
 CARD = "README.md"
 
@@ -27,6 +29,14 @@ def merged_card(card: str, folder: Path, manifest: Mapping[str, Any], pictures: 
 
     """
     return merge(card, head_of(folder, manifest), _sections(folder, manifest, pictures))
+
+
+def card_problems(card: str) -> list[str]:
+    """Say what the Hub would refuse in the head of a card, a sentence each, without asking it."""
+    try:
+        return head_problems(read_head(card))
+    except FormatError as broken:
+        return [str(broken)]
 
 
 def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ import yaml
 from longcrawl.errors import FormatError
 from longcrawl.report.card_head import yaml_head
 
-__all__ = ["Merged", "card_text", "is_marked", "merge"]
+__all__ = ["Merged", "card_text", "is_marked", "merge", "read_head"]
 
 DIGITS = 12
 _SECTION = re.compile(
@@ -55,6 +55,17 @@ def is_marked(card: str) -> bool:
     return _LAST.search(card) is not None or _SECTION.search(card) is not None
 
 
+def read_head(card: str) -> dict[str, Any]:
+    """Give the entries of the head of a card; none where it has no head.
+
+    Raises:
+        FormatError: it is not YAML.
+
+    """
+    found = _HEAD.match(card.replace("\r\n", "\n"))
+    return _yaml(found["head"]) if found else {}
+
+
 def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str]) -> Merged:
     """Give a card with a new head and new sections, but for those that a person has edited.
 
@@ -72,7 +83,7 @@ def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str]) -> Me
     last = _LAST.search(body)
     told = _told(last["told"]) if last else {}
     body = _LAST.sub("", body)
-    merged_head, kept = _merge_head(_yaml(found["head"]) if found else {}, told.get("head", {}), head)
+    merged_head, kept = _merge_head(read_head(card), told.get("head", {}), head)
     pieces: list[tuple[str | None, str]] = []
     place = 0
     for section in _SECTION.finditer(body):

@@ -1,7 +1,7 @@
 """What the Hub takes in the head of a dataset card, said without asking it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from longcrawl.text._language_codes import iso_639_code
@@ -45,6 +45,9 @@ SPLIT = re.compile(r"\w+(?:\.\w+)*")
 def head_problems(head: Mapping[str, Any]) -> list[str]:
     """Say what the Hub would refuse, a sentence each, without asking it.
 
+    Args:
+        head: the entries of a head, whoever has written them.
+
     >>> head_problems({"license": "mine", "language": ["English"]})[0]
     "license 'mine' is not one that the Hub knows: write license: other, and license_name: mine"
     """
@@ -52,34 +55,84 @@ def head_problems(head: Mapping[str, Any]) -> list[str]:
 
 
 def _value_problems(head: Mapping[str, Any]) -> Iterator[str]:
-    licenses = head.get("license", [])
-    for name in licenses if isinstance(licenses, list) else [licenses]:
-        if name not in LICENSES:
-            yield f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
-    for name in head.get("language", []):
-        if not LANGUAGE.fullmatch(str(name)) or not language_codes([str(name)]):
-            yield f"language {name!r} is no language's code of ISO 639: write two or three small letters, such as en"
-    for name in head.get("size_categories", []):
-        if name not in {LARGEST, *(size for _, size in SIZES)}:
-            yield f"size_categories {name!r} is none of the Hub's, such as 1K<n<10K"
-    for name in head.get("source_datasets", []):
-        if not NAME.fullmatch(str(name).removeprefix("extended|")):
-            yield f"source_datasets {name!r} is neither original nor a dataset: write user/name"
+    for entry, problem in PROBLEMS.items():
+        yield from (said for value in _listed(head.get(entry)) if (said := problem(value)))
+
+
+def _license(name: Any) -> str | None:
+    if str(name) in LICENSES:
+        return None
+    return f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
+
+
+def _language(name: Any) -> str | None:
+    if LANGUAGE.fullmatch(str(name)) and language_codes([str(name)]):
+        return None
+    quoted = "; YAML reads no as false, so quote it: 'no'" if isinstance(name, bool) else ""
+    return f"language {name!r} is no language's code of ISO 639: write two or three small letters, such as en{quoted}"
+
+
+def _size(name: Any) -> str | None:
+    known = str(name) in {LARGEST, *(size for _, size in SIZES)}
+    return None if known else f"size_categories {name!r} is none of the Hub's, such as 1K<n<10K"
+
+
+def _source(name: Any) -> str | None:
+    if NAME.fullmatch(str(name).removeprefix("extended|")):
+        return None
+    return f"source_datasets {name!r} is neither original nor a dataset: write user/name"
+
+
+def _tag(name: Any) -> str | None:
+    return None if isinstance(name, str) else f"tags holds {name!r}, which is no text: put it in quotes"
+
+
+PROBLEMS: Mapping[str, Callable[[Any], str | None]] = {
+    "license": _license,
+    "language": _language,
+    "size_categories": _size,
+    "source_datasets": _source,
+    "tags": _tag,
+}
+"""What is wrong with a value of an entry."""
 
 
 def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
-    configs = {config["config_name"]: config for config in head.get("configs", [])}
-    if len(configs) < len(head.get("configs", [])):
+    configs = _listed(head.get("configs"))
+    named = {
+        str(config["config_name"]): config for config in configs if isinstance(config, dict) and "config_name" in config
+    }
+    if any(not isinstance(config, dict) or "config_name" not in config for config in configs):
+        yield "one of configs has no config_name: write one, and its data_files"
+    elif len(named) < len(configs):
         yield "two of configs have one config_name: give each its own"
-    for name, config in configs.items():
-        for files in config["data_files"]:
-            if not SPLIT.fullmatch(files["split"]):
-                yield f"the split {files['split']!r} of {name!r} is no name: use letters, digits and _"
-    if sum(bool(config.get("default")) for config in configs.values()) > 1:
+    for name, config in named.items():
+        if "data_dir" not in config:
+            yield from _split_problems(name, config.get("data_files"))
+    if sum(bool(config.get("default")) for config in configs if isinstance(config, dict)) > 1:
         yield "several of configs are the default: leave one"
-    for info in head.get("dataset_info", []):
-        if info["config_name"] not in configs:
-            yield f"dataset_info names {info['config_name']!r}, which is none of configs"
+    for info in _listed(head.get("dataset_info")):
+        name = str(info.get("config_name", "default") if isinstance(info, dict) else info)
+        if configs and name not in named:
+            yield f"dataset_info names {name!r}, which is none of configs"
+
+
+def _split_problems(name: str, files: Any) -> Iterator[str]:
+    """Say what is wrong with ``data_files``: a pattern, patterns, or splits with their patterns."""
+    if not isinstance(files, list | str):
+        yield f"the configuration {name!r} has no data_files: write a pattern, such as data/*.parquet"
+    for each in _listed(files):
+        if isinstance(each, dict) and not SPLIT.fullmatch(str(each.get("split", ""))):
+            yield f"the split {each.get('split')!r} of {name!r} is no name: use letters, digits and _"
+        elif isinstance(each, dict) and "path" not in each:
+            yield f"the split {each['split']!r} of {name!r} has no path: write a pattern, such as data/*.parquet"
+
+
+def _listed(value: Any) -> list[Any]:
+    """Give the values of an entry that may be one or a list of them."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def language_codes(names: Iterable[str]) -> dict[str, str]:

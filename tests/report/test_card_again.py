@@ -152,6 +152,43 @@ def test_the_head_says_what_the_hub_would_refuse():
         assert any(what in problem for problem in said), what
 
 
+def test_a_head_that_a_person_has_written_may_have_any_form():
+    right = {
+        "license": "mit", "language": "en", "size_categories": "n<1K",
+        "configs": [{"config_name": "a", "data_files": "a/*.parquet"}, {"config_name": "b", "data_files": ["b", "c"]}],
+        "dataset_info": {"config_name": "a"},
+    }  # fmt: skip
+    assert head_problems(right) == []
+    wrong = {
+        "license": {"name": "mit"}, "language": False, "size_categories": 3, "tags": [1, None], "source_datasets": "?",
+        "configs": ["a", {"config_name": "b"}, {"config_name": "c", "data_files": [{"split": "train"}, {"path": "c"}]}],
+        "dataset_info": "d",
+    }  # fmt: skip
+    said = " / ".join(head_problems(wrong))
+    for what in (
+        "license {'name': 'mit'} is not", "language False is no", "quote it: 'no'", "size_categories 3", "tags holds 1",
+        "source_datasets '?'", "one of configs has no config_name", "'b' has no data_files",
+        "'train' of 'c' has no path", "split None of 'c'", "dataset_info names 'd'",
+    ):  # fmt: skip
+        assert what in said, what
+
+
+def test_a_head_that_the_hub_refuses_is_kept_and_told(run_folder, hub):
+    card = read(run_folder).replace("license: cc0-1.0", "license: mine", 1)
+    (run_folder / "README.md").write_text(card.replace("- en\n", "- English\n", 1))
+    planned = lc.push(run_folder, "me/tiny", "private", dry_run=True)
+    told = lc.card(run_folder)
+    assert told.kept == ("head language", "head license")
+    assert [each[:30] for each in told.problems] == ["license 'mine' is not one that", "language 'English' is no langu"]
+    assert str(told).splitlines()[1:] == [f"the Hub will not take its head: {each}" for each in told.problems]
+    assert planned.problems == told.problems
+    assert str(planned).endswith(f"README.md would be refused: {told.problems[1]}")
+    assert hub.repositories == {}
+    (run_folder / "README.md").write_text(card.replace("license: mine", "license: mit", 1))
+    assert lc.card(run_folder).problems == ()
+    assert lc.push(run_folder, "me/tiny", "private", dry_run=True).problems == ()
+
+
 def test_lengths_at_the_source_are_those_of_its_texts(runs):
     texts = [each["text"] for each in documents()]
     told = manifest_of(runs["parquet"])["source_lengths"]
