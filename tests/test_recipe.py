@@ -164,7 +164,7 @@ WRONG = [
     ),
     (
         changed(card={"licence": "mit"}),
-        "recipe 'tiny': card has no field 'licence'; known: contact, languages, license, ",
+        "recipe 'tiny': card has no field 'licence'; known: citation, contact, languages, license, ",
     ),
     (changed(card="mit"), "recipe 'tiny': card takes a mapping of its fields, got 'mit'"),
     (changed(card={"languages": "en"}), "recipe 'tiny': card: CardFacts.languages takes "),

@@ -8,6 +8,7 @@ from longcrawl.errors import RecipeError
 from longcrawl.fields import check_fields, plain_settings
 from longcrawl.ledger import Funnel
 from longcrawl.report.card_rules import head_problems, language_codes
+from longcrawl.report.citations import bibtex_problem
 from longcrawl.results import RESULTS
 from longcrawl.run_manifest import NotTold
 
@@ -31,6 +32,8 @@ class CardFacts:
     """Whom to ask, in Markdown."""
     opt_out: str | None = None
     """How somebody has a document taken out, in Markdown."""
+    citation: str | None = None
+    """How the dataset is cited: one or several entries of BibTeX."""
 
     def __post_init__(self) -> None:
         check_fields(self, RecipeError)
@@ -39,6 +42,8 @@ class CardFacts:
         told = {"license": self.license, "source_datasets": self.source_datasets, "language": languages}
         if problems := head_problems(told):
             raise RecipeError(problems[0])
+        if self.citation is not None and (problem := bibtex_problem(self.citation)):
+            raise RecipeError(f"citation {problem}")
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from longcrawl.report.card_datasheet import datasheet
 from longcrawl.report.card_facts import facts_of
 from longcrawl.report.card_head import spoken
 from longcrawl.report.card_rules import language_codes
-from longcrawl.report.citations import citations
+from longcrawl.report.citations import citations, software
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Result
 from longcrawl.run_manifest import NotTold, writer_of
@@ -321,8 +321,15 @@ def _contact(card: CardSource) -> str:
 
 
 def _citation(card: CardSource) -> str:
-    found = citations(card.recipe["name"], writer_of(card.manifest))
-    return _paragraphs(*(fenced(each, "bibtex") for each in found))
+    works = citations(card.recipe, card.manifest.get("inputs", {}))
+    made_by = software(writer_of(card.manifest))
+    own = str(card.facts["citation"] or "").strip()
+    said = [f"{code(each.key)} ({', '.join(map(code, each.used))})" for each in works]
+    builds = f"It builds on {', '.join(said)}; `{made_by.key}` made it:" if said else f"`{made_by.key}` made it:"
+    entries = fenced("\n\n".join(each.bibtex for each in (*works, made_by)), "bibtex")
+    if own:
+        return _paragraphs("Cite this dataset as:", fenced(own, "bibtex"), builds, entries)
+    return _paragraphs(f"How to cite this dataset itself is not recorded. {builds}", entries)
 
 
 def _datasheet(card: CardSource) -> str:

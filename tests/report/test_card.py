@@ -1,6 +1,7 @@
 """The dataset card: what the Hub and plain `datasets` make of it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 import longcrawl as lc
 from longcrawl.errors import RecipeError
+from longcrawl.fields import plain_settings
 from longcrawl.report.card import front_matter, write_card
 from longcrawl.report.card_facts import CardFacts
 from longcrawl.report.card_rules import head_problems
 from longcrawl.report.card_sections import SECTIONS, CardSource
+from longcrawl.report.citations import bibtex_problem, citations
 
 FACTS = {
     "pretty_name": "Tiny: a “test”, #1",
@@ -287,3 +290,77 @@ def test_names_of_no_language_are_refused_in_a_recipe(languages, said):
 def test_facts_of_another_type_are_refused(field, value):
     with pytest.raises(RecipeError, match=rf"CardFacts\.{field} takes "):
         CardFacts(**{field: value})
+
+
+# -------------------- citations
+
+OWN = """@misc{smith2026pages,
+  title = {Our {Pages}},
+  note = {a brace: \\}}
+}
+
+@article{smith2027, title = {More}}"""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "keys"),
+    [
+        ("longcrawl64", ["weber2024redpajama", "buckman2024longcrawl64"]),
+        ("longcrawl64-clean", ["weber2024redpajama", "buckman2024longcrawl64"]),
+        ("bucket-pretraining", ["weber2024redpajama", "liu2024bucket"]),
+        ("refinedweb", ["penedo2023refinedweb", "rae2021gopher", "lee2022deduplicating"]),
+        ("refinedweb-multilingual", ["penedo2023refinedweb", "rae2021gopher", "lee2022deduplicating"]),
+        ("datatrove", ["penedo2024datatrove"]),
+        ("gpt-simple", []),
+        ("quickstart", ["buckman2024longcrawl64"]),
+    ],
+)
+def test_citations_are_those_of_source_stages_and_output(bare_folder, recipe, keys):
+    spelled = lc.load_recipe(recipe).as_dict() | {"name": "mine"}
+    found = citations(spelled, {})
+    assert [each.key for each in found] == keys
+    assert all(bibtex_problem(each.bibtex) is None for each in found)
+    used = {spelled["source"]["builder"], *spelled["outputs"], *(name for stage in spelled["stages"] for name in stage)}
+    assert all(set(each.used) <= used for each in found)
+    said = SECTIONS["citation"](CardSource(bare_folder, manifest_of(bare_folder) | {"recipe": spelled}))
+    assert re.findall(r"^@\w+\{([^,]+),$", said, re.MULTILINE) == [*keys, "longcrawl"]
+    assert ("It builds on" in said) == bool(keys)
+    assert said.count("```") == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "cited"),
+    [
+        ("s3://commoncrawl/crawl-data/CC-MAIN-2023-06/segments/1/warc/CC-MAIN-20230126-00000.warc.gz", True),
+        ("CC-NEWS-20240101-00001.warc.gz", True),
+        ("library/ACC-MAIN-1.warc.gz", False),
+        ("library/pages-00000.warc.gz", False),
+    ],
+)
+def test_web_archives_of_common_crawl_are_known_by_their_names(file, cited):
+    recipe = {"source": {"builder": "warc"}, "stages": [], "outputs": {"parquet": {}}}
+    assert [each.key for each in citations(recipe, {"a": ["b.warc.gz"], "c": [file]})] == ["commoncrawl"] * cited
+
+
+def test_a_citation_of_the_recipe_comes_first(bare_folder):
+    manifest = manifest_of(bare_folder)
+    manifest["recipe"]["card"] = plain_settings(CardFacts(citation=OWN))
+    said = SECTIONS["citation"](CardSource(bare_folder, manifest))
+    assert said.index("Cite this dataset as:") < said.index(OWN) < said.index("buckman2024longcrawl64")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("Smith, 2026", "citation is no BibTeX: write entries such as @misc"),
+        ("  ", "citation is empty: leave it out, or write"),
+        ("@misc{a, title = {b}", "citation has an entry 'a' whose braces do not close"),
+        ("@misc{a, title = {b}}}", "citation is no BibTeX"),
+        ("@misc{a, title = {b}} and more", "citation is no BibTeX"),
+        ("@misc{title = {b}}", "citation is no BibTeX"),
+        (["@misc{a, title = {b}}"], r"CardFacts.citation takes str \| None, got"),
+    ],
+)
+def test_a_citation_that_is_no_bibtex_is_refused_in_a_sentence(value, said):
+    with pytest.raises(RecipeError, match=said):
+        CardFacts(citation=value)

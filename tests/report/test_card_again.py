@@ -217,7 +217,6 @@ def test_a_cap_of_words_is_told(runs, recipe, capped):
     manifest = manifest_of(runs["parquet"]) | {"recipe": lc.load_recipe(recipe).as_dict()}
     source = CardSource(runs["parquet"], manifest)
     assert ("removes documents of more than 100,000 words" in SECTIONS["limits"](source)) == capped
-    assert "@misc" in SECTIONS["citation"](source)
 
 
 # -------------------- what documents say is never markup
