@@ -19,6 +19,7 @@ from longcrawl.formats.manifest import verify_described
 from longcrawl.formats.rectangle_verify import unescape
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.results import Inspection, Result, Verification, result
+from longcrawl.tokens.composition import LEGEND
 from longcrawl.tokens.encoders import load_encoder
 
 __all__ = ["ComposedInspection", "ComposedResult"]
@@ -125,13 +126,12 @@ class ComposedResult(Result):
             lines += ["| split | domain | documents | samples | r_pad % | r_tru % | r_cat |"]
             lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
             lines += [_domain_row(each) for each in described["domains"]] + [""]
-        return "\n".join([*lines, _EXPLAINED])
+        return "\n".join([*lines, LEGEND])
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give a bucket, its table of pieces, and how its format is read directly."""
+        """Give a bucket, and how its format is read directly."""
         bucket = next(each for each in described["buckets"] if each["split"] == "train")
         shard = f"composed/{bucket['path']}/00000"
-        depth = "*/" if "domains" in described else ""
         if described["stored_as"] == "zarr":
             directly = f'zarr.open_group("composed", mode="r")["{bucket["path"]}"]'
             code = f"import zarr\n\nrows = {directly}  # (samples, {bucket['capacity']})"
@@ -145,11 +145,8 @@ class ComposedResult(Result):
         return {
             "capacity": str(bucket["capacity"]),
             "domain": f", domain={json.dumps(bucket['domain'], ensure_ascii=False)}" if bucket["domain"] else "",
-            "bucket": bucket["path"],
             "directly": code,
             "stored_as": "rows of Zarr arrays" if described["stored_as"] == "zarr" else "entries of token shards",
-            "pieces": f"composed/pieces/{bucket['path']}/*.parquet",
-            "documents": f"composed/documents/train/{depth}*.parquet",
         }
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
@@ -206,11 +203,6 @@ class ComposedResult(Result):
     def tables(self, folder: Path) -> list[Path]:
         """Give the tables of documents."""
         return sorted((folder / "documents").rglob("*.parquet"))
-
-
-_EXPLAINED = (
-    "r_pad: padding in all samples. r_tru: documents that are not whole in one sample. r_cat: documents per sample."
-)
 
 
 def _domain_row(told: Mapping[str, Any]) -> str:

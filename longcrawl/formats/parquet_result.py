@@ -98,10 +98,8 @@ class ParquetResult(Result):
         return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", said])
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give the name of a configuration, and the files that make it."""
-        last = dataset_configs(described, "parquet/")[-1]
-        files = next(each["path"] for each in last["data_files"] if each["split"] == "train")
-        return {"configuration": last["config_name"], "files": files}
+        """Give the name of the configuration that has all documents."""
+        return {"configuration": dataset_configs(described, "parquet/")[-1]["config_name"]}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Say what languages are."""

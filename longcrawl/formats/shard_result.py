@@ -125,8 +125,7 @@ class ShardResult(Result):
         depth = "*/" if "buckets" in described else ""
         suffix = FORMATS[self.name].suffix
         files, shard = f"{self.name}/train/{depth}*{suffix}", f"{self.name}/{self._first(described)}"
-        tables = f"{self.name}/documents/train/{depth}*.parquet"
-        return {"files": files, "shard": shard, "tables": tables, "end_of_text": str(described["end_of_text"])}
+        return {"files": files, "shard": shard, "end_of_text": str(described["end_of_text"])}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Say what tokens are, and what no loss is due on."""

@@ -13,35 +13,53 @@ from longcrawl.report.card_facts import documents_of
 from longcrawl.run_manifest import writer_of
 from longcrawl.stages import STAGES, Survey
 
-__all__ = ["datasheet"]
+__all__ = ["NOT_LOOKED_FOR", "datasheet", "looked_for"]
 
 NOT_RECORDED = "Not recorded."
+NOT_LOOKED_FOR = "Duplicates were not looked for: the recipe has no stage that does."
+ABOUT = (
+    "In the form of RefinedWeb's Appendix A. What a run cannot know is not recorded: a person may write it here, and "
+    "`longcrawl card` will keep it."
+)
 Answers = Sequence[tuple[str, str]]
 
 
-def datasheet(manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Funnel) -> str:
+def datasheet(manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Funnel, instance: str) -> str:
     """Give the seven parts in Markdown.
 
     Args:
         manifest: that of a run.
         facts: what a person says of the dataset.
         funnel: that of the run.
+        instance: what an instance is, a sentence.
 
     """
     parts = {
         "Motivation": _motivation(manifest),
-        "Composition": _composition(manifest),
+        "Composition": _composition(manifest, funnel, instance),
         "Collection": _collection(manifest, funnel),
         "Preprocessing": _preprocessing(manifest, funnel),
         "Uses": _uses(),
         "Distribution": _distribution(facts),
         "Maintenance": _maintenance(facts),
     }
-    lines = []
+    lines = [ABOUT]
     for title, answers in parts.items():
         lines.append(f"### {title}")
         lines += [f"**{question}** {answer}" for question, answer in answers]
     return "\n\n".join(lines)
+
+
+def looked_for(recipe: Mapping[str, Any]) -> list[str]:
+    """Name the stages of a recipe that look for duplicates."""
+    return [name for stage in recipe["stages"] for name in stage if _deduplicates(name)]
+
+
+def _deduplicates(name: str) -> bool:
+    stage = STAGES.get(name)
+    if stage is not None and issubclass(stage, Survey):
+        return not stage.orders
+    return name == "listed_duplicates"
 
 
 def _motivation(manifest: Mapping[str, Any]) -> Answers:
@@ -53,51 +71,62 @@ def _motivation(manifest: Mapping[str, Any]) -> Answers:
     ]
 
 
-def _composition(manifest: Mapping[str, Any]) -> Answers:
-    output, analysis = manifest["output"], manifest.get("analysis")
-    told = {"URLs": "domains", "languages": "languages"}
-    columns = [name for name, counted in told.items() if analysis is not None and analysis.get(counted)]
-    held_out = [name for name in _splits(output) if name != "train"]
+def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str) -> Answers:
+    share = f"{100 * funnel.kept / max(funnel.documents, 1):.1f} %"
     return [
-        ("What is an instance?", "A document or a part of one, as the first table says."),
-        ("How many are there?", f"{documents_of(manifest):,} documents."),
-        ("Is it a sample of a larger set?", "It is what its stages left of its source; see the funnel above."),
-        ("Is there a label?", "No: the text is its own target."),
+        ("What is an instance?", instance),
+        ("How many are there?", f"{_count(documents_of(manifest), 'document')}."),
         (
-            "What else is told of documents?",
-            f"Ids{''.join(f', {name}' for name in columns)}." if analysis is not None else NOT_RECORDED,
+            "Does it hold all instances, or a sample of a larger set?",
+            f"It holds what the stages above left of {_count(funnel.documents, 'document')} of its source: {share}.",
         ),
-        (
-            "Are there splits?",
-            f"`train`{''.join(f', `{name}`' for name in held_out)}; held-out documents are of one draw.",
-        ),
-        ("Are there errors or redundancies?", _redundancy(manifest)),
+        ("Is there a label or target?", "No: the text is its own target."),
+        ("What else is told of each instance?", _columns(manifest)),
+        ("Is anything missing from instances?", _missing(manifest)),
+        ("Are relations between instances told?", "Only which documents left as duplicates of which, in `ledger/`."),
+        ("Are there splits?", _splits(manifest["output"])),
+        ("Are there errors, noise or redundancies?", f"{_redundancy(manifest)} {_damage(manifest)}"),
         ("Does it rely on other resources?", "No: texts or tokens are in it. URLs lead to what pages have become."),
-        (
-            "Is there confidential, offensive or personal data?",
-            f"{NOT_RECORDED} Text of the web has all of it, as a rule.",
-        ),
+        ("Is there confidential data?", f"{NOT_RECORDED} It was not looked for, names and addresses neither."),
+        ("Is there data that may offend or frighten?", f"{NOT_RECORDED} Text of the web has it, as a rule."),
     ]
 
 
-def _splits(output: Mapping[str, Any]) -> list[str]:
-    found = output.get("splits") or output.get("shapes") or {}
-    return sorted(found, reverse=True)
+def _columns(manifest: Mapping[str, Any]) -> str:
+    if "analysis" not in manifest:
+        return NOT_RECORDED
+    told = {"URL": "domains", "language": "languages"}
+    return f"Its {' and '.join(['id', *(name for name, each in told.items() if manifest['analysis'].get(each))])}."
+
+
+def _missing(manifest: Mapping[str, Any]) -> str:
+    analysis = manifest.get("analysis", {})
+    counts = {
+        "a URL": analysis.get("without_url", 0) if analysis.get("domains") else 0,
+        "a language": analysis.get("languages", {}).get("", 0),
+    }
+    said = [f"{_count(count, 'document')} without {what}" for what, count in counts.items() if count]
+    return f"{', '.join(said)}." if said else "Nothing that is known of."
+
+
+def _splits(output: Mapping[str, Any]) -> str:
+    found = sorted(output.get("splits") or output.get("shapes") or {}, reverse=True)
+    held_out = [f"`{name}`" for name in found if name != "train"]
+    if not held_out:
+        return "No: all is `train`."
+    return f"`train` to train on, {', '.join(held_out)} held out: documents drawn by their ids."
 
 
 def _redundancy(manifest: Mapping[str, Any]) -> str:
-    found = [name for stage in manifest["recipe"]["stages"] for name in stage if _deduplicates(name)]
+    found = looked_for(manifest["recipe"])
     if not found:
-        return "Duplicates were not looked for."
-    by = ", ".join(code(name) for name in found)
-    return f"Duplicates were looked for by {by}; documents that it takes for different may be much alike."
+        return NOT_LOOKED_FOR
+    return f"Duplicates were looked for by {', '.join(map(code, found))}; what is left may still be much alike."
 
 
-def _deduplicates(name: str) -> bool:
-    stage = STAGES.get(name)
-    if stage is not None and issubclass(stage, Survey):
-        return not stage.orders
-    return name == "listed_duplicates"
+def _damage(manifest: Mapping[str, Any]) -> str:
+    found = manifest.get("bad_files", [])
+    return f"{_count(len(found), 'input file')} could not be read whole." if found else "All input was read whole."
 
 
 def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
@@ -107,9 +136,10 @@ def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
     read = f", out of {' in '.join(counts)}, which `manifest.json` names" if inputs else ""
     return [
         (
-            "How was it collected?",
-            f"{funnel.documents:,} documents were read by the source {code(source['builder'])}{read}.",
+            "How was the data acquired?",
+            f"{_count(funnel.documents, 'document')} were read by the source {code(source['builder'])}{read}.",
         ),
+        ("How was it sampled?", "It was not: every document of the input came to the first stage."),
         ("Who collected it, and were they paid?", NOT_RECORDED),
         ("Over what time?", f"{NOT_RECORDED} A run writes no dates."),
         ("Did an ethical review take place?", NOT_RECORDED),
@@ -118,21 +148,21 @@ def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
 
 
 def _preprocessing(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
-    stages = ", ".join(code(row.stage) for row in funnel) or "no stage"
+    stages = ", ".join(code(row.stage) for row in funnel)
+    done = f"{stages}, in this order, with the settings of the recipe above." if stages else "Nothing."
+    left = " The reason for each document that left is in `ledger/`." if funnel.kept < funnel.documents else ""
     return [
-        ("What was done to it?", f"{stages}, in this order, with the settings of the recipe above."),
-        (
-            "Was the raw data kept?",
-            "Not here: the source has it. The reason for each document that left is in `ledger/`.",
-        ),
-        ("Can the software be had?", f"longcrawl {writer_of(manifest)}, with the versions above."),
+        ("What was done to it?", done),
+        ("Was the raw data kept?", f"Not here: the source has it.{left}"),
+        ("Can the software be had?", f"It is longcrawl {writer_of(manifest)}, with the versions above."),
     ]
 
 
 def _uses() -> Answers:
     return [
-        ("What is it for?", "Training language models, on long contexts in particular."),
         ("What has it been used for?", NOT_RECORDED),
+        ("What could it be used for?", "To train language models, and to study what they are trained on."),
+        ("Does how it was made bear on its use?", 'See "What to know" above.'),
         (
             "What should it not be used for?",
             f"{NOT_RECORDED} Nothing in it has been checked for truth, harm or rights.",
@@ -143,10 +173,10 @@ def _uses() -> Answers:
 def _distribution(facts: Mapping[str, Any]) -> Answers:
     name = facts["license_name"] or facts["license"]
     link = f" (<{facts['license_link']}>)" if facts["license_link"] else ""
-    licence = f"{plain(name)}{link}." if name != "other" else NOT_RECORDED
     return [
-        ("Under which licence?", f"{licence} Rights in the texts are their authors'."),
-        ("When and how will it be distributed?", NOT_RECORDED),
+        ("How and when is it distributed?", NOT_RECORDED),
+        ("Under which licence?", NOT_RECORDED if name == "other" else f"{plain(name)}{link}."),
+        ("Do others have rights in it?", "Texts are their authors'; the terms of the sources hold too."),
     ]
 
 
@@ -154,9 +184,10 @@ def _maintenance(facts: Mapping[str, Any]) -> Answers:
     return [
         ("Who maintains it, and how can they be reached?", facts["contact"] or NOT_RECORDED),
         ("How can a document be taken out?", facts["opt_out"] or NOT_RECORDED),
+        ("Is there an erratum?", NOT_RECORDED),
         (
             "Will it be updated?",
-            f"{NOT_RECORDED} The same recipe over new input makes a new version, with another digest.",
+            f"{NOT_RECORDED} The same recipe over new input makes a new version, whose manifest has another digest.",
         ),
         ("Can others extend it?", "Yes: change the recipe and run it."),
     ]

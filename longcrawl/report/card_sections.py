@@ -1,5 +1,6 @@
 """The sections of a dataset card, each out of the manifest and the ledger of a run."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from longcrawl.ledger import Funnel, open_ledger
 from longcrawl.markdown import code, fenced, plain, table
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, Lengths, bin_name, length_table
-from longcrawl.report.card_datasheet import datasheet
+from longcrawl.report.card_datasheet import NOT_LOOKED_FOR, datasheet, looked_for
 from longcrawl.report.card_facts import facts_of
 from longcrawl.report.card_head import spoken
 from longcrawl.report.card_rules import language_codes
@@ -30,14 +31,22 @@ from longcrawl.text.filters import WORD_COUNT
 
 __all__ = ["PICTURES", "SECTIONS", "CardSource"]
 
-MOST_REASONS = 20
+DOCUMENT_COLUMNS = 4
+"""Of a table of removal rates: the stage, documents, and their two shares."""
+MOST_REASONS = 40
 MOST_CLUSTERS = 10
 MOST_NAMES = 20
 MOST_BAD_FILES = 50
 MOST_DUPLICATES = 20_000_000
 """Duplicates whose clusters are looked for: their ids are held in memory."""
 
+PLACE = (
+    "`user/name` stands for this repository on the Hub, `hf://datasets/user/name` for its files. The path of a local "
+    "copy takes the place of both; `hf download user/name --repo-type dataset --local-dir FOLDER` makes one."
+)
+LEDGER = 'Why each of the other documents left, `load_dataset("user/name", "ledger", split="removed")` says.'
 SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
+LISTED = "listed_duplicates"
 NO_CONTACT = "No contact is recorded. Questions go to whoever publishes this dataset: see the repository it came from."
 NO_OPT_OUT = (
     "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
@@ -135,16 +144,22 @@ def _summary(card: CardSource) -> str:
 
 def _load(card: CardSource) -> str:
     template = resources.files("longcrawl.cards").joinpath(f"{card.result.name}.md").read_text("utf-8")
-    return Template(template).substitute(card.result.card_words(card.output)).rstrip()
+    left = any((card.folder / "ledger").glob("*.parquet"))
+    words = {"ledger": LEDGER if left else "", **card.result.card_words(card.output)}
+    return _paragraphs(PLACE, re.sub("\n{3,}", "\n\n", Template(template).substitute(words)).rstrip())
 
 
 def _made(card: CardSource) -> str:
     manifest, recipe = card.manifest, card.recipe
     digest = f", digest `{manifest['digest']}`" if "digest" in manifest else ""
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    elsewhere = " --set source.data_dir=FOLDER" if recipe["source"].get("data_dir") else ""
+    moved = f"Where the input lies elsewhere, append `{elsewhere.strip()}`." if elsewhere else ""
     return _paragraphs(
-        f"Recipe {code(recipe['name'])}{digest}. With the same versions and input, this makes it again, byte for byte:",
+        f"By longcrawl {writer_of(manifest)} and the recipe {code(recipe['name'])}{digest}, which lies beside this "
+        "card. With the same versions and input, this makes the dataset again, byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
+        moved,
         "<details><summary>recipe.yaml, every field spelled out</summary>",
         fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
         "</details>",
@@ -155,11 +170,26 @@ def _made(card: CardSource) -> str:
 def _funnel(card: CardSource) -> str:
     return _paragraphs(
         *card.picture("funnel"),
-        card.funnel.markdown(),
-        "In percent of what came, and of what the stage before left:",
-        RemovalRates.from_manifest(card.manifest).markdown(),
-        "`longcrawl why RUN ID` says why one document left; `ledger/` holds the reason for each.",
+        _funnel_table(card.funnel, RemovalRates.from_manifest(card.manifest)),
+        "`longcrawl why RUN ID` says why one document left; `ledger/` holds the reason for each."
+        if card.funnel.kept < card.funnel.documents
+        else "",
     )
+
+
+def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
+    """Give documents, and characters where they were counted, after each stage, beside the figures of a reference."""
+    published = [rates.reference.name] if rates.reference.documents else []
+    has_characters = len(rates.head) - len(published) > DOCUMENT_COLUMNS
+    head = ["stage", "documents", "left here", "of all", "of the stage before"]
+    head += ["characters", "of all characters"] if has_characters else []
+    rows = []
+    for cells, left in zip(rates, ["", *(f"{row.removed:,}" for row in funnel)], strict=True):
+        name, documents, of_all, of_before, *rest = cells
+        row = [name, documents, left, of_all, of_before]
+        row += rest[:2] if has_characters else []
+        rows.append([plain(cell) for cell in row + (rest[-1:] if published else [])])
+    return table([*head, *map(plain, published)], rows, len(head) + len(published) - 1)
 
 
 def _reasons(card: CardSource) -> str:
@@ -198,9 +228,10 @@ def _lengths(card: CardSource) -> str:
         after.remove(same)
         said.append(_before_and_after(before, same))
     else:
-        said += ["At the source:", length_table(before).markdown()]
+        said += [f"Before, at the source, in {before.unit}:", length_table(before).markdown()]
     for each in after:
-        said += ["What was kept:", length_table(each).markdown()]
+        whole = ", whole documents before they were cut" if each.unit == "tokens" else ""
+        said += [f"After, of what was kept, in {each.unit}{whole}:", length_table(each).markdown()]
     return _paragraphs(*card.picture("lengths"), *said)
 
 
@@ -247,11 +278,16 @@ def _duplicates(card: CardSource) -> str:
         return "Too many documents left to look for clusters here; `longcrawl clusters RUN` does."
     with open_ledger(card.folder) as ledger:
         found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
+    listed = sum(row.removed for row in card.funnel if row.stage.startswith(LISTED))
+    by_list = f"{listed:,} documents left by `{LISTED}`: a list that does not say of what each is a duplicate."
     if not found.count:
-        return "No document left as the duplicate of another one."
+        none = "No document left as the duplicate of another one." if looked_for(card.recipe) else NOT_LOOKED_FOR
+        return by_list if listed else none
     shown = table(["kept", "by", "documents"], [_cluster_row(each) for each in found], 1)
     said = f"{found.summary()[0].upper()}{found.summary()[1:]}."
-    return _paragraphs(said, shown, "`longcrawl clusters RUN` shows how two documents of each differ.")
+    return _paragraphs(
+        said, shown, by_list if listed else "", "`longcrawl clusters RUN` shows how two documents of each differ."
+    )
 
 
 def _cluster_row(cluster: Cluster) -> list[str]:
@@ -333,12 +369,17 @@ def _citation(card: CardSource) -> str:
 
 
 def _datasheet(card: CardSource) -> str:
-    return datasheet(card.manifest, card.facts, card.funnel)
+    try:
+        instance = card.result.contents(card.output).splitlines()[-1]
+    except NotTold as missing:
+        instance = _untold(missing)
+    return datasheet(card.manifest, card.facts, card.funnel, instance)
 
 
 SECTIONS: dict[str, Callable[[CardSource], str]] = {
     "summary": _summary,
     "load": Section("Load it", _load),
+    "limits": Section("What to know", _limits),
     "made": Section("How it was made", _made),
     "funnel": Section("What is left after each stage", _funnel),
     "reasons": Section("Why documents left", _reasons),
@@ -346,7 +387,6 @@ SECTIONS: dict[str, Callable[[CardSource], str]] = {
     "places": Section("Domains and languages", _places),
     "duplicates": Section("Duplicates", _duplicates),
     "composition": Section("Composition", _composition),
-    "limits": Section("What to know", _limits),
     "broken": Section("Broken input", _broken),
     "contact": Section("Opt-out and contact", _contact),
     "citation": Section("Citation", _citation),

@@ -70,13 +70,16 @@ class RectangleResult(Result):
             shares = [1 - whole / max(count * length, 1), cut / max(count, 1), 1 - whole / max(int(tokens.sum()), 1)]
             rows.append([split, f"{count:,}", f"{cut:,}", *(f"{100 * share:.2f}" for share in shares), "1.00"])
         head = ["split", "documents", "cut", "r_pad %", "r_tru %", "tokens cut off %", "r_cat"]
-        said = "r_pad: filling of rows. r_tru: documents that are longer than a row. r_cat: documents per row."
+        said = (
+            "r_pad: filling, of all tokens of rows. r_tru: documents that are longer than a row, of all. r_cat: "
+            "documents per row."
+        )
         return f"{table(head, rows, 6)}\n\n{said} `longcrawl compose RUN` compares with other ways of making samples."
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give a context length that fits the rows."""
-        length = next(iter(described["shapes"].values()))[1]
-        return {"context_length": str(min(length, 4096))}
+        """Give the shape of the rows to train on, and a context length that fits them."""
+        rows, length = described["shapes"]["train"]
+        return {"rows": f"{rows:,}", "row_length": f"{length:,}", "context_length": str(min(length, 4096))}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Say what tokens are, and how far they are from the text."""

@@ -300,7 +300,7 @@ class Comparison:
     def __repr__(self) -> str:
         table = _text_table(_HEAD, [_row(row) for row in self.rows])
         about = textwrap.fill(self.about, 160, break_on_hyphens=False)
-        return f"{about}\n\n{table}\n\n{textwrap.fill(_LEGEND, 110)}"
+        return f"{about}\n\n{table}\n\n{textwrap.fill(LEGEND, 110)}"
 
     def markdown(self) -> str:
         """Give the table as Markdown."""
@@ -317,7 +317,7 @@ class Comparison:
 
         body = "".join(cells(_row(row), "td") for row in self.rows)
         table = f"<table><thead>{cells(_HEAD, 'th')}</thead><tbody>{body}</tbody></table>"
-        return f"<p>{html.escape(self.about)}</p>{table}<p>{html.escape(_LEGEND)}</p>"
+        return f"<p>{html.escape(self.about)}</p>{table}<p>{html.escape(LEGEND)}</p>"
 
     def plot(self) -> Any:
         """Draw the lengths and the measures with matplotlib, and give the ``Figure``.
@@ -353,7 +353,7 @@ _COLUMNS = (
 )
 _HEAD = [column.title for column in _COLUMNS]
 _BUCKET_HEAD = ["bucket", "samples", "of samples %", "of tokens %", "of documents %", "r_pad %"]
-_LEGEND = (
+LEGEND = (
     "r_pad: padding in all samples. r_tru: documents that are cut, and the share of all tokens that is theirs. r_cat: "
     "documents per sample. floor: what no plan with these capacities (and this padding) can be below. pieces: "
     "documents and parts of one per sample. context: tokens of its own document before a token in its sample, of those "

@@ -176,7 +176,7 @@ def test_the_card_tells_the_composition_and_its_code_runs(run_folder, python, mo
     assert told["format"] == "composed"
     assert composition_of(told["splits"]["train"]).markdown() in card
     blocks = card.split("## Load it")[1].split("## What is left")[0].split("```python\n")[1:]
-    program = "\n".join(block.split("```")[0] for block in blocks)
+    program = "\n".join(block.split("```")[0] for block in blocks).replace('"user/name"', f'"{run_folder}"')
     assert len(blocks) == 3
     monkeypatch.chdir(run_folder)
     ran = python(program)

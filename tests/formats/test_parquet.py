@@ -610,6 +610,7 @@ def test_plain_datasets_loads_every_configuration_of_a_run(by_language, tmp_path
 def test_the_python_on_the_card_runs_in_the_folder(request, fixture, tmp_path):
     folder = request.getfixturevalue(fixture)
     text = (folder / "README.md").read_text()
+    text = text.replace('"user/name"', f'"{folder}"')
     blocks = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
     assert len(blocks) == 3
     environment = {"HF_HOME": str(tmp_path), "PATH": "", "PYTHONPATH": str(Path(lc.__file__).parent.parent)}

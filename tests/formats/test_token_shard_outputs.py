@@ -270,7 +270,7 @@ def test_the_code_of_the_card_runs(run_folder, python, monkeypatch):
     card = (run_folder.parent / "README.md").read_text()
     code = card.split("## Load it")[1].split("## What is left")[0].split("```python\n")[1:]
     assert len(code) == 3
-    program = "\n".join(block.split("```")[0] for block in code)
+    program = "\n".join(block.split("```")[0] for block in code).replace('"user/name"', f'"{run_folder.parent}"')
     monkeypatch.chdir(run_folder.parent)
     ran = python(program)
     assert ran.returncode == 0, ran.stderr

@@ -230,7 +230,10 @@ def test_the_card_says_what_the_run_was(run_folder):
     assert "\n# Tiny: a “test”, #1\n" in text
     assert "Costs $5 & takes <b>no</b> time | at all." in text
     assert "| train | 13 | 16 | 208 |\n| heldout | 2 | 16 | 32 |" in text
-    assert lc.funnel(run_folder).markdown() in text
+    assert (
+        "| min_chars | 15 | 5 | 75.0 % | 75.0 % | 9,600 | 98.4 % |\n| tokenize | 15 | 0 | 75.0 % | 100.0 % |  |  |"
+        in text
+    )
     assert f"digest `{manifest_of(run_folder)['digest']}`" in text
     assert "rolled by an amount of its own" in text
     assert "Tokens are those of JSON-escaped text" in text
@@ -246,11 +249,12 @@ def test_the_recipe_on_the_card_is_the_recipe(run_folder):
 
 def test_the_python_on_the_card_runs_in_the_folder(run_folder, tmp_path):
     text = (run_folder / "README.md").read_text()
-    blocks = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
+    local = text.replace("hf://datasets/user/name/", "").replace('"user/name"', f'"{run_folder}"')
+    blocks = [block.partition("```")[0] for block in local.split("```python\n")[1:]]
     assert len(blocks) == 3
     code = "\n".join(blocks).replace("    break\n", "    print(batch['text'].shape)\n    break\n")
     answer = subprocess.run(
-        [sys.executable, "-c", code + "\nprint(windows.num_rows, rows.num_rows)"],
+        [sys.executable, "-c", code + "\nprint(windows.num_rows, rows.num_rows, tokens.shape)"],
         capture_output=True,
         text=True,
         check=False,
@@ -258,7 +262,7 @@ def test_the_python_on_the_card_runs_in_the_folder(run_folder, tmp_path):
         env={"HF_HOME": str(tmp_path), "PATH": "", "PYTHONPATH": str(Path(lc.__file__).parent.parent)},
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.splitlines()[-2:] == ["(8, 16)", "13 13"]
+    assert answer.stdout.splitlines()[-2:] == ["(8, 16)", "13 13 (13, 16)"]
 
 
 def test_broken_input_is_listed_up_to_a_number(run_folder, tmp_path):
