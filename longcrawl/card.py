@@ -11,7 +11,7 @@ from longcrawl.formats.manifest import is_sealed, seal
 from longcrawl.report.card import CARD, card_problems, merged_card, write_card
 from longcrawl.report.card_edits import is_marked
 from longcrawl.report.card_plots import draw_pictures
-from longcrawl.report.card_sections import PICTURES
+from longcrawl.report.card_source import PICTURES
 from longcrawl.run_folder import MANIFEST, read_manifest
 
 __all__ = ["Card", "card"]

@@ -9,7 +9,8 @@ from longcrawl.files import write_text
 from longcrawl.report.card_edits import Merged, card_text, merge, read_head
 from longcrawl.report.card_head import head_of, yaml_head
 from longcrawl.report.card_rules import head_problems
-from longcrawl.report.card_sections import SECTIONS, CardSource
+from longcrawl.report.card_sections import SECTIONS
+from longcrawl.report.card_source import CardSource
 
 __all__ = ["CARD", "card_problems", "front_matter", "merged_card", "write_card"]
 

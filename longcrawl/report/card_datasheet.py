@@ -83,11 +83,11 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str) -> 
         ("Is there a label or target?", "No: the text is its own target."),
         ("What else is told of each instance?", _columns(manifest)),
         ("Is anything missing from instances?", _missing(manifest)),
-        ("Are relations between instances told?", "Only which documents left as duplicates of which, in `ledger/`."),
+        ("Are relations between instances told?", _relations(manifest)),
         ("Are there splits?", _splits(manifest["output"])),
         ("Are there errors, noise or redundancies?", f"{_redundancy(manifest)} {_damage(manifest)}"),
         ("Does it rely on other resources?", "No: texts or tokens are in it. URLs lead to what pages have become."),
-        ("Is there confidential data?", f"{NOT_RECORDED} It was not looked for, names and addresses neither."),
+        ("Is there confidential data?", f"{NOT_RECORDED} Nobody has looked for it, nor for names and addresses."),
         ("Is there data that may offend or frighten?", f"{NOT_RECORDED} Text of the web has it, as a rule."),
     ]
 
@@ -95,8 +95,8 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str) -> 
 def _columns(manifest: Mapping[str, Any]) -> str:
     if "analysis" not in manifest:
         return NOT_RECORDED
-    told = {"URL": "domains", "language": "languages"}
-    return f"Its {' and '.join(['id', *(name for name, each in told.items() if manifest['analysis'].get(each))])}."
+    told = {"its URL": "domains", "its language": "languages"}
+    return f"{', '.join(['Its id', *(name for name, each in told.items() if manifest['analysis'].get(each))])}."
 
 
 def _missing(manifest: Mapping[str, Any]) -> str:
@@ -109,12 +109,18 @@ def _missing(manifest: Mapping[str, Any]) -> str:
     return f"{', '.join(said)}." if said else "Nothing that is known of."
 
 
+def _relations(manifest: Mapping[str, Any]) -> str:
+    if not looked_for(manifest["recipe"]):
+        return "No."
+    return "Only which documents left as duplicates of which, in `ledger/`."
+
+
 def _splits(output: Mapping[str, Any]) -> str:
     found = sorted(output.get("splits") or output.get("shapes") or {}, reverse=True)
     held_out = [f"`{name}`" for name in found if name != "train"]
     if not held_out:
         return "No: all is `train`."
-    return f"`train` to train on, {', '.join(held_out)} held out: documents drawn by their ids."
+    return f"`train` to train on, {', '.join(held_out)} held out by one draw of documents."
 
 
 def _redundancy(manifest: Mapping[str, Any]) -> str:
@@ -139,7 +145,7 @@ def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
             "How was the data acquired?",
             f"{_count(funnel.documents, 'document')} were read by the source {code(source['builder'])}{read}.",
         ),
-        ("How was it sampled?", "It was not: every document of the input came to the first stage."),
+        ("How was it sampled?", "It was not: every document that was read came to the first stage."),
         ("Who collected it, and were they paid?", NOT_RECORDED),
         ("Over what time?", f"{NOT_RECORDED} A run writes no dates."),
         ("Did an ethical review take place?", NOT_RECORDED),

@@ -12,7 +12,8 @@ from typing import Any
 from longcrawl.errors import StageError
 from longcrawl.ledger import Funnel
 from longcrawl.report.analysis import Analysis, Lengths, bin_name
-from longcrawl.report.card_sections import PICTURES, reasons
+from longcrawl.report.card_counts import ranked_rules
+from longcrawl.report.card_source import PICTURES
 
 __all__ = ["draw_pictures"]
 
@@ -60,7 +61,7 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
     languages = {name or "none": count for name, count in analysis.languages.items()}
     panels: dict[str, tuple[bool, Callable[[Any], None]]] = {
         "funnel": (bool(funnel.rows), lambda figure: _funnel(figure, funnel)),
-        "reasons": (bool(reasons(funnel)), lambda figure: _reasons(figure, funnel)),
+        "reasons": (bool(ranked_rules(funnel)), lambda figure: _reasons(figure, funnel)),
         "lengths": (any(each.documents for _, each in lengths), lambda figure: _lengths(figure, lengths)),
         "domains": (bool(analysis.domains), lambda figure: _ranked(figure, analysis.domains)),
         "languages": (any(analysis.languages), lambda figure: _ranked(figure, languages)),
@@ -90,8 +91,8 @@ def _funnel(figure: Any, funnel: Funnel) -> None:
 
 
 def _reasons(figure: Any, funnel: Funnel) -> None:
-    ranked = reasons(funnel)[:MOST_BARS]
-    removed = sum(count for _, _, count in reasons(funnel))
+    ranked = ranked_rules(funnel)[:MOST_BARS]
+    removed = sum(count for _, _, count in ranked_rules(funnel))
     names = [rule if rule == stage else f"{stage}: {rule}" for stage, rule, _ in ranked]
     counts = [count for _, _, count in ranked]
     _bars(figure, names, counts, [f"{count:,}  ({100 * count / removed:.1f} %)" for count in counts], SECOND)

@@ -11,6 +11,8 @@ _ENTRY = re.compile(r"@\w+\s*\{\s*(?P<key>[^\s{},]+)\s*,")
 _EXAMPLE = "@misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = {2026}}"
 _COMMON_CRAWL_FILE = re.compile(r"\bCC-(MAIN|NEWS)-")
 """How Common Crawl calls its files: web archives of others are read by the same source."""
+_COMMON_CRAWL_TERMS = "common-crawl-terms-of-use"
+"""The licence of recipes for its archives, whatever their files are called by now."""
 
 _REDPAJAMA = """@misc{weber2024redpajama,
   title = {{RedPajama}: an Open Dataset for Training Large Language Models},
@@ -144,7 +146,8 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
     source = recipe["source"]["builder"]
     if source == "redpajama-v2":
         yield source, _REDPAJAMA
-    if source == "warc" and any(_COMMON_CRAWL_FILE.search(file) for files in inputs.values() for file in files):
+    named = any(_COMMON_CRAWL_FILE.search(file) for files in inputs.values() for file in files)
+    if source == "warc" and (named or recipe.get("card", {}).get("license_name") == _COMMON_CRAWL_TERMS):
         yield source, _COMMON_CRAWL
     stages = [name for stage in recipe["stages"] for name in stage]
     yield from ((name, _OF_STAGES[name]) for name in stages if name in _OF_STAGES)

@@ -79,7 +79,7 @@ class RectangleResult(Result):
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give the shape of the rows to train on, and a context length that fits them."""
         rows, length = described["shapes"]["train"]
-        return {"rows": f"{rows:,}", "row_length": f"{length:,}", "context_length": str(min(length, 4096))}
+        return {"rows": str(rows), "row_length": str(length), "context_length": str(min(length, 4096))}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Say what tokens are, and how far they are from the text."""

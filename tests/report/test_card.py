@@ -17,7 +17,8 @@ from longcrawl.fields import plain_settings
 from longcrawl.report.card import front_matter, write_card
 from longcrawl.report.card_facts import CardFacts
 from longcrawl.report.card_rules import head_problems
-from longcrawl.report.card_sections import SECTIONS, CardSource
+from longcrawl.report.card_sections import SECTIONS
+from longcrawl.report.card_source import CardSource
 from longcrawl.report.citations import bibtex_problem, citations
 
 FACTS = {
@@ -230,15 +231,44 @@ def test_the_card_says_what_the_run_was(run_folder):
     assert "\n# Tiny: a “test”, #1\n" in text
     assert "Costs $5 & takes <b>no</b> time | at all." in text
     assert "| train | 13 | 16 | 208 |\n| heldout | 2 | 16 | 32 |" in text
-    assert (
-        "| min_chars | 15 | 5 | 75.0 % | 75.0 % | 9,600 | 98.4 % |\n| tokenize | 15 | 0 | 75.0 % | 100.0 % |  |  |"
-        in text
-    )
+    shown = text.replace("\u00a0", " ")
+    assert "| min_chars | 15 | 5 | 75.0 % | 75.0 % | 9,600 | 98.4 % |" in shown
+    assert "| tokenize | 15 | 0 | 75.0 % | 100.0 % |  |  |" in shown
+    assert "| min_chars | `min_chars` | 5 | 25.0 % | 100.0 % |" in shown
     assert f"digest `{manifest_of(run_folder)['digest']}`" in text
     assert "rolled by an amount of its own" in text
     assert "Tokens are those of JSON-escaped text" in text
     assert "None: every input file was read whole." in text
     assert "$" not in text.replace("$5", "")
+
+
+def test_duplicates_are_told_as_far_as_they_are_known(bare_folder):
+    manifest = manifest_of(bare_folder)
+    assert "Duplicates were not looked for" in SECTIONS["duplicates"](CardSource(bare_folder, manifest))
+    manifest["recipe"]["stages"].append({"exact_documents": {}})
+    said = SECTIONS["duplicates"](CardSource(bare_folder, manifest))
+    assert said.endswith("No document left as the duplicate of another one.")
+    row = {"stage": "listed_duplicates_2", "in": 20, "out": 17, "rules": {"listed_duplicate": 3}}
+    manifest["funnel"]["stages"].append(row)
+    said = SECTIONS["duplicates"](CardSource(bare_folder, manifest))
+    assert said.endswith(
+        "3 documents left by `listed_duplicates`: a list that does not say of what each is a duplicate."
+    )
+
+
+def test_the_figures_of_a_reference_stand_beside_the_funnel(run_folder):
+    manifest = manifest_of(run_folder)
+    manifest["recipe"]["reference"] = {"name": "A|B", "documents": {"truncate": 0.5}}
+    said = SECTIONS["funnel"](CardSource(run_folder, manifest)).replace("\u00a0", " ")
+    assert "| of all characters | A\\|B |" in said
+    assert "| truncate | 15 | 0 | 75.0 % | 100.0 % |  |  | 50.0 % |" in said
+
+
+def test_the_ledger_is_named_only_where_something_left(run_folder, bare_folder):
+    asked = 'load_dataset("user/name", "ledger", split="removed")'
+    assert asked in (run_folder / "README.md").read_text()
+    assert "ledger" not in SECTIONS["load"](CardSource(bare_folder, manifest_of(bare_folder)))
+    assert "ledger" not in SECTIONS["funnel"](CardSource(bare_folder, manifest_of(bare_folder)))
 
 
 def test_the_recipe_on_the_card_is_the_recipe(run_folder):
@@ -312,8 +342,8 @@ OWN = """@misc{smith2026pages,
         ("longcrawl64", ["weber2024redpajama", "buckman2024longcrawl64"]),
         ("longcrawl64-clean", ["weber2024redpajama", "buckman2024longcrawl64"]),
         ("bucket-pretraining", ["weber2024redpajama", "liu2024bucket"]),
-        ("refinedweb", ["penedo2023refinedweb", "rae2021gopher", "lee2022deduplicating"]),
-        ("refinedweb-multilingual", ["penedo2023refinedweb", "rae2021gopher", "lee2022deduplicating"]),
+        ("refinedweb", ["commoncrawl", "penedo2023refinedweb", "rae2021gopher", "lee2022deduplicating"]),
+        ("refinedweb-multilingual", ["commoncrawl", "penedo2023refinedweb", "rae2021gopher", "lee2022deduplicating"]),
         ("datatrove", ["penedo2024datatrove"]),
         ("gpt-simple", []),
         ("quickstart", ["buckman2024longcrawl64"]),

@@ -29,7 +29,8 @@ from longcrawl.ledger import Funnel, FunnelRow
 from longcrawl.markdown import code, plain, table
 from longcrawl.report.card_edits import card_text, merge
 from longcrawl.report.card_rules import head_problems
-from longcrawl.report.card_sections import SECTIONS, CardSource
+from longcrawl.report.card_sections import SECTIONS
+from longcrawl.report.card_source import CardSource
 
 GOLDEN = Path(__file__).parent / "golden"
 OUTPUTS = {
