@@ -63,8 +63,8 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
         "funnel": (bool(funnel.rows), lambda figure: _funnel(figure, funnel)),
         "reasons": (bool(ranked_rules(funnel)), lambda figure: _reasons(figure, funnel)),
         "lengths": (any(each.documents for _, each in lengths), lambda figure: _lengths(figure, lengths)),
-        "domains": (bool(analysis.domains), lambda figure: _ranked(figure, analysis.domains)),
-        "languages": (any(analysis.languages), lambda figure: _ranked(figure, languages)),
+        "domains": (len(analysis.domains) > 1, lambda figure: _ranked(figure, analysis.domains)),
+        "languages": (len(analysis.languages) > 1, lambda figure: _ranked(figure, languages)),
     }
     pictures = {}
     with rc_context(STYLE):
