@@ -158,8 +158,8 @@ def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 
-def _refuse_edited(folder: Path, manifest: Any) -> None:
-    if not isinstance(manifest, dict) or not is_sealed(folder / MANIFEST, manifest):
+def _refuse_edited(folder: Path, manifest: Mapping[str, Any]) -> None:
+    if not is_sealed(folder / MANIFEST, manifest):
         raise _not_whole(folder, f"{MANIFEST} has been changed")
 
 

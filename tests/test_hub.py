@@ -425,9 +425,13 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
     (run / RECTANGLE).write_bytes(b"cut")
     with pytest.raises(RunError, match="not whole, so it is not pushed: rectangle/train/c/0/0 has 3 bytes"):
         lc.push(run, repo, "private")
+    told = json.loads((finished / "manifest.json").read_text("utf-8"))
+    (run / "manifest.json").write_text(json.dumps(told | {"digest": "another"}))
+    with pytest.raises(RunError, match=r"not whole, so it is not pushed: manifest\.json has been changed"):
+        lc.push(run, repo, "private")
     for text in ("[]", "{}", json.dumps({"files": {}, "output": {"format": "rectangle"}})):
         (run / "manifest.json").write_text(text)
-        with pytest.raises(RunError, match=r"not whole, so it is not pushed: manifest\.json has been changed"):
+        with pytest.raises(RunError, match=r"manifest\.json is not the manifest of a run"):
             lc.push(run, repo, "private")
     (run / "manifest.json").unlink()
     with pytest.raises(RunError, match="is not finished"):
