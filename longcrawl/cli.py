@@ -76,7 +76,7 @@ def run(
 @app.command()
 def plan(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe's name, or the path of a .yaml file.")],
-    parts: Annotated[int, typer.Option(help="How many parts of the source to read.")] = 8,
+    parts: Annotated[int, typer.Option(help="How many parts of the source to read; more where they are small.")] = 8,
     documents: Annotated[int, typer.Option(help="How many documents to draw from them.")] = 4000,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     save: Annotated[Path | None, typer.Option(help="Write it as JSON, too, for longcrawl run --plan.")] = None,

@@ -184,6 +184,11 @@ def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
     assert "the plan's intervals hold" in str(summary)
 
 
+def test_more_of_small_parts_are_read_until_there_are_documents(recipe):
+    assert lc.plan(recipe, parts=2, documents=100).sample == "120 documents of 3 of 4 parts"
+    assert lc.plan(recipe, parts=2).sample == "160 documents of 4 of 4 parts"
+
+
 def test_costs_are_known_of_any_number_of_processes(recipe):
     made = lc.run(recipe, "out", num_proc=2)
     assert list(made.costs) == ["text", "min_chars", "exact_documents", "tokenize", "shuffle", "gpt-simple"]

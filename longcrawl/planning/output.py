@@ -62,17 +62,19 @@ class MeasuredOutput:
     """Bytes of the first pass."""
     seconds: Line
     """Of a core."""
+    start: float
+    """Seconds of a core that writing one document took at first."""
 
 
 def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> MeasuredOutput:
     """Write one document, half of them and all, into a folder that is removed afterwards."""
     ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
     sizes = (1, (ordered.num_rows + 1) // 2, ordered.num_rows)
-    _write(output, stages, ordered.slice(0, 1))  # compiles what there is to compile
+    _, _, start = _write(output, stages, ordered.slice(0, 1))
     amounts = [_amount(ordered.slice(0, few)) for few in sizes]
     took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
-    lines = [Line.through(*map(Point, amounts, values)) for values in zip(*took, strict=True)]
-    return MeasuredOutput(*lines)
+    written, spilled, seconds = (Line.through(*map(Point, amounts, values)) for values in zip(*took, strict=True))
+    return MeasuredOutput(written, spilled, seconds, start)
 
 
 def _amount(documents: pa.Table) -> float:

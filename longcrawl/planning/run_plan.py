@@ -206,7 +206,8 @@ def plan(
 
     Args:
         recipe: as :func:`longcrawl.run` takes it.
-        parts: how many parts of the source to read, 2 or more where it has several.
+        parts: how many parts of the source to read, 2 or more where it has several; more are read while they have fewer
+            documents than are to be drawn.
         documents: how many documents to draw from them; they are held in memory.
         seed: of the draws.
         overrides: as :func:`longcrawl.run` takes them.
@@ -236,7 +237,7 @@ def _planned(recipe: Recipe, sample: Sample, seed: int, folder: str) -> Plan:
     tokens = quantity(left, "n_tokens", sample.drawn)
     amount = rows[-1].documents if tokens is None else scaled.total(tokens)
     cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
-    seconds = cost.seconds.at(amount).within(CLOCK_FACTOR)
+    seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, CLOCK_FACTOR * cost.start)
     spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))  # each part has files of its own
     last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled)
     return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.written.at(amount))
@@ -258,11 +259,11 @@ class _Scaled:
         letters = [part.characters for part in read if part.characters is not None]
         characters = estimate_parts(letters, self.drawn) if len(letters) == len(read) else None
         seconds = estimate_parts([part.seconds for part in read], self.drawn)
-        return PlanRow(name, self.documents, characters, self._seconds(seconds), exact(0.0))
+        return PlanRow(name, self.documents, characters, self._seconds(seconds, self.sample.start), exact(0.0))
 
     def stage(self, one: Measured) -> PlanRow:
         """Give the row of a stage."""
-        seconds, disk = self._seconds(self.total(one.seconds)), self.total(one.disk).widened(DISK_NOISE)
+        seconds, disk = self._seconds(self.total(one.seconds), one.start), self.total(one.disk).widened(DISK_NOISE)
         if disk.value:
             seconds += exact(0.0).within(1.0, PART_SECONDS * self.drawn.parts)
         if one.thinning is not None:
@@ -272,9 +273,9 @@ class _Scaled:
         characters = None if one.characters is None else self.total(one.characters)
         return PlanRow(one.label, self.documents, characters, seconds, disk)
 
-    def _seconds(self, measured: Estimate) -> Estimate:
+    def _seconds(self, measured: Estimate, start: float) -> Estimate:
         tables = float(self.drawn.documents.sum()) / self.drawn.looked_at / self.sample.together
-        return measured.within(CLOCK_FACTOR, TABLE_SECONDS * tables)
+        return measured.within(CLOCK_FACTOR, CLOCK_FACTOR * start + TABLE_SECONDS * tables)
 
     def total(self, values: Values) -> Estimate:
         """Give the total of what grows with the size of a document."""

@@ -57,6 +57,8 @@ class Sample:
     size: float
     """The sizes of all parts together."""
     read: tuple[SampledPart, ...]
+    start: float
+    """Seconds of a core before the first documents came: imports, and what is compiled."""
 
     @property
     def together(self) -> float:
@@ -78,14 +80,14 @@ class Sample:
         )
 
 
-def draw_sample(source: Source, parts: Sequence[Part], most_parts: int, most_documents: int, seed: int) -> Sample:
+def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_documents: int, seed: int) -> Sample:
     """Read some parts whole, and draw documents from each; who is drawn depends on names, places and the seed alone.
 
     Args:
         source: what reads.
         parts: all parts of the source.
-        most_parts: how many of them to read.
-        most_documents: how many documents to keep, over all parts that are read.
+        least_parts: how many of them to read; where they have fewer documents than asked for, more are read.
+        most_documents: how many documents to keep, over all parts that are read, or a few more of small parts.
         seed: of both draws.
 
     Raises:
@@ -94,12 +96,17 @@ def draw_sample(source: Source, parts: Sequence[Part], most_parts: int, most_doc
     """
     sizes = _part_sizes(parts)
     order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")
-    chosen = sorted(order[:most_parts].tolist())
-    share = -(-most_documents // max(len(chosen), 1))
-    # Imports and compiles what there is to, which is no part of what reading takes.
-    next(iter(source.read(parts[chosen[0]], BadFiles("skip"))), None)
-    read = tuple(_read(source, parts[number], number, sizes[number], share, seed) for number in chosen)
-    return Sample(len(parts), float(sizes.sum()), read)
+    share = -(-most_documents // max(min(least_parts, len(parts)), 1))
+    clock = CoreClock()
+    with clock.measure("start"):
+        next(iter(source.read(parts[order[0]], BadFiles("skip"))), None)
+    read: list[SampledPart] = []
+    for number in order.tolist():
+        if len(read) >= least_parts and sum(part.documents for part in read) >= most_documents:
+            break
+        read.append(_read(source, parts[number], number, sizes[number], share, seed))
+    read.sort(key=lambda part: part.number)
+    return Sample(len(parts), float(sizes.sum()), tuple(read), clock.seconds["start"])
 
 
 def _part_sizes(parts: Sequence[Part]) -> Doubles:

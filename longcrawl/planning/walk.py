@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core_clock import CoreClock
 from longcrawl.errors import RunError
 from longcrawl.fused import characters
 from longcrawl.keyed_hash import keyed_hash
@@ -24,6 +25,10 @@ from longcrawl.stages import PART, Order, Rewrite, Spans, Stage, Survey, documen
 __all__ = ["ROW", "Measured", "measure_stages", "quantity"]
 
 
+FIRST = 20
+"""Documents of each part that a stage meets before it is measured: some that stay, and some that leave."""
+
+
 @dataclass(frozen=True, eq=False)
 class Measured:
     """One stage over the sample."""
@@ -36,6 +41,8 @@ class Measured:
     """Of a core, that each document took."""
     disk: Values
     """Bytes of each document that a run would keep in its work folder until it is done."""
+    start: float
+    """Seconds of a core that the first documents took in this process, with imports and what was compiled."""
     thinning: tuple[Thinning, Thinning] | None = None
     """Of a survey: by documents, and by their sizes."""
 
@@ -101,17 +108,19 @@ class _Walk:
 
     def through(self, label: str, stage: Stage, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
         """Measure one stage, warm."""
-        stage.prepare()
+        clock, cost = CoreClock(), self._costs()
+        with clock.measure("start"):
+            stage.prepare()
         if isinstance(stage, Survey) and not stage.orders:
-            return self._surveyed(label, stage, tables)
-        cost = self._costs()
+            return self._surveyed(label, stage, tables, clock)
         if isinstance(stage, Rewrite) and stage.needs_fit:
             stage = self._fitted(label, stage, tables, cost)
         place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
-        self._costs().run(label, stage, place, tables[place].slice(0, 1))  # compiles what there is to compile
+        with clock.measure("start"):
+            self._costs().run(label, stage, place, tables[place].slice(0, FIRST))
         left = [cost.run(label, stage, place, table) for place, table in enumerate(tables)]
         self.applied.append(stage)
-        return self._measured(label, left, cost), left
+        return self._measured(label, left, cost, clock), left
 
     def _costs(self) -> Costs:
         return Costs(self.drawn.document_sizes, self.together)
@@ -122,8 +131,11 @@ class _Walk:
         with cost.shared(dict(enumerate(tables)), target, by_size=True):
             return stage.fit(iter(tables), str(target))
 
-    def _surveyed(self, label: str, survey: Survey, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
-        self._decide(label, survey, [table.slice(0, 1) for table in tables], self._costs())  # compiles
+    def _surveyed(
+        self, label: str, survey: Survey, tables: list[pa.Table], clock: CoreClock
+    ) -> tuple[Measured, list[pa.Table]]:
+        with clock.measure("start"):
+            self._decide(label, survey, [table.slice(0, FIRST) for table in tables], self._costs())
         cost = self._costs()
         cost.keep(tables)
         left = self._decide(label, survey, tables, cost)
@@ -131,11 +143,13 @@ class _Walk:
         half_left = self._decide(label, survey, halves, self._costs())
         self.applied.append(survey)
         thinning = tuple(self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True))
-        return self._measured(label, left, cost, thinning), left
+        return self._measured(label, left, cost, clock, thinning), left
 
-    def _measured(self, label: str, left: Sequence[pa.Table], cost: Costs, thinning: Any = None) -> Measured:
+    def _measured(
+        self, label: str, left: Sequence[pa.Table], cost: Costs, clock: CoreClock, thinning: Any = None
+    ) -> Measured:
         there, letters = _there(left, self.drawn), quantity(left, "text", self.drawn)
-        return Measured(label, there, letters, cost.seconds, cost.disk, thinning)
+        return Measured(label, there, letters, cost.seconds, cost.disk, clock.seconds["start"], thinning)
 
     def _thinning(
         self,
