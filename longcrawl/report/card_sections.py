@@ -1,23 +1,20 @@
 """The sections of a dataset card, each out of the manifest and the ledger of a run."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
 
 import yaml
 
-from longcrawl.errors import RecipeError
-from longcrawl.fields import build
 from longcrawl.markdown import code, fenced, plain
 from longcrawl.report.card_counts import duplicates, funnel_and_rates, lengths, places, reasons
 from longcrawl.report.card_datasheet import datasheet
 from longcrawl.report.card_source import CardSource, Section, paragraphs, untold
 from longcrawl.report.citations import citations, software
+from longcrawl.report.limits import known_limits
 from longcrawl.run_manifest import NotTold, writer_of
-from longcrawl.text import SignalRules
-from longcrawl.text.filters import WORD_COUNT
 
 __all__ = ["SECTIONS"]
 
@@ -28,7 +25,6 @@ PLACE = (
     "copy takes the place of both; `hf download user/name --repo-type dataset --local-dir FOLDER` makes one."
 )
 LEDGER = 'Why each of the other documents left, `load_dataset("user/name", "ledger", split="removed")` says.'
-SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
 NO_CONTACT = "No contact is recorded. Questions go to whoever publishes this dataset: see the repository it came from."
 NO_OPT_OUT = (
     "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
@@ -75,33 +71,8 @@ def _composition(card: CardSource) -> str:
 
 
 def _limits(card: CardSource) -> str:
-    output = card.output
-    reports = [
-        f"`{label}`: {plain(each)}." for label, found in card.manifest.get("reports", {}).items() for each in found
-    ]
-    try:
-        limits = card.result.limits(output)
-    except NotTold as missing:
-        limits = [untold(missing)]
-    told = [*limits, *_caps(card.recipe), *reports, SOURCES_LIMIT]
-    return "\n".join(f"- {each}" for each in told)
-
-
-def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """Say of stages that remove documents for their length where the longest books are missing."""
-    for stage in recipe["stages"]:
-        ((name, settings),) = stage.items()
-        caps = [settings.get("max_words")]
-        if name == SignalRules.name:
-            try:
-                told = build(SignalRules, settings, name, RecipeError).rules()
-            except RecipeError:
-                yield f"`{name}` has settings of another longcrawl: whether it removes long documents is not told here."
-                continue
-            caps += [each.bound for each in told if (each.signal, each.comparison) == (WORD_COUNT, "at_most")]
-        for cap in caps:
-            if cap is not None:
-                yield f"`{name}` removes documents of more than {int(cap):,} words: the longest books are missing."
+    told = [f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in known_limits(card.manifest)]
+    return "\n".join(told)
 
 
 def _broken(card: CardSource) -> str:

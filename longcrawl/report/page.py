@@ -24,6 +24,7 @@ from longcrawl.report.analysis import Analysis
 from longcrawl.report.bars import BarRow, BarTable
 from longcrawl.report.differences import cluster_list
 from longcrawl.report.domains import url_hosts
+from longcrawl.report.limits import Limit, known_limits
 from longcrawl.report.passages import as_html, escape, shortened
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments, measured
 from longcrawl.report.sections import bar_table, facts_list, funnel_table, notes, reason_tables
@@ -74,7 +75,7 @@ class ReportPage:
         yield "removed", "Documents that left", self._removed()
         yield "clusters", "Duplicates", cluster_list(self.clusters) if self.clusters.count else ""
         yield "kept", "Lengths, domains, languages", self._tables(funnel, analysis)
-        yield "notes", "What to know", notes(_known(manifest))
+        yield "notes", "What to know", f"{notes(known_limits(manifest))}<h3>Input</h3>{notes(_input_notes(manifest))}"
         yield "recipe", "How it was made", self._recipe()
 
     def _header(self) -> str:
@@ -167,16 +168,14 @@ def _left(manifest: Mapping[str, Any]) -> int:
     return funnel.documents - funnel.kept
 
 
-def _known(manifest: Mapping[str, Any]) -> list[str]:
-    """Give what a reader should know: of the output, of what stages had to report, and of broken input."""
-    output = manifest["output"]
-    reports = [f"{label}: {said}." for label, found in manifest.get("reports", {}).items() for said in found]
+def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
+    """Say what of the input is in no document."""
     left_out = [
-        f"Records of the source that are no documents, by the rule {rule}: {count:,}."
+        Limit(f"{count:,} records of the source are no documents, by its rule ", rule)
         for rule, count in manifest.get("left_out", {}).items()
     ]
-    broken = [f"Input that could not be read whole: {bad['file']}: {bad['reason']}." for bad in manifest["bad_files"]]
-    return [*RESULTS[output["format"]].limits(output), *reports, *left_out, *broken]
+    broken = [Limit("Not read whole: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]
+    return [*left_out, *broken] or [Limit("Every input file was read whole.")]
 
 
 def _policy(style: str, script: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from longcrawl.ledger import Funnel, FunnelRow
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.bars import BarTable
+from longcrawl.report.limits import Limit
 from longcrawl.report.passages import escape, shortened
 
 __all__ = ["bar_table", "facts_list", "funnel_table", "notes", "reason_tables"]
@@ -14,8 +15,9 @@ __all__ = ["bar_table", "facts_list", "funnel_table", "notes", "reason_tables"]
 LONGEST_NAME = 200
 MOST_RULES = 60
 MOST_NOTES = 50
+LONGEST_NOTE = 1_000
 _KEY = '<span class="key kept"></span> documents after the stage <span class="key gone"></span> left here'
-_CODE = re.compile(r"`([^`]+)`")
+_CODE, _CODE_SPAN = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
 _BREAKS = re.compile(r"([_.])")
 
 
@@ -75,11 +77,15 @@ def facts_list(facts: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{said}</dl>"
 
 
-def notes(said: Sequence[str]) -> str:
-    """Give sentences as a list; what stands between backticks is code."""
-    shown = [_CODE.sub(r"<code>\1</code>", escape(shortened(each, 1_000))) for each in said[:MOST_NOTES]]
-    more = [f"and {len(said) - MOST_NOTES:,} more, in manifest.json"] if len(said) > MOST_NOTES else []
+def notes(limits: Sequence[Limit]) -> str:
+    """Give sentences as a list; what stands between backticks is code, but never in what is cited."""
+    shown = [f"{_CODE.sub(_CODE_SPAN, escape(said))}{_cited(cited)}" for said, cited in limits[:MOST_NOTES]]
+    more = [f"and {len(limits) - MOST_NOTES:,} more, in manifest.json"] if len(limits) > MOST_NOTES else []
     return f"<ul>{''.join(f'<li>{each}</li>' for each in [*shown, *more])}</ul>"
+
+
+def _cited(cited: str) -> str:
+    return f"<bdi>{escape(shortened(cited, LONGEST_NOTE))}</bdi>." if cited else ""
 
 
 def _table(kind: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

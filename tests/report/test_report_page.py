@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import html
 import html.parser
 import http.client
 import json
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli import app
 from longcrawl.errors import LedgerError
+from longcrawl.report.card_sections import SECTIONS, CardSource
 from longcrawl.report.page import ReportPage
 from longcrawl.report.passages import SHOWN, Place, passages
 
@@ -81,7 +83,7 @@ class Reader(html.parser.HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.open, self.tags, self.attributes, self.said = [], [], [], {}
+        self.open, self.tags, self.attributes, self.said, self.text = [], [], [], {}, ""
         self.feed(text)
         self.close()
 
@@ -97,9 +99,11 @@ class Reader(html.parser.HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        self.text += "\n" * (tag in {"h2", "li", "p", "td", "th"})
 
     def handle_data(self, data):
         self.said.setdefault(self.open[-1] if self.open else "", []).append(data)
+        self.text += data
 
     def handle_comment(self, data):
         raise AssertionError(data)
@@ -151,6 +155,23 @@ def test_texts_stand_there_as_they_are(report):
     assert "page 0 <i>0</i>" in said["dd"]
     assert any("THE TIDE" in each for each in said["ins"] + said["del"])
     assert f"{len(HOSTILE[2])} against 300" in said["dd"]
+
+
+def test_the_report_knows_the_limits_that_the_card_knows(run_folder, tmp_path):
+    manifest = json.loads((run_folder / "manifest.json").read_text())
+    manifest["recipe"]["stages"] += lc.load_recipe("longcrawl64").as_dict()["stages"]
+    manifest["reports"] = {"url_filter": [f"no `list` | was used {HOSTILE[0]}"]}
+    manifest |= {"left_out": {"status_301": 7}, "bad_files": [{"file": "a.gz", "reason": "is <cut>"}]}
+    page = Reader(ReportPage(manifest, lc.removed_documents(run_folder), lc.clusters(run_folder)).html())
+    section = page.text.rpartition("What to know\n")[2].partition("How it was made\n")[0]
+    card = SECTIONS["limits"](CardSource(run_folder, manifest))
+    limits = re.sub(r"[`\\]", "", html.unescape(card)).split("\n- ")[1:]
+    assert len(limits) == 4  # gopher_quality and signal_rules cap, a report, the sources
+    assert "the longest books are missing" in limits[0]
+    assert all(limit in re.sub("`", "", section) for limit in limits)
+    assert f"no `list` | was used {HOSTILE[0]}" in section
+    assert "7 records of the source are no documents, by its rule status_301" in section
+    assert "Not read whole: a.gz: is <cut>" in section
 
 
 def test_the_bytes_depend_on_the_run_alone(run_folder, report, tmp_path):
