@@ -7,7 +7,6 @@ by their SHA-256, forbids every request, and so holds even if something were not
 import base64
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -20,20 +19,20 @@ import yaml
 from longcrawl.duplicates import Clusters
 from longcrawl.ledger import Funnel
 from longcrawl.removal_rates import RemovalRates
-from longcrawl.report.analysis import Analysis
-from longcrawl.report.bars import BarRow, BarTable
+from longcrawl.report.analysis import Analysis, Lengths
+from longcrawl.report.comparisons import bar_table, domain_table, length_tables
 from longcrawl.report.differences import cluster_list
 from longcrawl.report.domains import url_hosts
 from longcrawl.report.limits import Limit, known_limits
 from longcrawl.report.passages import as_html, escape, shortened
-from longcrawl.report.removed import RemovedDocument, RemovedDocuments, measured
-from longcrawl.report.sections import bar_table, facts_list, funnel_table, notes, reason_tables
+from longcrawl.report.removed import RemovedDocument, RemovedDocuments, brief
+from longcrawl.report.sections import facts_list, funnel_table, notes, reason_table
+from longcrawl.report.tables import named, percent
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS
 
 __all__ = ["ReportPage"]
 
-TOLD_DOMAINS = 20
 LONGEST_RECIPE = 20_000
 SCRIPT_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
 
@@ -71,58 +70,72 @@ class ReportPage:
         for number, document in enumerate(self.removed):
             places.setdefault((document.reason.stage or "", document.reason.rule or ""), number)
         yield "funnel", "Funnel", funnel_table(RemovalRates.from_manifest(manifest))
-        yield "reasons", "Why documents left", reason_tables(funnel, places)
+        yield "reasons", "Why documents left", reason_table(funnel, places)
         yield "removed", "Documents that left", self._removed()
         yield "clusters", "Duplicates", cluster_list(self.clusters) if self.clusters.count else ""
-        yield "kept", "Lengths, domains, languages", self._tables(funnel, analysis)
+        yield "lengths", "Lengths", self._lengths(analysis)
+        yield "places", "Domains and languages", self._places(funnel, analysis)
         yield "notes", "What to know", f"{notes(known_limits(manifest))}<h3>Input</h3>{notes(_input_notes(manifest))}"
         yield "recipe", "How it was made", self._recipe()
 
     def _header(self) -> str:
         recipe, funnel = self.manifest["recipe"], Funnel.from_dict(self.manifest["funnel"])
         output = self.manifest["output"]
-        kept = 100 * funnel.kept / max(funnel.documents, 1)
+        left = funnel.documents - funnel.kept
+        tiles = [("documents read", funnel.documents), ("left on the way", left), ("kept", funnel.kept)]
+        whole = max(funnel.documents, 1)
         figures = [
-            ("documents read", f"{funnel.documents:,}"),
-            ("left on the way", f"{funnel.documents - funnel.kept:,}"),
-            ("kept", f"{funnel.kept:,} ({kept:.1f} %)"),
+            (name if name == "documents read" else f"{name}, {percent(count / whole)}", f"{count:,}")
+            for name, count in tiles
         ]
-        written = f"<p>Written as {escape(output['format'])}: {escape(RESULTS[output['format']].summary(output))}</p>"
-        about = f"<p>{escape(recipe['about'])}</p>" if recipe["about"] else ""
+        facts = [
+            ("recipe", recipe["name"]),
+            ("digest", self.manifest["digest"]),
+            (output["format"], RESULTS[output["format"]].summary(output)),
+        ]
+        about = f'<p class="about">{escape(recipe["about"])}</p>' if recipe["about"] else ""
         name = recipe["card"]["pretty_name"] or recipe["name"]
-        digest = f"<p>Recipe <b>{escape(recipe['name'])}</b>, digest <code>{escape(self.manifest['digest'])}</code></p>"
-        return f"<h1>{escape(name)}</h1>{about}{digest}{facts_list(figures)}{written}"
+        tiles_shown, facts_shown = facts_list(figures, "tiles"), facts_list(facts, "facts")
+        return f"<h1><bdi>{escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
 
     def _removed(self) -> str:
         if not len(self.removed):
             left = self.removed.removed or _left(self.manifest)
-            return "<p>The run has no ledger any more.</p>" if left else "<p>No document left.</p>"
+            said = "The run has no ledger any more." if left else "No document left."
+            return f'<p class="empty">{said}</p>'
         note = f'<p class="note">{escape(self.removed.note)}</p>' if self.removed.note else ""
+        said = self.removed.summary()
         items = "".join(_document(number, document) for number, document in enumerate(self.removed))
         return (
-            f"<p>{escape(self.removed.summary())}. Marked is what the rule is about.</p>{note}"
+            f"<p>{escape(said[:1].upper() + said[1:])}. Marked is what the rule is about.</p>{note}"
             f'{_asset("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 
-    def _tables(self, funnel: Funnel, analysis: Analysis) -> str:
-        tables = [(table, "kept") for table in [*analysis.tables(), *value_tables(funnel)]]
-        hosts = Counter(host for host in _hosts(self.removed) if host)
-        known = sum(hosts.values())
-        if known:
-            ranked = sorted(hosts.items(), key=lambda host: (-host[1], host[0]))[:TOLD_DOMAINS]
-            rest = f"of the {known:,} documents of the sample above whose URL is known; rules weigh alike in it"
-            rows = [BarRow(name, count, count / known) for name, count in ranked]
-            tables.append((BarTable("domain of documents that left", rows, rest), "gone"))
-        parts = "".join(f"<section>{bar_table(table, kind)}</section>" for table, kind in tables)
-        return f'<div class="columns">{parts}</div>' if parts else ""
+    def _lengths(self, analysis: Analysis) -> str:
+        found = self.manifest.get("source_lengths")
+        return length_tables(None if found is None else Lengths.from_dict(found), analysis)
+
+    def _places(self, funnel: Funnel, analysis: Analysis) -> str:
+        hosts = [host for host in _hosts(self.removed) if host]
+        domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
+        others = [each for each in analysis.place_tables() if each.title != "domain"]
+        tables = "".join(
+            f"<section><h3>{escape(title)}</h3>{bar_table(each)}</section>"
+            for title, each in [
+                *((f"{each.title.capitalize()} of what was kept", each) for each in others),
+                *((f"{each.title.capitalize()} on the way", each) for each in value_tables(funnel)),
+            ]
+        )
+        parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
+        return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
 
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
         versions = facts_list(self.manifest["versions"].items())
         shown = escape(shortened(recipe, LONGEST_RECIPE))
         return (
-            "<p>The same recipe over the same input gives the same bytes: "
-            "<code>longcrawl run recipe.yaml --out FOLDER</code></p>"
+            "<p>The same recipe over the same input gives the same bytes:</p>"
+            '<pre class="command">longcrawl run recipe.yaml --out FOLDER</pre>'
             f"<details><summary>recipe.yaml</summary><pre>{shown}</pre></details>"
             f"<details><summary>Versions</summary>{versions}</details>"
         )
@@ -144,13 +157,16 @@ class ReportPage:
 
 def _document(number: int, document: RemovedDocument) -> str:
     reason = document.reason
-    said = measured(reason)
     heading = (
-        f'<b>{escape(reason.rule)}</b> <span class="value">{escape(shortened(said, 120))}</span> '
+        f'<b>{named(reason.rule)}</b> <span class="value">{escape(shortened(brief(reason), 60))}</span> '
         f'<span class="opening"><bdi>{escape(document.opening or reason.id)}</bdi></span>'
     )
     note = f'<p class="note">{escape(shortened(document.note, 1_000))}</p>' if document.note else ""
-    text = f'<pre dir="auto" tabindex="0">{as_html(document.passages)}</pre>' if document.passages else ""
+    text = (
+        f'<pre dir="auto" tabindex="0" role="group" aria-label="Text">{as_html(document.passages)}</pre>'
+        if document.passages
+        else ""
+    )
     return (
         f'<details class="document" id="removed-{number}"><summary>{heading}</summary>'
         f"{facts_list(document.facts())}{note}{text}</details>"
@@ -170,10 +186,8 @@ def _left(manifest: Mapping[str, Any]) -> int:
 
 def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
     """Say what of the input is in no document."""
-    left_out = [
-        Limit(f"{count:,} records of the source are no documents, by its rule ", rule)
-        for rule, count in manifest.get("left_out", {}).items()
-    ]
+    rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest.get("left_out", {}).items())
+    left_out = [Limit("Records of the source that are no documents, by its rules: ", rules)] * bool(rules)
     broken = [Limit("Not read whole: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]
     return [*left_out, *broken] or [Limit("Every input file was read whole.")]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from longcrawl.ledger import Reason
 from longcrawl.report.passages import Passage, as_html, escape, shortened
 
-__all__ = ["RemovedDocument", "RemovedDocuments", "measured"]
+__all__ = ["RemovedDocument", "RemovedDocuments", "brief", "measured"]
 
 LONGEST_NAME = 300
 
@@ -95,3 +95,23 @@ def measured(reason: Reason) -> str:
     """
     said = str(reason).removeprefix(f"{reason.id}: left at {reason.stage}, rule {reason.rule}")
     return said.removeprefix(": ")
+
+
+def brief(reason: Reason) -> str:
+    """Give the same in a few letters: of a duplicate, how similar it is, but not to what.
+
+    >>> brief(Reason("a", "min_hash", "near_duplicate", 0.91234, None, "b"))
+    'similarity 0.91'
+    >>> brief(Reason("a", "gopher_quality", "max_bullet_lines", 0.912345, 0.9))
+    '0.9123 against 0.9'
+    """
+    if reason.kept_id is not None:
+        return "duplicate" if reason.value is None else f"similarity {reason.value:.2f}"
+    if reason.threshold is None:
+        return ""
+    value = "unknown" if reason.value is None else _short(reason.value)
+    return f"{value} against {_short(reason.threshold)}"
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:.4g}"

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import hashlib
 import html
 import html.parser
@@ -13,8 +14,10 @@ import socket
 import subprocess
 import time
 import zlib
+from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -22,7 +25,9 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli import app
 from longcrawl.errors import LedgerError
+from longcrawl.report.analysis import Analysis, Lengths
 from longcrawl.report.card_sections import SECTIONS, CardSource
+from longcrawl.report.comparisons import domain_table, length_tables
 from longcrawl.report.page import ReportPage
 from longcrawl.report.passages import SHOWN, Place, passages
 
@@ -170,8 +175,57 @@ def test_the_report_knows_the_limits_that_the_card_knows(run_folder, tmp_path):
     assert "the longest books are missing" in limits[0]
     assert all(limit in re.sub("`", "", section) for limit in limits)
     assert f"no `list` | was used {HOSTILE[0]}" in section
-    assert "7 records of the source are no documents, by its rule status_301" in section
+    assert "no documents, by its rules: status_301 7." in section
     assert "Not read whole: a.gz: is <cut>" in section
+
+
+def rows_of(page: str, kind: str) -> list[list[str]]:
+    (table,) = re.findall(rf'<table class="{kind}">(.*?)</table>', page, re.DOTALL)
+    rows = re.findall("<tr>(.*?)</tr>", table.partition("</thead>")[2], re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [[html.unescape(re.sub("<[^>]*>", "", cell)) for cell in row] for row in cells]
+
+
+def test_lengths_at_the_source_stand_beside_those_that_were_kept(run_folder, report):
+    pages = [json.loads(line)["text"] for line in (run_folder.parent / "pages.jsonl").read_text().splitlines()]
+    kept = [text for file in (run_folder / "parquet").rglob("*.parquet") for text in pq.read_table(file)["text"]]
+    came, stayed = (Counter(len(str(text)).bit_length() for text in texts) for texts in (pages, kept))
+    rows = rows_of(report.read_text("utf-8"), "pairs")
+    assert len(rows) == max(came) - min(came) + 1
+    for bits, (_, _, *told) in enumerate(rows, min(came)):
+        shares = f"{100 * came[bits] / len(pages):.1f} %", f"{100 * stayed[bits] / len(kept):.1f} %"
+        assert told == [str(came[bits]), shares[0], str(stayed[bits]), shares[1]]
+    assert f"At the source {sum(map(len, pages)):,} characters in all" in report.read_text("utf-8")
+
+
+def test_lengths_in_other_units_stand_apart():
+    characters, tokens = Lengths("characters", {5: 2}, {5: 40}), Lengths("tokens", {3: 2}, {3: 10})
+    told = length_tables(characters, Analysis(2, (tokens,)))
+    assert re.findall("<h3>(.*?)</h3>", told) == ["At the source, in characters", "Kept, in tokens"]
+    assert "was not counted" in length_tables(None, Analysis(2, (tokens,)))
+    assert length_tables(None, Analysis(0)) == ""
+
+
+def test_domains_of_what_left_stand_beside_those_that_were_kept():
+    analysis = Analysis(10, (), {"a.org": 7, "<b>": 2}, 2, without_url=1)
+    told = domain_table(analysis, ["c.org", "a.org", "c.org", "c.org"], whole=True)
+    assert rows_of(told, "sites") == [
+        ["a.org", "", "7", "70.0 %", "", "1", "25.0 %"],
+        ["<b>", "", "2", "20.0 %", "", "0", "0.0 %"],
+        ["c.org", "", "0", "", "", "3", "75.0 %"],
+    ]
+    assert "all 4 documents whose URL is known" in told
+    assert "<span>left</span>" in told
+    many = dataclasses.replace(analysis, distinct_domains=150, domains_error=3)
+    sampled = domain_table(many, ["c.org", "a.org"], whole=False)
+    assert rows_of(sampled, "sites")[1:] == [
+        ["<b>", "", "2", "20.0 %", "", "", ""],
+        ["c.org", "", "≤ 5", "", "", "1", "50.0 %"],
+    ]
+    assert "those 2 documents of the sample above are counted whose URL is known" in sampled
+    assert "left, of the sample" in sampled
+    assert rows_of(domain_table(analysis, [], whole=True), "sites")[0] == ["a.org", "", "7", "70.0 %"]
+    assert domain_table(Analysis(1), [], whole=True) == ""
 
 
 def test_the_bytes_depend_on_the_run_alone(run_folder, report, tmp_path):
@@ -335,7 +389,7 @@ def browser(tmp_path_factory):
     started.server.wait()
 
 
-@pytest.mark.parametrize(("scheme", "paper"), [("light", (246, 246, 243)), ("dark", (18, 21, 24))])
+@pytest.mark.parametrize(("scheme", "paper"), [("light", (245, 245, 242)), ("dark", (18, 21, 24))])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_fits_and_nothing_in_it_runs(browser, report, width, scheme, paper):
     browser.open(report, width, scheme)
@@ -343,9 +397,8 @@ def test_the_page_fits_and_nothing_in_it_runs(browser, report, width, scheme, pa
     browser.ask("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     assert browser.ask("document.documentElement.scrollWidth") == width
     assert browser.picture() == (width, paper)
-    shown = (
-        "[...document.querySelectorAll('main > section, #filter, .bar, pre')].filter((each) => each.checkVisibility())"
-    )
+    parts = "main > section, #filter, .drawn, pre"
+    shown = f"[...document.querySelectorAll('{parts}')].filter((each) => each.checkVisibility())"
     assert browser.ask(f"{shown}.length") > 30
     assert browser.ask(f"{shown}.every((each) => each.getBoundingClientRect().width > 20)")
     assert browser.ask("getComputedStyle(document.querySelector('.sides')).display") == (

@@ -1,0 +1,135 @@
+"""What came beside what was kept: lengths of texts, and the sites that documents come from."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from longcrawl.report.analysis import Analysis, Lengths, bin_name, length_table
+from longcrawl.report.bars import BarTable
+from longcrawl.report.passages import escape
+from longcrawl.report.tables import Column, bar, key, named, percent, table
+
+__all__ = ["bar_table", "domain_table", "length_tables"]
+
+TOLD_DOMAINS = 15
+"""Of those that were kept, and of those that left."""
+NOT_COUNTED = "How long texts were at the source was not counted: it gave none, or pages to be extracted."
+
+
+def length_tables(before: Lengths | None, analysis: Analysis) -> str:
+    """Give lengths at the source beside those that were kept; apart where they are not in the same unit."""
+    after = list(analysis.lengths)
+    same = next((each for each in after if before is not None and each.unit == before.unit), None)
+    parts = [] if before is not None else [f'<p class="note">{NOT_COUNTED}</p>'] * bool(after)
+    if before is not None and same is not None:
+        after.remove(same)
+        parts.append(_before_and_after(before, same))
+    elif before is not None:
+        parts.append(_lengths(before, f"At the source, in {before.unit}"))
+    parts += [_lengths(each, f"Kept, in {each.unit}") for each in after]
+    return "".join(parts)
+
+
+def _before_and_after(before: Lengths, after: Lengths) -> str:
+    bins = range(min(before.bins.start, after.bins.start), max(before.bins.stop, after.bins.stop))
+    came, kept = (max(sum(each.documents.values()), 1) for each in (before, after))
+    shares = [(before.documents.get(number, 0) / came, after.documents.get(number, 0) / kept) for number in bins]
+    most = max([share for pair in shares for share in pair], default=0) or 1
+    rows = []
+    for number, (one, other) in zip(bins, shares, strict=True):
+        counts = [f"{each.documents.get(number, 0):,}" for each in (before, after)]
+        drawn = bar((one / most, "came")) + bar((other / most, "kept"))
+        rows.append([named(bin_name(number)), drawn, counts[0], percent(one), counts[1], percent(other)])
+    columns = [Column("", kind="bar")]
+    for group, share in (("at the source", "of all"), ("kept", "of what was kept")):
+        columns += [Column("documents", group, group), Column("share", share, group)]
+    shown = key(("came", "share of the documents at the source"), ("kept", "share of those that were kept"))
+    said = "; ".join(f"{name} {_total(each)}" for name, each in (("at the source", before), ("kept", after)))
+    return f"<h3>In {before.unit}</h3>{shown}{table('pairs', before.unit, columns, rows, _sentence(said))}"
+
+
+def _lengths(lengths: Lengths, title: str) -> str:
+    shown = key(("kept", "share of documents"), ("other", f"share of {lengths.unit}"))
+    return f"<section><h3>{escape(title)}</h3>{shown}{bar_table(length_table(lengths))}</section>"
+
+
+def _total(lengths: Lengths) -> str:
+    return f"{sum(lengths.total.values()):,} {lengths.unit} in all and {lengths.mean:,.0f} on average"
+
+
+def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
+    """Give the domains of what was kept beside those of what left.
+
+    Args:
+        analysis: what was kept.
+        hosts: those of the documents that left, as far as they are known.
+        whole: whether these are all that left, or some.
+
+    Returns:
+        "" where no domain is known.
+
+    """
+    left = Counter(hosts)
+    if not analysis.domains and not left:
+        return ""
+    ranked = sorted(left, key=lambda host: (-left[host], host))
+    names = dict.fromkeys([*list(analysis.domains)[:TOLD_DOMAINS], *ranked[:TOLD_DOMAINS]])
+    kept_most, left_most = (max(counts.values(), default=1) for counts in (analysis.domains, left))
+    head = "left" if whole else "left, of the sample"
+    columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "left") if left else [])]
+    rows = []
+    for name in names:
+        count, gone = analysis.domains.get(name), left[name]
+        kept = [_beyond(analysis), ""] if count is None else [f"{count:,}", percent(count / analysis.documents)]
+        cells = [named(name), bar(((count or 0) / kept_most, "kept")), *kept]
+        if left:
+            told = [f"{gone:,}", percent(gone / len(hosts))] if gone or whole else ["", ""]
+            cells += [bar((gone / left_most, "gone")), *told]
+        rows.append(cells)
+    return table("sites", "domain", columns, rows, _domain_caption(analysis, len(hosts), whole=whole))
+
+
+def _site_columns(group: str, label: str) -> list[Column]:
+    return [Column("", group=group, kind="bar"), Column("documents", label, group), Column("share", group=group)]
+
+
+def _beyond(analysis: Analysis) -> str:
+    """Say how many documents a domain may have that is not among the largest."""
+    if len(analysis.domains) == analysis.distinct_domains and not analysis.domains_error:
+        return "0"
+    return f"≤ {min(analysis.domains.values(), default=0) + analysis.domains_error:,}"
+
+
+def _domain_caption(analysis: Analysis, known: int, *, whole: bool) -> str:
+    kept = f"{analysis.distinct_domains:,} domains were kept"
+    if analysis.without_url:
+        kept += f", and {analysis.without_url:,} documents without a URL"
+    if analysis.domains_error:
+        kept += f"; rare ones were forgotten: a count may be {analysis.domains_error:,} too low"
+    if not known:
+        return f"{kept}."
+    if whole:
+        return f"{kept}. Of what left, all {known:,} documents whose URL is known are counted."
+    return (
+        f"{kept}, every document counted. Of what left, those {known:,} documents of the sample above are counted "
+        "whose URL is known; rules weigh alike in it, so these are no shares of all that left."
+    )
+
+
+def bar_table(shown: BarTable, kind: str = "kept") -> str:
+    """Draw a table with a bar to each row, and a second bar for shares of something else, such as of tokens."""
+    most = max([row.share for row in shown.rows], default=0) or 1
+    most_total = max([row.total_share or 0 for row in shown.rows], default=0) or 1
+    columns = [Column("", kind="bar"), Column("documents", kind="main"), Column("share", "of documents")]
+    columns += [Column(shown.total, shown.total)] if shown.total else []
+    lines = []
+    for row in shown.rows:
+        drawn = bar((row.share / most, kind))
+        if row.total_share is not None:
+            drawn += bar((row.total_share / most_total, "other"))
+        cells = [named(row.name), drawn, f"{row.documents:,}", percent(row.share)]
+        lines.append(cells + ([] if row.total_share is None else [percent(row.total_share)]))
+    return table("bars", shown.title, columns, lines, _sentence(shown.rest))
+
+
+def _sentence(said: str) -> str:
+    return f"{said[:1].upper()}{said[1:]}."
