@@ -1,5 +1,31 @@
 "use strict";
 (() => {
+  const LIST = "#removed-list, #clusters-list";
+  // Arrows walk through the documents or clusters of a list, as in a menu.
+  document.addEventListener("keydown", (event) => {
+    const list = event.target.tagName === "SUMMARY" && event.target.closest(LIST);
+    if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
+    const heads = Array.from(list.querySelectorAll(":scope > details:not([hidden]) > summary"));
+    const at = heads.indexOf(event.target);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: heads.length - 1 }[event.key];
+    if (to === undefined || !heads[to]) return;
+    event.preventDefault();
+    heads[to].focus();
+  });
+  // Two texts side by side are read together.
+  for (const sides of document.querySelectorAll(".sides")) {
+    const texts = Array.from(sides.querySelectorAll("pre"));
+    const room = (text) => text.scrollHeight - text.clientHeight;
+    texts.forEach((text, number) => {
+      const other = texts[1 - number];
+      text.addEventListener("scroll", () => {
+        const to = Math.round(text.scrollTop / Math.max(room(text), 1) * room(other));
+        if (Math.abs(other.scrollTop - to) > 1) other.scrollTop = to;
+      }, { passive: true });
+    });
+  }
+})();
+(() => {
   const form = document.getElementById("filter");
   if (!form) return;
   const known = JSON.parse(document.getElementById("report-data").textContent).removed;
@@ -68,6 +94,12 @@
   }
 
   form.addEventListener("submit", (event) => event.preventDefault());
+  search.addEventListener("keydown", (event) => {
+    const first = items.find((item) => !item.hidden);
+    if (!first || (event.key !== "Enter" && event.key !== "ArrowDown")) return;
+    event.preventDefault();
+    first.querySelector("summary").focus();
+  });
   form.addEventListener("input", apply);
   document.getElementById("clear").addEventListener("click", () => {
     form.reset();

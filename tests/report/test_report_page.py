@@ -424,6 +424,14 @@ def test_search_and_filters_by_keyboard(browser, report):
     browser.ask("document.querySelector('.reasons a[href]').click()")
     assert browser.ask("document.querySelector(location.hash).open")
     assert browser.ask("document.activeElement === document.querySelector(location.hash + ' summary')")
+    end, home, up, down = "\ue010", "\ue011", "\ue013", "\ue015"
+    for key, place in [(end, 4), (down, 4), (up, 3), (home, 0), (down, 1)]:
+        browser.type(":focus", key)
+        assert browser.ask("document.activeElement.parentElement.id") == f"removed-{place}"
+    browser.type("#search", down)
+    assert browser.ask("document.activeElement.parentElement.id") == "removed-0"
+    browser.type("#clusters-list summary", down)
+    assert browser.ask("document.activeElement === document.querySelectorAll('#clusters-list summary')[1]")
     assert browser.console() == []
 
 
