@@ -65,7 +65,8 @@ class ReportPage:
     def _sections(self) -> Iterator[tuple[str, str, str]]:
         manifest = self.manifest
         funnel = Funnel.from_dict(manifest["funnel"])
-        analysis = Analysis.from_dict(manifest["analysis"])
+        found = manifest.get("analysis")
+        analysis = Analysis.from_dict(found) if found else Analysis(0)
         places: dict[tuple[str, str], int] = {}
         for number, document in enumerate(self.removed):
             places.setdefault((document.reason.stage or "", document.reason.rule or ""), number)
@@ -90,11 +91,11 @@ class ReportPage:
         ]
         facts = [
             ("recipe", recipe["name"]),
-            ("digest", self.manifest["digest"]),
+            ("digest", self.manifest.get("digest", "unknown")),
             (output["format"], RESULTS[output["format"]].summary(output)),
         ]
-        about = f'<p class="about">{escape(recipe["about"])}</p>' if recipe["about"] else ""
-        name = recipe["card"]["pretty_name"] or recipe["name"]
+        about = f'<p class="about">{escape(recipe["about"])}</p>' if recipe.get("about") else ""
+        name = recipe.get("card", {}).get("pretty_name") or recipe["name"]
         tiles_shown, facts_shown = facts_list(figures, "tiles"), facts_list(facts, "facts")
         return f"<h1><bdi>{escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
 
@@ -113,7 +114,15 @@ class ReportPage:
 
     def _lengths(self, analysis: Analysis) -> str:
         found = self.manifest.get("source_lengths")
-        return length_tables(None if found is None else Lengths.from_dict(found), analysis)
+        shown = length_tables(None if found is None else Lengths.from_dict(found), analysis)
+        return shown + self._not_analysed("How long the documents are that were kept")
+
+    def _not_analysed(self, what: str) -> str:
+        """Say what a manifest of an earlier longcrawl does not have."""
+        if "analysis" in self.manifest:
+            return ""
+        said = f"{what} is not in the manifest of this run: an earlier longcrawl wrote it. Counted now, it is shown by"
+        return f'<p class="note">{said} <code>longcrawl inspect RUN</code>.</p>'
 
     def _places(self, funnel: Funnel, analysis: Analysis) -> str:
         hosts = [host for host in _hosts(self.removed) if host]
@@ -127,11 +136,14 @@ class ReportPage:
             ]
         )
         parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
+        if missing := self._not_analysed("From which sites the documents are that were kept, and in which languages,"):
+            return "".join([missing, *parts])
         return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
 
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
-        versions = facts_list(self.manifest["versions"].items())
+        found = self.manifest.get("versions")
+        versions = facts_list(found.items()) if found else "<p>They were not written down.</p>"
         shown = escape(shortened(recipe, LONGEST_RECIPE))
         return (
             "<p>The same recipe over the same input gives the same bytes:</p>"
@@ -188,8 +200,10 @@ def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
     """Say what of the input is in no document."""
     rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest.get("left_out", {}).items())
     left_out = [Limit("Records of the source that are no documents, by its rules: ", rules)] * bool(rules)
+    if "bad_files" not in manifest:
+        return [*left_out, Limit("Whether input files were broken was not written down.")]
     broken = [Limit("Not read whole: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]
-    return [*left_out, *broken] or [Limit("Every input file was read whole.")]
+    return [*left_out, *(broken or [Limit("Every input file was read whole.")])]
 
 
 def _policy(style: str, script: str) -> str:

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli import app
-from longcrawl.errors import LedgerError
+from longcrawl.errors import LedgerError, RunError
 from longcrawl.report.analysis import Analysis, Lengths
 from longcrawl.report.card_sections import SECTIONS, CardSource
 from longcrawl.report.comparisons import domain_table, length_tables
@@ -272,6 +272,44 @@ def test_a_run_that_has_lost_its_source_and_its_ledger_has_a_report(run_folder, 
     assert Reader(text).open == []
     assert "The run has no ledger any more." in text
     assert 'id="clusters"' not in text
+
+
+def test_a_run_of_an_earlier_longcrawl_has_a_report_that_says_what_is_missing(run_folder, tmp_path):
+    old = Path(shutil.copytree(run_folder, tmp_path / "old"))
+    manifest = json.loads((old / "manifest.json").read_text())
+    for name in ("analysis", "source_lengths", "left_out", "bad_files", "versions", "digest"):
+        del manifest[name]
+    for name in ("card", "about", "reference"):
+        del manifest["recipe"][name]
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    page = Reader(lc.write_report(old).read_text("utf-8"))
+    assert page.open == []
+    assert page.text.count("is not in the manifest of this run: an earlier longcrawl wrote it") == 2
+    assert "Whether input files were broken was not written down." in page.text
+    assert "They were not written down." in page.text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"recipe": None, "inputs": [], "funnel": 0, "output": ""},
+            "lacks recipe, inputs, funnel, output, so it is no",
+        ),
+        ({"funnel": {"documents": 3}}, "lacks funnel.source, funnel.stages, so it is no run's: run the recipe again"),
+        ({"output": {"format": "scroll"}}, r"is not as runs write it \(KeyError: 'scroll'\): run the recipe again"),
+        ({"analysis": {"documents": "3"}}, r"is not as runs write it \(KeyError: 'lengths'\): run the recipe again"),
+    ],
+)
+def test_what_is_no_whole_manifest_is_said_in_one_sentence(run_folder, tmp_path, change, said):
+    manifest = json.loads((run_folder / "manifest.json").read_text()) | change
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match=rf"manifest.json {said}"):
+        lc.write_report(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"longcrawl_run": 1}')
+    told = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert str(told.exception).endswith("so it is no run's: run the recipe again in another folder")
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_texts_of_pages_are_extracted_as_the_run_has_done_it(tmp_path):
