@@ -40,8 +40,8 @@ def _before_and_after(before: Lengths, after: Lengths) -> str:
         drawn = bar((one / most, "came")) + bar((other / most, "kept"))
         rows.append([named(bin_name(number)), drawn, counts[0], percent(one), counts[1], percent(other)])
     columns = [Column("", kind="bar")]
-    for group, share in (("at the source", "of all"), ("kept", "of what was kept")):
-        columns += [Column("documents", group, group), Column("share", share, group)]
+    for group, line in (("at the source", ""), ("kept", "second")):
+        columns += [Column("documents", group, group, line), Column("share", group=group, kind=line)]
     shown = key(("came", "share of the documents at the source"), ("kept", "share of those that were kept"))
     said = "; ".join(f"{name} {_total(each)}" for name, each in (("at the source", before), ("kept", after)))
     return f"<h3>In {before.unit}</h3>{shown}{table('pairs', before.unit, columns, rows, _sentence(said))}"
@@ -75,28 +75,33 @@ def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> st
     names = dict.fromkeys([*list(analysis.domains)[:TOLD_DOMAINS], *ranked[:TOLD_DOMAINS]])
     kept_most, left_most = (max(counts.values(), default=1) for counts in (analysis.domains, left))
     head = "left" if whole else "left, of the sample"
-    columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "left") if left else [])]
+    columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "left", " second") if left else [])]
     rows = []
     for name in names:
         count, gone = analysis.domains.get(name), left[name]
-        kept = [_beyond(analysis), ""] if count is None else [f"{count:,}", percent(count / analysis.documents)]
-        cells = [named(name), bar(((count or 0) / kept_most, "kept")), *kept]
+        kept = _beyond(analysis) if count is None else [f"{count:,}", percent(count / analysis.documents)]
+        cells = [named(name), bar((count / kept_most, "kept")) if count else "", *kept]
         if left:
             told = [f"{gone:,}", percent(gone / len(hosts))] if gone or whole else ["", ""]
-            cells += [bar((gone / left_most, "gone")), *told]
+            cells += [bar((gone / left_most, "gone")) if gone else "", *told]
         rows.append(cells)
     return table("sites", "domain", columns, rows, _domain_caption(analysis, len(hosts), whole=whole))
 
 
-def _site_columns(group: str, label: str) -> list[Column]:
-    return [Column("", group=group, kind="bar"), Column("documents", label, group), Column("share", group=group)]
+def _site_columns(group: str, label: str, line: str = "") -> list[Column]:
+    bars, figures = f"bar{line}", line.strip()
+    return [
+        Column("", group=group, kind=bars),
+        Column("documents", label, group, figures),
+        Column("share", group=group, kind=figures),
+    ]
 
 
-def _beyond(analysis: Analysis) -> str:
+def _beyond(analysis: Analysis) -> list[str]:
     """Say how many documents a domain may have that is not among the largest."""
     if len(analysis.domains) == analysis.distinct_domains and not analysis.domains_error:
-        return "0"
-    return f"≤ {min(analysis.domains.values(), default=0) + analysis.domains_error:,}"
+        return ["0", percent(0)]
+    return [f"≤ {min(analysis.domains.values(), default=0) + analysis.domains_error:,}", ""]
 
 
 def _domain_caption(analysis: Analysis, known: int, *, whole: bool) -> str:

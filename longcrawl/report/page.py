@@ -171,7 +171,7 @@ def _document(number: int, document: RemovedDocument) -> str:
     reason = document.reason
     heading = (
         f'<b>{named(reason.rule)}</b> <span class="value">{escape(shortened(brief(reason), 60))}</span> '
-        f'<span class="opening"><bdi>{escape(document.opening or reason.id)}</bdi></span>'
+        f'<span class="opening" dir="auto">{escape(document.opening or reason.id)}</span>'
     )
     note = f'<p class="note">{escape(shortened(document.note, 1_000))}</p>' if document.note else ""
     text = (

@@ -22,7 +22,7 @@ class Column(NamedTuple):
     group: str = ""
     """A head above the heads of several columns."""
     kind: str = ""
-    """``bar``; or, on narrow screens, ``main`` for the figure beside the name, ``second`` for one in a second line."""
+    """``bar``; and on narrow screens ``main`` for what stands beside the name, ``second`` for a second line."""
 
 
 Cells = Sequence[str]
@@ -108,9 +108,9 @@ def key(*kinds: tuple[str, str]) -> str:
 
 
 def named(name: Any) -> str:
-    """Give a name that may be broken behind an underscore or a dot."""
+    """Give a name, which may be broken behind an underscore or a dot; labels of a host stay in their order."""
     broken = _BREAKS.sub(r"\1<wbr>", escape(shortened(str(name), LONGEST_NAME)))
-    return f"<bdi>{broken}</bdi>"
+    return f'<bdi dir="ltr">{broken}</bdi>'
 
 
 def percent(share: float) -> str:
