@@ -1,7 +1,7 @@
 """A sample of what left a run, with the places of each text that the rule by which it left is about."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,15 @@ from longcrawl.report.removed import RemovedDocument, RemovedDocuments
 from longcrawl.run_folder import read_manifest
 from longcrawl.source_texts import source_documents
 from longcrawl.stages import Edit, Rewrite, Stage
-from longcrawl.text import explain
+from longcrawl.text import UrlFilter, explain
 from longcrawl.text.explanation import Explanation, SeenText
 from longcrawl.word_diff import diff_words
 
 __all__ = ["removed_documents"]
 
 Stages = Sequence[tuple[str, Stage]]
+COLUMNS = ("url", "language", "signals", "duplicate")
+"""What rules look at besides the text, where the source has it."""
 
 
 def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> RemovedDocuments:
@@ -54,7 +56,7 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
         reasons = _choose(ledger, labels, per_rule, most)
         removed = ledger.count_rows()
     wanted = {document for reason in reasons for document in (reason.id, reason.kept_id) if document is not None}
-    found, missing = source_documents(manifest, wanted, ("url", "language")) if wanted else ({}, None)
+    found, missing = source_documents(manifest, wanted, COLUMNS) if wanted else ({}, None)
     stages, broken = _stages(folder)
     documents = [_document(reason, found, stages) for reason in reasons]
     notes = [f"Texts are missing: {missing}."] * bool(missing) + [f"No marks: {broken}."] * bool(broken)
@@ -111,7 +113,7 @@ def _document(reason: Reason, found: dict[str, dict[str, Any]], stages: Stages) 
         kept = found.get(reason.kept_id)
         shown, note = _difference(text, None if kept is None else kept["text"], reason)
     else:
-        shown, note = _marked(text, language, reason, stages)
+        shown, note = _marked(source, reason, stages)
     return RemovedDocument(reason, source.get("url"), language, opening(text), shown, note)
 
 
@@ -124,20 +126,32 @@ def _difference(text: str, kept: str | None, reason: Reason) -> tuple[tuple[Pass
     return (pieces, note) if pieces else (tuple(passages(text)), note)
 
 
-def _marked(text: str, language: str | None, reason: Reason, stages: Stages) -> tuple[tuple[Passage, ...], str | None]:
+def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[tuple[Passage, ...], str | None]:
     """Mark what a rule is about in the text as its stage saw it."""
+    text: str = source["text"]
     labels = [label for label, _ in stages]
     if reason.stage not in labels:
         return tuple(passages(text)), None
     place = labels.index(reason.stage)
+    stage = stages[place][1]
     # What only judged the document before has changed nothing of it.
-    seen = [stage for _, stage in stages[:place] if isinstance(stage, Edit | Rewrite)] + [stages[place][1]]
+    seen = [each for _, each in stages[:place] if isinstance(each, Edit | Rewrite)] + [stage]
+    others = {name: source[name] for name in COLUMNS if name in source and name != "language"}
     try:
-        explanation = explain(text, seen, language)
+        if isinstance(stage, UrlFilter):
+            return tuple(passages(text)), _of_url(stage, source.get("url"), reason.rule)
+        explanation = explain(text, seen, source.get("language"), **others)
     except LongCrawlError as wrong:
         return tuple(passages(text)), f"Not marked: {wrong}"
-    label = label_stages([stage.name for stage in seen])[-1]
+    label = label_stages([each.name for each in seen])[-1]
     return _explained(explanation, label, reason.rule, text)
+
+
+def _of_url(stage: UrlFilter, url: str | None, rule: str | None) -> str:
+    """Say what of a URL a rule is about."""
+    matches = stage.matches(pa.table({"url": pa.array([url], pa.large_string())}))[0]
+    found = next((each.matched for each in matches if each.rule == rule), None)
+    return "The rule is about the URL." if not found else f"The rule is about the URL, which has: {found}."
 
 
 def _explained(

@@ -331,6 +331,31 @@ def test_texts_of_pages_are_extracted_as_the_run_has_done_it(tmp_path):
     assert WORDS.upper().strip() in lc.write_report(tmp_path / "run").read_text()
 
 
+def test_rules_about_urls_are_explained_by_them(tmp_path):
+    urls = ["https://github.com/a", "https://b.example/Sex_and%20ESCORT", "https://c.example/", None]
+    (tmp_path / "pages.jsonl").write_text(
+        "\n".join(
+            json.dumps({"id": str(number), "text": f"{number} {WORDS}", "url": url}) for number, url in enumerate(urls)
+        )
+    )
+    recipe = {
+        "longcrawl": 1,
+        "name": "urls",
+        "source": {"builder": "text", "data_files": [str(tmp_path / "pages.jsonl")], "id_field": "id"},
+        "stages": ["url_filter"],
+        "outputs": {"parquet": {}},
+    }
+    (tmp_path / "urls.yaml").write_text(yaml.safe_dump(recipe))
+    lc.run(tmp_path / "urls.yaml", tmp_path / "run")
+    curated, words = lc.removed_documents(tmp_path / "run")
+    assert (curated.reason.rule, curated.note) == (
+        "curated_source",
+        "The rule is about the URL, which has: github.com.",
+    )
+    assert (words.reason.rule, words.note) == ("max_soft_words", "The rule is about the URL, which has: escort, sex.")
+    assert [each.kind for each in words.passages] == ["same"]
+
+
 def test_long_texts_are_shown_around_their_marks():
     text = "".join(f"{number:07} " for number in range(10_000))
     shown = list(passages(text, [Place(at, at + 7) for at in range(8_000, 80_000, 800)]))
