@@ -47,6 +47,8 @@ LEDGER_SCHEMA = pa.schema(
 """``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
 
 BAR_WIDTH = 24
+_SIDES = ("left", "right", "left", "right", "left")
+"""Where the columns of a funnel in a notebook are aligned: names and bars begin, figures end."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,10 @@ class Funnel:
         for row in self.rows:
             reasons = ", ".join(f"{rule} {count:,}" for rule, count in _largest(row.rules))
             rows.append(_html_row(row.stage, row.documents_out, f"{row.removed:,}", self.documents, reasons))
-        head = "".join(
-            f"<th style='text-align:left'>{name}</th>" for name in ("stage", "documents", "", "left here", "rules")
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        names = zip(("stage", "documents", "", "left here", "rules"), _SIDES, strict=True)
+        head = "".join(f"<th style='text-align:{side}'>{name}</th>" for name, side in names)
+        table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+        return f"<table style='font-variant-numeric:tabular-nums'>{table}</table>"
 
 
 def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
@@ -288,7 +290,8 @@ def _html_row(stage: str, documents: int, removed: str, whole: int, reasons: str
         removed,
         html.escape(reasons),
     ]
-    return "<tr>" + "".join(f"<td style='text-align:left'>{cell}</td>" for cell in cells) + "</tr>"
+    made = [f"<td style='text-align:{side}'>{cell}</td>" for cell, side in zip(cells, _SIDES, strict=True)]
+    return f"<tr>{''.join(made)}</tr>"
 
 
 def _number(value: float | None) -> str:

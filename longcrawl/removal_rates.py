@@ -91,9 +91,15 @@ class RemovalRates:
         )
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.head)
-        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in self)
-        return f"<table style='text-align:right'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        first, *others = map(html.escape, self.head)
+        head = f"<th style='text-align:left'>{first}</th>{''.join(f'<th>{name}</th>' for name in others)}"
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(name)}</td>"
+            f"{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+            for name, *cells in self
+        )
+        look = "text-align:right;font-variant-numeric:tabular-nums"
+        return f"<table style='{look}'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     @property
     def _has_characters(self) -> bool:

@@ -50,7 +50,7 @@ def test_the_table_is_text_markdown_and_html():
     lines = repr(rates).splitlines()
     assert len({len(line) for line in lines if line.endswith("%")} - {len(lines[1])}) == 1
     assert {line.count("|") for line in rates.markdown().splitlines()} == {6}
-    assert "<td>&lt;b&gt;</td>" in rates._repr_html_()
+    assert "<td style='text-align:left'>&lt;b&gt;</td><td>2</td>" in rates._repr_html_()
     assert "<th>R &amp; D</th>" in rates._repr_html_()
     assert rates._repr_html_().count("<tr>") == 3
 

@@ -9,6 +9,7 @@ __all__ = ["BarRow", "BarTable"]
 BAR = 24
 MOST_LETTERS = 60
 COLOUR = "#4c78a8"
+FIGURES = "font-variant-numeric:tabular-nums"
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class BarTable:
     def html(self) -> str:
         """Give a table with coloured bars."""
         names = [self.title, "documents", "", "share", *([self.total] if self.total else [])]
-        head = "".join(f"<th style='text-align:left'>{html.escape(name)}</th>" for name in names)
+        head = "".join(f"<th style='text-align:{_side(at)}'>{html.escape(name)}</th>" for at, name in enumerate(names))
         rows = "".join(self._html_row(row) for row in self.rows)
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        table = f"<table style='{FIGURES}'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         return f"{table}<p>{html.escape(self.rest)}</p>"
 
     def _bar(self, row: BarRow) -> str:
@@ -75,7 +76,13 @@ class BarTable:
             f"<div style='width:14em'>{bar}</div>",
             *_shares(row),
         ]
-        return "<tr>" + "".join(f"<td style='text-align:left'>{cell}</td>" for cell in cells) + "</tr>"
+        made = [f"<td style='text-align:{_side(at)}'>{cell}</td>" for at, cell in enumerate(cells)]
+        return f"<tr>{''.join(made)}</tr>"
+
+
+def _side(column: int) -> str:
+    """Names and bars begin at the left, figures end at the right."""
+    return "left" if column in (0, 2) else "right"
 
 
 def _shares(row: BarRow) -> list[str]:

@@ -10,6 +10,9 @@ __all__ = ["RemovedDocument", "RemovedDocuments", "brief", "measured"]
 
 LONGEST_NAME = 300
 
+_WORDS = "overflow-wrap:anywhere"
+_PAGE = f"white-space:pre-wrap;{_WORDS};max-height:20em;overflow:auto;border:1px solid #999;padding:.6em"
+
 
 @dataclass(frozen=True)
 class RemovedDocument:
@@ -43,8 +46,8 @@ class RemovedDocument:
     def _repr_html_(self) -> str:
         facts = "<br>".join(f"{name}: {escape(value)}" for name, value in self.facts())
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        text = f"<pre style='white-space:pre-wrap'>{as_html(self.passages)}</pre>" if self.passages else ""
-        return f"<details><summary>{escape(self.reason)}</summary><p>{facts}</p>{note}{text}</details>"
+        text = f"<pre dir='auto' style='{_PAGE}'>{as_html(self.passages)}</pre>" if self.passages else ""
+        return f"<details><summary>{escape(self.reason)}</summary><p style='{_WORDS}'>{facts}</p>{note}{text}</details>"
 
 
 @dataclass(frozen=True)

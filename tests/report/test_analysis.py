@@ -266,7 +266,7 @@ def test_a_table_on_a_card(small):
 
 def test_bars_in_a_notebook(small):
     said = small._repr_html_()
-    assert said.count("<table>") == said.count("</table>") == 3
+    assert said.count("<table ") == said.count("</table>") == 3
     assert "<td style='text-align:left'>a.org</td>" in said
     assert "width:100.00%" in said
 
