@@ -84,7 +84,9 @@ class Browser:
             f"(box => [box.x, box.y + scrollY, box.width, box.height])({_found(selector)}.getBoundingClientRect())"
         )
         clip = {**dict(zip(("x", "y", "width", "height"), box, strict=True)), "scale": 1}
-        shot = self.tool("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        shot = self.tool(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=True, optimizeForSpeed=True, clip=clip
+        )
         return base64.b64decode(shot["data"])
 
 

@@ -224,7 +224,7 @@ SPOILED: dict[str, tuple[str, str]] = {
     "colours have changed places": (":root", "each.style.setProperty('--kept', '#cf5b37')"),
     "half of the page has the other scheme": (":root", "each.style.setProperty('--card', '#1b2024')"),
 }
-SHORTER = "document.querySelectorAll('#removed, #clusters, #reasons').forEach((each) => each.remove())"
+SHORTER = "document.querySelectorAll('#funnel, #reasons, #removed, #clusters').forEach((each) => each.remove())"
 
 
 def test_what_is_spoiled_is_seen_and_how_letters_are_drawn_is_not(browser, report):
