@@ -24,8 +24,8 @@ def length_tables(before: Lengths | None, analysis: Analysis) -> str:
         after.remove(same)
         parts.append(_before_and_after(before, same))
     elif before is not None:
-        parts.append(_lengths(before, f"At the source, in {before.unit}"))
-    parts += [_lengths(each, f"Kept, in {each.unit}") for each in after]
+        parts.append(_lengths(before, f"At the source, in {before.unit}", "came"))
+    parts += [_lengths(each, f"Kept, in {each.unit}", "kept") for each in after]
     return "".join(parts)
 
 
@@ -47,9 +47,9 @@ def _before_and_after(before: Lengths, after: Lengths) -> str:
     return f"<h3>In {before.unit}</h3>{shown}{table('pairs', before.unit, columns, rows, _sentence(said))}"
 
 
-def _lengths(lengths: Lengths, title: str) -> str:
-    shown = key(("kept", "share of documents"), ("other", f"share of {lengths.unit}"))
-    return f"<section><h3>{escape(title)}</h3>{shown}{bar_table(length_table(lengths))}</section>"
+def _lengths(lengths: Lengths, title: str, kind: str) -> str:
+    shown = key((kind, "share of documents"), ("other", f"share of {lengths.unit}"))
+    return f"<section><h3>{escape(title)}</h3>{shown}{bar_table(length_table(lengths), kind)}</section>"
 
 
 def _total(lengths: Lengths) -> str:

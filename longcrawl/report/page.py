@@ -127,7 +127,7 @@ class ReportPage:
     def _places(self, funnel: Funnel, analysis: Analysis) -> str:
         hosts = [host for host in _hosts(self.removed) if host]
         domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
-        others = [each for each in analysis.place_tables() if each.title != "domain"]
+        others = [each for each in analysis.place_tables() if each.title != "domain" and any(analysis.languages)]
         tables = "".join(
             f"<section><h3>{escape(title)}</h3>{bar_table(each)}</section>"
             for title, each in [

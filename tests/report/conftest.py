@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pytest
 
 FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>
@@ -28,15 +27,15 @@ FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontcon
 class Browser:
     """Drives Chromium through ChromeDriver, by the WebDriver protocol."""
 
-    def __init__(self, folder: Path, driver: str, chromium: str) -> None:
+    def __init__(self, folder: Path, driver: str, chromium: str, fonts: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        fonts = folder / "fonts.conf"
-        fonts.write_text(FONTS.format(fonts=f"{mpl.get_data_path()}/fonts/ttf", cache=folder / "fonts"))
+        known = folder / "fonts.conf"
+        known.write_text(FONTS.format(fonts=fonts, cache=folder / "fonts"))
         self.server = subprocess.Popen(
             [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, "FONTCONFIG_FILE": str(fonts)},
+            env={**os.environ, "FONTCONFIG_FILE": str(known)},
         )  # fmt: skip
         self.address = ("127.0.0.1", port)
         flags = ["headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"]
@@ -97,10 +96,11 @@ def _found(selector: str) -> str:
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Give a browser that is started once, or skip."""
+    fonts = Path(pytest.importorskip("matplotlib").get_data_path(), "fonts", "ttf")
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium") or shutil.which("google-chrome")
     if driver is None or chromium is None:
         pytest.skip("no Chromium and ChromeDriver: apt-get install chromium chromium-driver")
-    started = Browser(tmp_path_factory.mktemp("browser"), driver, chromium)
+    started = Browser(tmp_path_factory.mktemp("browser"), driver, chromium, fonts)
     yield started
     with contextlib.suppress(OSError):
         started.tool("Browser.close")
