@@ -1,6 +1,5 @@
 """A run as one page for people: what left and why, what was kept, and texts to judge it by."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +63,11 @@ def write_report(
     return target
 
 
-def _refuse_part(file: Path, manifest: Mapping[str, Any]) -> None:
+def _refuse_part(file: Path, manifest: Any) -> None:
     """Refuse a manifest that lacks what a report cannot do without, or in which something is not as a run writes it."""
     missing: list[str] = []
     for part, names in NEEDED.items():
-        found = manifest.get(part)
+        found = manifest.get(part) if isinstance(manifest, dict) else None
         missing += [f"{part}.{name}" for name in names if name not in found] if isinstance(found, dict) else [part]
     if missing:
         raise RunError(f"{file} lacks {', '.join(missing)}, so it is no run's: run the recipe again in another folder")

@@ -300,9 +300,10 @@ def test_what_is_no_whole_manifest_is_said_in_one_sentence(run_folder, tmp_path,
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RunError, match=rf"manifest.json {said}"):
         lc.write_report(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"longcrawl_run": 1}')
-    told = CliRunner().invoke(app, ["report", str(tmp_path)])
-    assert str(told.exception).endswith("so it is no run's: run the recipe again in another folder")
+    for text in ('{"longcrawl_run": 1}', "[]"):
+        (tmp_path / "manifest.json").write_text(text)
+        told = CliRunner().invoke(app, ["report", str(tmp_path)])
+        assert str(told.exception).endswith("so it is no run's: run the recipe again in another folder")
     assert not (tmp_path / "report.html").exists()
 
 
