@@ -1,5 +1,6 @@
 """A run as one page for people: what left and why, what was kept, and texts to judge it by."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,6 @@ __all__ = ["REPORT", "write_report"]
 
 REPORT = "report.html"
 CLUSTERS = 20
-NEEDED = {
-    "recipe": ("name", "source", "stages"),
-    "inputs": (),
-    "funnel": ("source", "documents", "stages"),
-    "output": ("format",),
-}
-"""What a manifest must have for a report to be written; where something else is missing, the page says so."""
 
 
 def write_report(
@@ -57,20 +51,14 @@ def write_report(
     if target.is_dir():
         raise RunError(f"{target} is a folder: name a file, such as {target / REPORT}")
     manifest = read_manifest(folder)
-    _refuse_part(folder / MANIFEST, manifest)
+    _refuse_odd(folder / MANIFEST, manifest)
     page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters))
     write_text(target, page.html())
     return target
 
 
-def _refuse_part(file: Path, manifest: Any) -> None:
-    """Refuse a manifest that lacks what a report cannot do without, or in which something is not as a run writes it."""
-    missing: list[str] = []
-    for part, names in NEEDED.items():
-        found = manifest.get(part) if isinstance(manifest, dict) else None
-        missing += [f"{part}.{name}" for name in names if name not in found] if isinstance(found, dict) else [part]
-    if missing:
-        raise RunError(f"{file} lacks {', '.join(missing)}, so it is no run's: run the recipe again in another folder")
+def _refuse_odd(file: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest in which something is not as a run writes it."""
     try:
         Funnel.from_dict(manifest["funnel"])
         RESULTS[manifest["output"]["format"]].summary(manifest["output"])
