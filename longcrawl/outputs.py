@@ -8,9 +8,9 @@ can be repeated after a crash: what is finished is kept, and the bytes are the s
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
 from longcrawl.stages import Stage, Survey
 
-__all__ = ["OUTPUTS", "Output", "WriteTask", "Writer", "output", "write_output"]
+__all__ = ["OUTPUTS", "OrderedWriter", "Output", "WriteTask", "Writer", "are_shuffled", "output", "write_output"]
 
 OUTPUTS: dict[str, type["Output"]] = {}
 """Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
@@ -58,6 +58,21 @@ class Writer(ABC):
         """Write what describes the whole, last, and give it."""
 
 
+@dataclass(frozen=True)
+class OrderedWriter(Writer):
+    """A writer of documents in the order of a shuffle, or as they come."""
+
+    settings: Any
+    shuffled: bool
+    """Whether documents have a sort key, by which they are put in order."""
+    in_order: bool = False
+    """Whether they come in the order of a shuffle already."""
+
+    def after_shuffle(self) -> Self:
+        """Take documents as they come, and describe them as shuffled."""
+        return replace(self, in_order=True)
+
+
 class Output(ABC):
     """The settings of a format as the end of a crawl or a run."""
 
@@ -71,6 +86,18 @@ class Output(ABC):
     def settings(self) -> dict[str, Any]:
         """Give the fields as YAML-ready values."""
         return plain_settings(self)
+
+    def check_least(self, **least: int) -> None:
+        """Refuse numbers that are below the least that a setting takes.
+
+        Raises:
+            StageError: naming output and setting.
+
+        """
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise StageError(f"{self.name}.{name} takes a whole number of {smallest} or more, got {value}")
 
     @abstractmethod
     def writer(self, stages: Sequence[Stage]) -> Writer:
@@ -93,6 +120,11 @@ def output(name: str) -> Any:
         return made
 
     return decorate
+
+
+def are_shuffled(stages: Sequence[Stage]) -> bool:
+    """Say whether stages give documents a sort key, by which a writer is to put them in order."""
+    return any(isinstance(stage, Survey) and stage.orders for stage in stages)
 
 
 def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:

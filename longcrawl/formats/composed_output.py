@@ -42,17 +42,17 @@ from longcrawl.formats._token_shard_writing import OnLoss, TokenType
 from longcrawl.formats.composed_build import TokenFacts, spill_part
 from longcrawl.formats.composed_plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
 from longcrawl.formats.composed_samples import PieceTable, SampleFile, write_array_band, write_documents, write_shard
-from longcrawl.formats.heldout import check_heldout, heldout_rows
+from longcrawl.formats.heldout import heldout_rows
 from longcrawl.formats.parquet import folder_name
 from longcrawl.formats.parquet_build import Documents, order_documents
 from longcrawl.formats.rectangle_build import BAND, Layout, lay_out
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shard_formats import FORMATS
-from longcrawl.outputs import Output, Writer, WriteTask, output
-from longcrawl.stages import Stage, Survey
+from longcrawl.formats.token_output import TokenOutput, TokenWriter
+from longcrawl.outputs import WriteTask, are_shuffled, output
+from longcrawl.stages import Stage
 from longcrawl.tokens.named_strategies import StrategyName, named_strategy
 from longcrawl.tokens.strategies import Strategy
-from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
 
 __all__ = ["DESCRIPTION", "HOLDS_MASK", "VERSION", "ComposedOutput", "ComposedWriter"]
@@ -70,7 +70,7 @@ Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 
 
 @output("composed")
-class ComposedOutput(Output):
+class ComposedOutput(TokenOutput):
     """Write a composed dataset (see this module's docstring).
 
     ``strategy`` and the fields up to ``pool_size`` are those of :func:`longcrawl.tokens.named_strategy`; whatever the
@@ -113,11 +113,6 @@ class ComposedOutput(Output):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heldout(self.heldout, "composed")
-        for name, least in (("shard_bytes", 1), ("end_of_text", 0), ("vocabulary_size", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise StageError(f"composed.{name} takes a whole number of {least} or more, got {value}")
         self.chosen()
 
     def chosen(self) -> Strategy:
@@ -133,32 +128,20 @@ class ComposedOutput(Output):
 
     def writer(self, stages: Sequence[Stage]) -> "ComposedWriter":
         """Take end of text and tokenizer from ``tokenize``, and refuse windows, which would cut documents before."""
-        tokenize = next((stage for stage in reversed(stages) if isinstance(stage, Tokenize)), None)
-        if tokenize is None and self.end_of_text is None:
-            raise StageError("composed needs an end-of-text token: add the stage tokenize, or set composed.end_of_text")
+        tokenize = self.find_tokenize(stages)
         if any(isinstance(stage, Windows) for stage in stages):
             raise StageError(
                 "composed cuts documents where its plan says, and windows would cut them before: leave the stage "
                 "windows out"
             )
-        shuffled = any(isinstance(stage, Survey) and stage.orders for stage in stages)
-        return ComposedWriter(self, tokenize, shuffled)
+        return ComposedWriter(self, are_shuffled(stages), tokenize=tokenize)
 
 
 @dataclass(frozen=True)
-class ComposedWriter(Writer):
+class ComposedWriter(TokenWriter):
     """Writes one composed dataset."""
 
     settings: ComposedOutput
-    tokenize: Tokenize | None
-    shuffled: bool
-    """Whether documents have a sort key, by which they are put in order."""
-    in_order: bool = False
-    """Whether they come in the order of a shuffle already."""
-
-    def after_shuffle(self) -> "ComposedWriter":
-        """Take documents as they come, and describe them as shuffled."""
-        return replace(self, in_order=True)
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the tokens of one part, and where they came from."""
@@ -327,30 +310,6 @@ class ComposedWriter(Writer):
             "on_loss": self.settings.on_loss,
         }
         return FORMATS[self.settings.format].settings("write", settings)
-
-    def _end_of_text(self) -> int:
-        if self.settings.end_of_text is not None:
-            return self.settings.end_of_text
-        if self.tokenize is None:
-            raise StageError("composed needs an end-of-text token: set composed.end_of_text")
-        return self.tokenize.encoder().end_of_text
-
-    def _vocabulary_size(self) -> int | None:
-        if self.settings.vocabulary_size is None and self.tokenize is not None:
-            return self.tokenize.encoder().vocabulary_size
-        return self.settings.vocabulary_size
-
-    def _asked_type(self) -> TokenType:
-        return self.tokenize.dtype if self.settings.dtype == "auto" and self.tokenize else self.settings.dtype
-
-    def _attributes(self) -> dict[str, Any]:
-        encoder = self.tokenize.encoder() if self.tokenize is not None else None
-        return {
-            "end_of_text": self._end_of_text(),
-            "vocabulary_size": self._vocabulary_size(),
-            "tokenizer": encoder.fingerprint if encoder else None,
-            "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
-        }
 
 
 def _chunk_rows(capacity: int) -> int:

@@ -23,7 +23,7 @@ language called ``all``, ``ledger`` or ``unknown``, or that begins with ``_``.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,13 +31,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from longcrawl.errors import FormatError, StageError
+from longcrawl.errors import FormatError
 from longcrawl.files import file_entries, whole_file, write_text
 from longcrawl.formats import manifest
 from longcrawl.formats.heldout import check_heldout, heldout_rows
 from longcrawl.formats.parquet_build import Documents, cut, order_documents, read_places, row_groups, spill_documents
-from longcrawl.outputs import Output, Writer, WriteTask, output
-from longcrawl.stages import Stage, Survey
+from longcrawl.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
+from longcrawl.stages import Stage
 
 __all__ = ["DESCRIPTION", "ParquetOutput", "ParquetWriter", "dataset_configs", "folder_name", "read_description"]
 
@@ -72,27 +72,18 @@ class ParquetOutput(Output):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heldout(self.heldout, "parquet")
-        if self.file_bytes < 1:
-            raise StageError(f"parquet.file_bytes takes a whole number of 1 or more, got {self.file_bytes}")
+        self.check_least(file_bytes=1)
 
     def writer(self, stages: Sequence[Stage]) -> "ParquetWriter":
         """Learn from the stages whether documents have been shuffled; every stage can feed this output."""
-        return ParquetWriter(self, any(isinstance(stage, Survey) and stage.orders for stage in stages))
+        return ParquetWriter(self, are_shuffled(stages))
 
 
 @dataclass(frozen=True)
-class ParquetWriter(Writer):
+class ParquetWriter(OrderedWriter):
     """Writes one folder of parquet files."""
 
     settings: ParquetOutput
-    shuffled: bool
-    """Whether documents have a sort key, by which they are put in order."""
-    in_order: bool = False
-    """Whether they come in the order of a shuffle already."""
-
-    def after_shuffle(self) -> "ParquetWriter":
-        """Take documents as they come, and describe them as shuffled."""
-        return replace(self, in_order=True)
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the documents of one part, and the size, language and sort key of each."""

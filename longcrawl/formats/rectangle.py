@@ -75,10 +75,7 @@ class RectangleOutput(Output):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heldout(self.heldout, "rectangle")
-        for name, least in (("context_length", 1), ("end_of_text", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise StageError(f"rectangle.{name} takes a whole number of {least} or more, got {value}")
+        self.check_least(context_length=1, end_of_text=0)
 
     def writer(self, stages: Sequence[Stage]) -> "RectangleWriter":
         """Take length, end of text and tokenizer from ``truncate`` and ``tokenize``."""

@@ -20,7 +20,7 @@ they were read, or in the order of the shuffle where there was one. A document a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -34,14 +34,15 @@ from longcrawl.files import file_entries, whole_file, write_text
 from longcrawl.formats import gpt_simple, manifest, nanogpt
 from longcrawl.formats._shard_entries import entries_of, spilled_columns, token_bytes
 from longcrawl.formats._token_shard_writing import OnLoss, TokenType, WrittenShard, stored_type
-from longcrawl.formats.heldout import check_heldout, heldout_rows
+from longcrawl.formats.heldout import heldout_rows
 from longcrawl.formats.parquet import folder_name
 from longcrawl.formats.parquet_build import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.formats.token_shard import TOKENS
 from longcrawl.formats.token_shard import Documents as Entries
-from longcrawl.outputs import Output, Writer, WriteTask, output
-from longcrawl.stages import Stage, Survey
+from longcrawl.outputs import WriteTask, are_shuffled, output
+from longcrawl.stages import Stage
 from longcrawl.tokens.encoders import local_file
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
@@ -66,7 +67,7 @@ GROUP_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class ShardOutput(Output):
+class ShardOutput(TokenOutput):
     """Write token shards (see this module's docstring).
 
     ``shard_bytes`` is how many bytes of tokens a shard holds at most, on average. ``heldout`` is a fraction below 1
@@ -93,26 +94,13 @@ class ShardOutput(Output):
     dtype: TokenType = "auto"
     on_loss: OnLoss = "error"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_heldout(self.heldout, self.name)
-        for name, least in (("shard_bytes", 1), ("end_of_text", 0), ("vocabulary_size", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise StageError(f"{self.name}.{name} takes a whole number of {least} or more, got {value}")
-
     def writer(self, stages: Sequence[Stage]) -> "ShardWriter":
         """Take end of text and tokenizer from ``tokenize``, and refuse windows that the format cannot hold."""
-        tokenize = next((stage for stage in reversed(stages) if isinstance(stage, Tokenize)), None)
+        tokenize = self.find_tokenize(stages)
         windows = next((stage for stage in reversed(stages) if isinstance(stage, Windows)), None)
-        if tokenize is None and self.end_of_text is None:
-            raise StageError(
-                f"{self.name} needs an end-of-text token: add the stage tokenize, or set {self.name}.end_of_text"
-            )
         if windows is not None:
             self._check_windows(windows)
-        shuffled = any(isinstance(stage, Survey) and stage.orders for stage in stages)
-        return ShardWriter(self, tokenize, windows, shuffled)
+        return ShardWriter(self, are_shuffled(stages), tokenize=tokenize, windows=windows)
 
     def format_settings(self) -> dict[str, Any]:
         """Give what the format's ``write`` takes beside what all of them do."""
@@ -204,20 +192,11 @@ class NanoGptOutput(ShardOutput):
 
 
 @dataclass(frozen=True)
-class ShardWriter(Writer):
+class ShardWriter(TokenWriter):
     """Writes one folder of token shards of any format."""
 
     settings: ShardOutput
-    tokenize: Tokenize | None
-    windows: Windows | None
-    shuffled: bool
-    """Whether documents have a sort key, by which they are put in order."""
-    in_order: bool = False
-    """Whether they come in the order of a shuffle already."""
-
-    def after_shuffle(self) -> "ShardWriter":
-        """Take documents as they come, and describe them as shuffled."""
-        return replace(self, in_order=True)
+    windows: Windows | None = None
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the tokens of one part, where they came from, and what tells their bucket."""
@@ -266,14 +245,10 @@ class ShardWriter(Writer):
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:  # noqa: ARG002  # shards are final
         """Add the tokenizer, and describe every file in ``NAME.json``."""
-        encoder = self.tokenize.encoder() if self.tokenize is not None else None
         described: dict[str, Any] = {
             "longcrawl_token_shards": VERSION,
             "dtype": written[0]["dtype"],
-            "end_of_text": self._end_of_text(),
-            "vocabulary_size": self._vocabulary_size(),
-            "tokenizer": encoder.fingerprint if encoder else None,
-            "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
+            **self._attributes(),
             "max_length": self.windows.max_length if self.windows else None,
             "overlap_size": self.windows.overlap_size if self.windows else None,
             "shuffled": self.shuffled or self.in_order,
@@ -292,8 +267,8 @@ class ShardWriter(Writer):
                 for value in values
             ]
         files = [each["files"] for each in written]
-        if encoder is not None:
-            files.append(file_entries(target, [encoder.save(str(target))]))
+        if self.tokenize is not None:
+            files.append(file_entries(target, [self.tokenize.encoder().save(str(target))]))
         described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
         write_text(target / f"{self.settings.name}.json", manifest.seal(described))
         return described
@@ -313,14 +288,6 @@ class ShardWriter(Writer):
 
     def _stored_type(self, lists: pa.DataType) -> "np.dtype[Any]":
         return stored_type(self._asked_type(), self._vocabulary_size(), np.dtype(lists.value_type.to_pandas_dtype()))
-
-    def _asked_type(self) -> TokenType:
-        return self.tokenize.dtype if self.settings.dtype == "auto" and self.tokenize else self.settings.dtype
-
-    def _vocabulary_size(self) -> int | None:
-        if self.settings.vocabulary_size is None and self.tokenize is not None:
-            return self.tokenize.encoder().vocabulary_size
-        return self.settings.vocabulary_size
 
     def _format_settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = {
@@ -344,13 +311,6 @@ class ShardWriter(Writer):
 
     def _bucket_folder(self, value: str | None) -> str:
         return folder_name(value, str(self.settings.buckets), f"{self.settings.name}.buckets to another column")
-
-    def _end_of_text(self) -> int:
-        if self.settings.end_of_text is not None:
-            return self.settings.end_of_text
-        if self.tokenize is None:
-            raise StageError(f"{self.settings.name} needs an end-of-text token: set {self.settings.name}.end_of_text")
-        return self.tokenize.encoder().end_of_text
 
 
 class _Gathered:
