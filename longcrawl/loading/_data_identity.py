@@ -6,7 +6,7 @@ and nothing for a document. Files of up to 1 MiB are read whole, as long as ther
 and of more, bytes may change between the samples without being noticed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -19,7 +19,7 @@ from longcrawl.formats import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading._window_shards import is_remote
 
-__all__ = ["STATE_VERSION", "check_state", "data_changes", "data_identity"]
+__all__ = ["STATE_VERSION", "changed_values", "check_state", "data_changes", "data_identity"]
 
 STATE_VERSION = 3
 """Of the states of windows and packed samples; those of versions 1 and 2 describe data and orders in another way."""
@@ -69,6 +69,15 @@ def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence
     if was.get("files") == now["files"] and was.get("data") != now["data"]:
         changed.append(f"size, sampled, first or last bytes changed of {_changed_files(was, now, files)}")
     return changed
+
+
+def changed_values(state: Mapping[str, Any], now: Mapping[str, Any], apart: Collection[str] = ()) -> list[str]:
+    """Say which of the values now, but for those ``apart``, are not those of a state, which has them all."""
+    return [
+        f"{name} was {state[name]!r} and is {value!r}"
+        for name, value in now.items()
+        if name not in apart and state[name] != value
+    ]
 
 
 def check_state(state: Any, names: Sequence[str], kind: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from longcrawl.errors import LoaderError
+from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._rectangle_workers import Feed
 
 __all__ = ["ResumableFeed", "iterable_batches"]
@@ -79,9 +80,7 @@ def iterable_batches(feed: ResumableFeed) -> Any:
             return {**_topology(feed), "epoch": self._epoch, "taken": self._taken, "start": self._start}
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
-            changed = [
-                f"{name} was {state[name]} and is {now}" for name, now in _topology(feed).items() if state[name] != now
-            ]
+            changed = changed_values(state, _topology(feed))
             if changed:
                 raise LoaderError(
                     f"this state is of one worker, and {', '.join(changed)}: keep a feed's own state_dict(), which "

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._shard_buckets import ShardBucket
 
 __all__ = ["state_changes"]
@@ -22,11 +23,7 @@ def state_changes(
         drawn: names of those that samples were taken from up to there; what the others hold may change.
 
     """
-    changed = [
-        f"{name} was {state[name]!r} and is {value!r}"
-        for name, value in now.items()
-        if name not in BY_BUCKET and state[name] != value
-    ]
+    changed = changed_values(state, now, apart=BY_BUCKET)
     data, packing = (state[name] if isinstance(state[name], Mapping) else {} for name in BY_BUCKET)
     if not set(drawn) <= set(data) or (changed and set(data) != set(buckets)):
         was, are = (", ".join(map(repr, sorted(names))) or "none" for names in (data, buckets))

@@ -25,15 +25,15 @@ class Status:
 
 
 class StepFeed(ABC):
-    """Steps that are planned ahead and handed out one after the other, once."""
+    """Steps that are handed out one after the other: those of a plan, once, or those of one pass after the other."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Give the steps of the whole plan."""
+        """Give the steps of the whole plan, or of a pass."""
 
     @abstractmethod
     def remaining_steps(self) -> range:
-        """Give the number of each step that is left."""
+        """Give the number of each step that is left; those of a new pass where one is over."""
 
     @abstractmethod
     def global_batch(self, step: int, /) -> "Batch":
@@ -56,7 +56,7 @@ class StepFeed(ABC):
         """Give what this feed's part of a step depends on, beside its number."""
 
     def __iter__(self) -> "Iterator[Batch]":
-        """Yield the rest of the plan."""
+        """Yield the rest of the plan or pass, or the next pass where one is over."""
         for step in self.remaining_steps():
             batch = self.global_batch(step)
             self.hand_out(step)
@@ -77,10 +77,11 @@ class StepFeed(ABC):
         return WorkerBatches(self, num_workers, options)
 
     def iterable(self) -> Any:
-        """Give a ``torch.utils.data.IterableDataset`` of the batches that are left, for a loader with a state.
+        """Give a ``torch.utils.data.IterableDataset`` of the batches left of the plan or pass, with a state.
 
         In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
-        the global order. Such a state is of one rank and as many workers; :meth:`state_dict` is of any.
+        the global order. Iterating anew gives the same pass anew, and after ``set_epoch(n)`` the n-th after it. Such a
+        state is of one rank and as many workers; :meth:`state_dict` is of any.
 
         Raises:
             LoaderError: torch is not installed.

@@ -15,7 +15,7 @@ from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.loading._composed_rows import ComposedDataset, DeliveredBucket, SampleBucket, assemble_step
 from longcrawl.loading._curriculum_report import TOLERANCE, Stock, budget_problem, exhaustion_problem
-from longcrawl.loading._data_identity import STATE_VERSION, check_state
+from longcrawl.loading._data_identity import STATE_VERSION, changed_values, check_state
 from longcrawl.loading._packed_rows import Batch, Positions
 from longcrawl.loading._step_feed import Status, StepFeed, status_of
 from longcrawl.loading._step_report import (
@@ -303,18 +303,12 @@ class ComposedBatches(StepFeed):
         self._progress.next_step = next_step
 
     def _changes(self, state: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-        changed = [
-            f"{name} was {state[name]!r} and is {value!r}"
-            for name, value in now.items()
-            if name != "data" and state[name] != value
-        ]
+        changed = changed_values(state, now, apart=("data",))
         was, data = state["data"] if isinstance(state["data"], Mapping) else {}, now["data"]
         if set(was) != set(data):
             before, after = (", ".join(map(repr, sorted(each))) or "none" for each in (was, data))
             return [*changed, f"buckets were {before} and are {after}"]
-        return changed + [
-            f"data of {name} was {was[name]!r} and is {data[name]!r}" for name in data if was[name] != data[name]
-        ]
+        return changed + [f"data of {each}" for each in changed_values(was, data)]
 
     def _identity(self, next_step: int) -> dict[str, Any]:
         return {**self._order, "plan up to here": self.plan.fingerprint(next_step)}

@@ -19,7 +19,7 @@ import numpy as np
 from longcrawl.builders.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
-from longcrawl.loading._data_identity import STATE_VERSION, check_state, data_changes, data_identity
+from longcrawl.loading._data_identity import STATE_VERSION, changed_values, check_state, data_changes, data_identity
 from longcrawl.loading._json_blocks import Block, JsonFiles, ShuffleJson, find_json_files
 from longcrawl.loading._json_encoding import EncodedBlock, encode_block, pack_block
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
@@ -256,10 +256,7 @@ class Jsonl:
         """
         names = tuple(vars(_Place()))
         check_state(state, (*names, *self._order, *self._data), "JSON lines")
-        changed = [
-            f"{name} was {state[name]!r} and is {now!r}" for name, now in self._order.items() if state[name] != now
-        ]
-        changed += data_changes(state, self._data, self._files.listed)
+        changed = changed_values(state, self._order) + data_changes(state, self._data, self._files.listed)
         if changed:
             raise LoaderError(f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as then")
         wrong = [name for name in names if type(state[name]) is not int or state[name] < 0]

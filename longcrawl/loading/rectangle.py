@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,9 @@ from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.formats.rectangle_chunks import Engine, OnMissingChunks, SplitArray, open_loss_mask, open_split
 from longcrawl.loading._chunk_cache import LOOKAHEAD, Chunk, ChunkCache
+from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._rectangle_walk import Walk
-
-if TYPE_CHECKING:
-    from longcrawl.loading._rectangle_workers import WorkerBatches
+from longcrawl.loading._step_feed import StepFeed
 
 __all__ = ["Batch", "Rectangle"]
 
@@ -40,7 +39,7 @@ class _Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Rectangle:
+class Rectangle(StepFeed):
     """Batches for one rank of a trainer, from the rectangle at ``path`` (a folder, or a URL that fsspec reads).
 
     >>> batches = Rectangle("mini64.zarr", batch_size=8, context_length=4096)  # doctest: +SKIP
@@ -238,9 +237,7 @@ class Rectangle:
             raise LoaderError(
                 f"this is no state of a Rectangle: it lacks {', '.join(missing)}; pass what state_dict() gave"
             )
-        changed = [
-            f"{name} was {state[name]!r} and is {now!r}" for name, now in self._identity.items() if state[name] != now
-        ]
+        changed = changed_values(state, self._identity)
         if changed:
             raise LoaderError(
                 f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as it was then"
@@ -272,35 +269,6 @@ class Rectangle:
     def topology(self) -> dict[str, int]:
         """Give what this feed's part of a step depends on, beside its number."""
         return {"rank": self.rank, "world_size": self.world_size, "batch_size": self.batch_size}
-
-    def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
-        """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.
-
-        It takes part in this loader's state: ``batches.state_dict()`` counts what the trainer was given, not what
-        workers have read. ``options`` go to ``torch.utils.data.DataLoader``, except those that would change the order.
-
-        Raises:
-            LoaderError: torch is not installed, or an option would change the order.
-
-        """
-        from longcrawl.loading._rectangle_workers import WorkerBatches
-
-        return WorkerBatches(self, num_workers, options)
-
-    def iterable(self) -> Any:
-        """Give a ``torch.utils.data.IterableDataset`` of the batches left of this pass, for a loader with a state.
-
-        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
-        the global order. Iterating anew gives the same pass anew, and after ``set_epoch(n)`` the n-th after it. Such a
-        state is of one rank and as many workers; :meth:`state_dict` is of any.
-
-        Raises:
-            LoaderError: torch is not installed.
-
-        """
-        from longcrawl.loading._iterable_batches import iterable_batches
-
-        return iterable_batches(self)
 
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":

@@ -6,22 +6,20 @@ windows that all ranks together were given.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
-from longcrawl.loading._data_identity import STATE_VERSION, check_state, data_changes, data_identity
+from longcrawl.loading._data_identity import STATE_VERSION, changed_values, check_state, data_changes, data_identity
+from longcrawl.loading._step_feed import StepFeed
 from longcrawl.loading._window_files import content_names
 from longcrawl.loading.windows import Window, Windows
-
-if TYPE_CHECKING:
-    from longcrawl.loading._rectangle_workers import WorkerBatches
 
 __all__ = ["Leftover", "WindowBatches"]
 
@@ -34,7 +32,7 @@ class _Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowBatches:
+class WindowBatches(StepFeed):
     """Batches for one rank of a trainer; :meth:`Windows.batches` makes them.
 
     Iterating goes on from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
@@ -92,13 +90,6 @@ class WindowBatches:
             raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
         return self.global_batch(step * self.step_windows)
 
-    def __iter__(self) -> Iterator[Window]:
-        """Give the rest of the pass, or the next pass where one is over."""
-        for first in self.remaining_steps():
-            batch = self.global_batch(first)
-            self.hand_out(first)
-            yield batch
-
     def remaining_steps(self) -> range:
         """Give the first window of every step up to the end of the pass, counted over all passes."""
         first, end = self._progress.next_window, self._pass_end(self._progress.next_window)
@@ -151,10 +142,7 @@ class WindowBatches:
 
         """
         check_state(state, ("next_window", *self._order, "files", "bytes", "data"), "window batches")
-        changed = [
-            f"{name} was {state[name]!r} and is {now!r}" for name, now in self._order.items() if state[name] != now
-        ]
-        changed += data_changes(state, self._data, self.windows.files)
+        changed = changed_values(state, self._order) + data_changes(state, self._data, self.windows.files)
         if changed:
             raise LoaderError(f"this state is not of the data as opened here: {', '.join(changed)}; open them as then")
         next_window = state["next_window"]
@@ -187,32 +175,3 @@ class WindowBatches:
     def topology(self) -> dict[str, int]:
         """Give what this feed's part of a step depends on, beside its number."""
         return {"rank": self.rank, "world_size": self.world_size, "batch_size": self.batch_size}
-
-    def dataloader(self, num_workers: int = 0, **options: Any) -> "WorkerBatches":
-        """Give an iterable of torch tensors in the global order, read by ``num_workers`` processes.
-
-        It takes part in this feed's state, which counts what the trainer was given, not what workers have read.
-        ``options`` go to ``torch.utils.data.DataLoader``, except those that would change the order.
-
-        Raises:
-            LoaderError: torch is not installed, or an option would change the order.
-
-        """
-        from longcrawl.loading._rectangle_workers import WorkerBatches
-
-        return WorkerBatches(self, num_workers, options)
-
-    def iterable(self) -> Any:
-        """Give a ``torch.utils.data.IterableDataset`` of the batches left of this pass, for a loader with a state.
-
-        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
-        the global order. Iterating anew gives the same pass anew, and after ``set_epoch(n)`` the n-th after it. Such a
-        state is of one rank and as many workers; :meth:`state_dict` is of any.
-
-        Raises:
-            LoaderError: torch is not installed.
-
-        """
-        from longcrawl.loading._iterable_batches import iterable_batches
-
-        return iterable_batches(self)
