@@ -27,6 +27,9 @@ from hypothesis import settings
 
 datasets.disable_progress_bars()
 
+# Plain implementations that benchmarks measure against are what some tests compare with. What is installed comes first.
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+
 # A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
 settings.register_profile("longcrawl", deadline=None)
 # `make slow` takes this one where tests give the number of their examples as a multiple of a profile's.

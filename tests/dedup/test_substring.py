@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import substring as benchmark
 import zstandard
 from datasets import Dataset
 from hypothesis import example, given, settings
@@ -34,7 +35,6 @@ from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, first_failure
 from longcrawl.tokens.byte_level import _alphabet
 
-ROOT = Path(__file__).parent.parent.parent
 SEEN = "A sentence that stands in two documents, word for word. "
 TEXTS = {
     "a": "Alone at first. " + SEEN + "And alone in the end.",
@@ -42,17 +42,6 @@ TEXTS = {
     "c": "Nothing here was said before.",
     "d": "Nº 7. " + SEEN,
 }
-
-
-def load_benchmark():
-    """Give the script that has the suffix array."""
-    spec = importlib.util.spec_from_file_location("benchmark_of_substring", ROOT / "benchmarks" / "substring.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-benchmark = load_benchmark()
 
 
 def naive_spans(documents, length):

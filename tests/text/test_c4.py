@@ -4,11 +4,10 @@
 # ruff: noqa: RUF001
 
 import dataclasses
-import importlib.util
 import json
 import re
-from pathlib import Path
 
+import line_corrections as plain
 import pyarrow as pa
 import pytest
 import yaml
@@ -20,7 +19,6 @@ import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.stages import first_failure
 
-ROOT = Path(__file__).parent.parent.parent
 AWKWARD = "aAbB {[]}12٣²½.!?…\"'”’)»\t\r\x85\u00a0\u2028\x0b\x1c\0éİıſKß中。\U0001d7d8\U0010ffff"
 BITS = [
     "a", "Dr.", " ", "  ", "\n", "\r\n", "\r", "\x85", "\u2029", "\n\n", ".", "...", "…", "!", "?", '"', "'", "”", ")",
@@ -38,15 +36,6 @@ GOOD = "This line has words. And more of them!"
 """A line of two sentences."""
 
 
-def load_plain():
-    """Give the plain implementation, which is the one that the benchmark measures against."""
-    spec = importlib.util.spec_from_file_location("benchmark_of_lines", ROOT / "benchmarks" / "line_corrections.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-plain = load_plain()
 plain_settings = st.builds(
     plain.PlainC4,
     definitions=st.sampled_from(["paper", "datatrove"]),

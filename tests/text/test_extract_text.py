@@ -1,7 +1,6 @@
 """Extraction: what stays of a page, pages that do harm, workers that die, and the same results whoever extracts."""
 
 import gzip
-import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -579,7 +578,8 @@ def test_explain_says_that_it_works_on_html():
 
 @pytest.mark.parametrize(("name", "wanted", "unwanted"), [("trafilatura", 0.88, 0.1), ("resiliparse", 0.9, 0.28)])
 def test_real_pages_give_what_they_must_and_little_that_they_must_not(real_data, name, wanted, unwanted):
-    benchmark = load_benchmark("extraction")
+    import extraction as benchmark
+
     pages = benchmark.read_pages(real_data / "warc")[::2]
     with gzip.open(real_data / "warc" / "groundtruth.jsonl.gz", "rt", encoding="utf-8") as lines:
         truth = {row["url"]: row for row in map(json.loads, lines) if row["kind"] == "segments"}
@@ -591,15 +591,10 @@ def test_real_pages_give_what_they_must_and_little_that_they_must_not(real_data,
     assert sum(found["must_not_contain"]) / len(found["must_not_contain"]) < unwanted
 
 
-def load_benchmark(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_pages_that_nobody_would_write(seed):
-    fuzz, chance = load_benchmark("fuzz_html"), random.Random(seed)
+    import fuzz_html as fuzz
+
+    chance = random.Random(seed)
     pages = [fuzz.hostile_page(chance, [page(*STORY)], 3000) for _ in range(20)]
     assert fuzz.check_batch(pages, {"max_seconds": 2.0}).total() == 2 * 21

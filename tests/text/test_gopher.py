@@ -3,11 +3,10 @@
 # The alphabets are the point here:
 # ruff: noqa: RUF001
 
-import importlib.util
 import math
 import sys
-from pathlib import Path
 
+import filters as plain
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,7 +20,6 @@ from longcrawl.text import _page_characters, _unicode
 from longcrawl.text._page_columns import CHARACTERS, COLUMNS, NEWLINES, WORD_CHARACTERS, WORDS
 from longcrawl.text.pages import count_pages
 
-ROOT = Path(__file__).parent.parent.parent
 RULES = [lc.text.GopherQuality(), lc.text.GopherRepetition(), lc.text.FineWebQuality()]
 AWKWARD = (
     "abcABC xyz  \n\n\n.!?…#-*+•‣–'\"1²½٣\u00a0\u2003\u2028\x85\x1c\x0b\t\r\0"
@@ -35,19 +33,6 @@ pieces = st.sampled_from([*PIECES.split(), "\n", "\n\n", "\n \n"])
 repetitive = st.lists(pieces, max_size=70).map(" ".join)
 
 
-def load_plain():
-    """Give the plain implementation, which is the one that the benchmark measures against."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        spec = importlib.util.spec_from_file_location("benchmark_of_filters", ROOT / "benchmarks" / "filters.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-    return module
-
-
-plain = load_plain()
 TERMINAL = plain.terminal_marks()
 
 

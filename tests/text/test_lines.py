@@ -3,10 +3,9 @@
 # The alphabets are the point here:
 # ruff: noqa: RUF001
 
-import importlib.util
 import json
-from pathlib import Path
 
+import line_corrections as plain
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +18,6 @@ import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.text.line_patterns import line_patterns, read_line_patterns
 
-ROOT = Path(__file__).parent.parent.parent
 FULL_NAMES = {
     "uppercase": "max_uppercase_characters",
     "numerical": "min_numerical_characters",
@@ -43,17 +41,6 @@ texts = (
     | st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(AWKWARD + "\n\n"), max_size=50)
     | st.lists(st.sampled_from(BITS), max_size=25).map("".join)
 )
-
-
-def load_plain():
-    """Give the plain implementation, which is the one that the benchmark measures against."""
-    spec = importlib.util.spec_from_file_location("benchmark_of_lines", ROOT / "benchmarks" / "line_corrections.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-plain = load_plain()
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,17 @@
 # The alphabets are the point here:
 # ruff: noqa: RUF001
 
-import importlib.util
 import json
 import math
 import os
 import re
 import struct
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import signals as plain
 from datasets import Dataset
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -26,7 +25,6 @@ from longcrawl.errors import StageError
 from longcrawl.text import _unicode
 from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
 
-ROOT = Path(__file__).parent.parent.parent
 STOP_WORDS = {"en": ["the", "of", "a's", "Σ", "ab", "²"], "de": ["der", "the"]}
 BAD_WORDS = {"en": ["ab", "a b", "b a b", "é", "é", "no  way", "x"], "fr": ["a"]}
 NEEDS_A_MODEL = [name for name in DOCUMENT_SIGNALS if "_ml_" in name or "importance" in name]
@@ -42,17 +40,6 @@ texts = st.text(st.sampled_from(AWKWARD), max_size=60) | st.text(
 repetitive = st.lists(
     st.sampled_from(["a", "b", "ab", "lorem", "ipsum", "ıpſum", "javascript", "...", "\n"]), max_size=60
 )
-
-
-def load_plain():
-    """Give the plain implementation, which is the one that the benchmark measures against."""
-    spec = importlib.util.spec_from_file_location("benchmark_of_signals", ROOT / "benchmarks" / "signals.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-plain = load_plain()
 
 
 @pytest.fixture(scope="module")
