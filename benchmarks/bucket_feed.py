@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from composed_write import lengths
 from datasets import Dataset
 
 import longcrawl as lc
@@ -39,16 +40,9 @@ STEPS_PLANNED = 1 << 21
 REPETITIONS = 20
 
 
-def drawn_lengths(chance: np.random.Generator, tokens: int) -> np.ndarray:
-    lengths = np.exp(chance.normal(5.8584, 1.3956, tokens // 700))
-    beyond = lengths > 935
-    lengths[beyond] = 935 * chance.random(beyond.sum()) ** (-1 / 1.8419)
-    return np.clip(lengths, 1, 200_000).astype(np.int64)
-
-
 def write(folder: Path, tokens: int) -> None:
     chance = np.random.default_rng(0)
-    ends = np.concatenate([[0], np.cumsum(drawn_lengths(chance, tokens))])
+    ends = np.concatenate([[0], np.cumsum(lengths(tokens // 700, chance, 200_000))])
     ids = (1 + chance.zipf(1.2, ends[-1]) % 50_000).astype(np.uint16)  # compresses as tokens of texts do
     names = [str(number) for number in range(len(ends) - 1)]
     columns = {"id": names, "tokens": pa.LargeListArray.from_arrays(pa.array(ends), pa.array(ids))}

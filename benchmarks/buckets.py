@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from _measures import best
 
 import longcrawl as lc
 
@@ -168,16 +169,6 @@ def literal(lengths: list[int], capacities: list[int], threshold: float) -> list
             insort(left, [length + space, turn, document, start + space])
         samples.append((capacity, pieces))
     return samples
-
-
-def best(compute, repeats: int) -> float:
-    """Give the least CPU seconds of some repeats."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        compute()
-        taken.append(time.process_time() - started)
-    return min(taken)
 
 
 def show_speed(lengths: np.ndarray, repeats: int) -> float:

@@ -23,16 +23,7 @@ import sys
 import time
 
 import numpy as np
-
-
-def best(compute, repeats: int) -> float:
-    """Give the least CPU seconds of some repeats."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        compute()
-        taken.append(time.process_time() - started)
-    return min(taken)
+from _measures import best
 
 
 def keys_with_copies(count: int) -> np.ndarray:

@@ -21,25 +21,25 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from _measures import Peak
 
 BATCH = 500
 END = 0
 
 
-def lengths(documents: int) -> np.ndarray:
-    """Draw lengths in tokens: lognormal up to 935, a Pareto tail from there on, cut at two million."""
-    chance = np.random.default_rng(0)
+def lengths(documents: int, chance: np.random.Generator | None = None, most: int = 2_000_000) -> np.ndarray:
+    """Draw lengths in tokens: lognormal up to 935, a Pareto tail from there on, cut at ``most``."""
+    chance = chance or np.random.default_rng(0)
     drawn = np.exp(chance.normal(5.8584, 1.3956, documents))
     beyond = drawn > 935
     drawn[beyond] = 935 * chance.random(beyond.sum()) ** (-1 / 1.8419)
-    return np.clip(drawn, 1, 2_000_000).astype(np.int64)
+    return np.clip(drawn, 1, most).astype(np.int64)
 
 
 def tables(documents: int) -> Iterator[pa.Table]:
@@ -58,27 +58,6 @@ def tables(documents: int) -> Iterator[pa.Table]:
         columns = {"id": ids, "url": [f"https://www.site{number % 97}.org/{number}" for number in range(len(ids))]}
         columns["tokens"] = pa.ListArray.from_arrays(offsets, pa.array(tokens))
         yield pa.table(columns | {"sort_key": pa.array(keyed_hash(ids, "shuffle", 0), pa.uint64())})
-
-
-class Peak(threading.Thread):
-    """Watch this process's own memory."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.before = self.most = self.now()
-        self.start()
-
-    def run(self) -> None:
-        """Look again and again; the thread ends with the process."""
-        while True:
-            self.most = max(self.most, self.now())
-            time.sleep(0.005)
-
-    @staticmethod
-    def now() -> int:
-        """Give the bytes that belong to no file."""
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
 def write(kind: str, documents: int, folder: Path) -> dict[str, float]:

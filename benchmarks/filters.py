@@ -18,7 +18,8 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-from signals import duplicate_share, ngrams, seconds, sets, synthetic
+from _measures import seconds
+from signals import compared, duplicate_share, ngrams, sets, synthetic
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 BULLETS = tuple("•‣\N{HYPHEN BULLET}⁌⁍∙◘◦⦾⦿▪▫■□●○◆◇▶►◀")
@@ -150,17 +151,12 @@ def main() -> None:
         del found["max_unspaced_letters"]
         for at, values in enumerate(plain(texts, terminal)):
             assert {rule: found[rule][at] for rule in values} == values, f"document {at} of {name} differs"
-        took = {
-            "plain": seconds(lambda texts=texts: plain(texts, terminal), options.repeats),
-            "ours": seconds(lambda table=table: [stage.checks(table) for stage in rules], 5 * options.repeats),
-        }
         size = sum(len(text.encode()) for text in texts) / 1e6
-        totals.update({key: taken[0] for key, taken in took.items()})
-        print(
-            f"{name:6} {len(texts):4} documents, {size:.2f} MB: {size / took['ours'][0]:6.1f} MB/s against "
-            f"{size / took['plain'][0]:.2f}, ratio {took['plain'][0] / took['ours'][0]:.1f}, "
-            f"spread {took['ours'][-1] / took['ours'][0]:.2f}x and {took['plain'][-1] / took['plain'][0]:.2f}x"
+        sides = (
+            lambda texts=texts: plain(texts, terminal),
+            lambda table=table: [stage.checks(table) for stage in rules],
         )
+        totals.update(compared(f"{name:6} {len(texts):4} documents", size, *sides, options.repeats))
         if options.peers_python:
             theirs, ours = against_datatrove(options.peers_python, texts, options.repeats)
             totals.update({"datatrove": theirs, "all four": ours})

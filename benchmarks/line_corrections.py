@@ -17,15 +17,15 @@ import io
 import json
 import random
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import yaml
+from _measures import seconds
 
 SHIPPED = Path(__file__).parent.parent / "longcrawl" / "text" / "presets" / "lines" / "refinedweb.yaml"
 LISTS = {"prefixes": "prefix", "suffixes": "suffix", "anywhere": "anywhere"}
@@ -278,16 +278,6 @@ def compare_sentences(texts: list[str]) -> None:
             f"sentences, {words} words and {fewest} sentences by {code}: {verdicts.total()} documents judged, "
             f"{verdicts[True, False]} stay that punkt drops, {verdicts[False, True]} leave that punkt keeps"
         )
-
-
-def seconds(compute: Callable[[], object], repeats: int) -> list[float]:
-    """Give CPU seconds of each repeat, sorted."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        compute()
-        taken.append(time.process_time() - started)
-    return sorted(taken)
 
 
 def main() -> None:

@@ -25,24 +25,15 @@ import string
 import subprocess
 import sys
 import tempfile
-import time
 import unicodedata
 from pathlib import Path
+
+from _measures import best
 
 SETTINGS = ((14, 8), (450, 20))
 NGRAM = 5
 FEWER = 5
 """450 bands of 20 are measured on a fifth of the documents."""
-
-
-def best(compute, repeats: int) -> float:
-    """Give the least CPU seconds of some repeats."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        compute()
-        taken.append(time.process_time() - started)
-    return min(taken)
 
 
 def plain_words(text: str) -> list[str]:

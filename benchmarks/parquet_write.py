@@ -18,13 +18,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from _measures import Peak
 
 BATCH = 200
 CHARACTERS = 5_000
@@ -45,27 +45,6 @@ def tables(documents: int) -> Iterator[pa.Table]:
         ids = [f"d{number}" for number in range(first, first + BATCH)]
         columns = {"id": ids, "text": pa.array(texts, pa.large_string()), "language": ["en", "de"] * (BATCH // 2)}
         yield pa.table(columns | {"sort_key": pa.array(keyed_hash(ids, "shuffle", 0), pa.uint64())})
-
-
-class Peak(threading.Thread):
-    """Watch this process's own memory."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.before = self.most = self.now()
-        self.start()
-
-    def run(self) -> None:
-        """Look again and again; the thread ends with the process."""
-        while True:
-            self.most = max(self.most, self.now())
-            time.sleep(0.005)
-
-    @staticmethod
-    def now() -> int:
-        """Give the bytes that belong to no file."""
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
 def write(kind: str, documents: int, folder: Path) -> dict[str, float]:

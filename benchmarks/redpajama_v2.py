@@ -12,10 +12,11 @@ import gzip
 import json
 import random
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from _measures import seconds
 
 
 def naive(release: Path, part: str) -> tuple[list[str], list[float]]:
@@ -81,16 +82,6 @@ def synthetic(folder: Path) -> Path:
     return folder
 
 
-def seconds(read, release: Path, part: str, repeats: int) -> list[float]:
-    """Give CPU seconds of each repeat, sorted."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        read(release, part)
-        taken.append(time.process_time() - started)
-    return sorted(taken)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--release", type=Path)
@@ -100,7 +91,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         release = options.release or synthetic(Path(folder))
         assert ours(release, options.part) == naive(release, options.part)
-        times = {read.__name__: seconds(read, release, options.part, options.repeats) for read in (naive, ours)}
+        times = {
+            read.__name__: seconds(partial(read, release, options.part), options.repeats) for read in (naive, ours)
+        }
     for name, taken in times.items():
         print(f"{name:6} {taken[0]:.3f} s CPU, spread {taken[-1] / taken[0]:.2f}x over {options.repeats}")
     print(f"redpajama_v2 ratio={times['naive'][0] / times['ours'][0]:.3f}")

@@ -18,12 +18,13 @@ import math
 import random
 import re
 import string
-import time
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+from _measures import seconds
 
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 RAW_WORD = re.compile(r"\w+|[^\w\s]+")
@@ -193,14 +194,14 @@ def sets(texts: list[str]) -> dict[str, list[str]]:
     return {name: found for name, found in sorted_out.items() if found}
 
 
-def seconds(compute, repeats: int) -> list[float]:
-    """Give CPU seconds of each repeat, sorted."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        compute()
-        taken.append(time.process_time() - started)
-    return sorted(taken)
+def compared(name: str, size: float, plain: Callable, ours: Callable, repeats: int) -> dict[str, float]:
+    """Print the MB/s of both sides, for input of ``size`` MB; give the best seconds of each."""
+    theirs, own = seconds(plain, repeats), seconds(ours, 5 * repeats)
+    print(
+        f"{name}, {size:.2f} MB: {size / own[0]:6.1f} MB/s against {size / theirs[0]:.2f}, "
+        f"ratio {theirs[0] / own[0]:.1f}, spread {own[-1] / own[0]:.2f}x and {theirs[-1] / theirs[0]:.2f}x"
+    )
+    return {"plain": theirs[0], "ours": own[0]}
 
 
 def main() -> None:
@@ -229,17 +230,9 @@ def main() -> None:
         assert all({key: row[key] for key in want} == want for want, row in zip(expected, found, strict=True)), (
             "the signals differ"
         )
-        took = {
-            "plain": seconds(lambda texts=texts: plain(texts), options.repeats),
-            "ours": seconds(lambda table=table: stage(table), 5 * options.repeats),
-        }
         size = sum(len(text.encode()) for text in texts) / 1e6
-        totals.update({key: taken[0] for key, taken in took.items()})
-        print(
-            f"{name:6} {len(texts):4} documents, {size:.2f} MB: {size / took['ours'][0]:6.1f} MB/s against "
-            f"{size / took['plain'][0]:.2f}, ratio {took['plain'][0] / took['ours'][0]:.1f}, "
-            f"spread {took['ours'][-1] / took['ours'][0]:.2f}x and {took['plain'][-1] / took['plain'][0]:.2f}x"
-        )
+        sides = (lambda texts=texts: plain(texts), lambda table=table: stage(table))
+        totals.update(compared(f"{name:6} {len(texts):4} documents", size, *sides, options.repeats))
         if options.peers_python:
             from filters import against_datatrove
 

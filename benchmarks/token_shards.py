@@ -13,12 +13,12 @@ import multiprocessing
 import os
 import shutil
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from _measures import Peak
 
 import longcrawl as lc
 from longcrawl.formats.shard_formats import FORMATS
@@ -40,12 +40,6 @@ def documents(tokens: int):
         )
 
 
-def allocated() -> int:
-    """Give the memory of this process that is no file's, in bytes."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) * 1024
-
-
 def work(what: str, source: Path, target: Path) -> None:
     """Copy, convert to a format, or open with some check."""
     if what == "copy":
@@ -60,20 +54,9 @@ def work(what: str, source: Path, target: Path) -> None:
 
 def watched(what: str, source: Path, target: Path, answer: "multiprocessing.Queue[tuple[float, int]]") -> None:
     """Tell seconds, and the most that was allocated beyond the start."""
-    start, most, done = allocated(), [0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            most[0] = max(most[0], allocated() - start)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    started = time.perf_counter()
+    peak, started = Peak(), time.perf_counter()
     work(what, source, target)
-    seconds = time.perf_counter() - started
-    done.set()
-    watcher.join()
-    answer.put((seconds, most[0]))
+    answer.put((time.perf_counter() - started, peak.most - peak.before))
 
 
 def measure(what: str, source: Path, target: Path) -> tuple[float, int]:

@@ -22,19 +22,10 @@ import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
+from _measures import best
 
 HOST = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/?#@]*@)?([^/?#:]+)", re.IGNORECASE)
 ENDINGS = ["com", "com", "com", "net", "org", "de", "fr", "ru", "co.uk", "com.br", "blogs.example", "info"]
-
-
-def best(compute, repeats: int) -> float:
-    """Give the least CPU seconds of some repeats."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        compute()
-        taken.append(time.process_time() - started)
-    return min(taken)
 
 
 def make_domains(count: int, chance: random.Random) -> list[str]:

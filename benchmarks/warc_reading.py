@@ -17,10 +17,11 @@ import hashlib
 import importlib.util
 import random
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+from _measures import seconds
 
 HTML = ("text/html", "application/xhtml+xml")
 
@@ -123,16 +124,6 @@ def synthetic(folder: Path) -> list[Path]:
     return [folder / "synthetic.warc.gz"]
 
 
-def seconds(read, archives: list[Path], repeats: int) -> list[float]:
-    """Give CPU seconds of each repeat, sorted."""
-    taken = []
-    for _ in range(repeats):
-        started = time.process_time()
-        read(archives)
-        taken.append(time.process_time() - started)
-    return sorted(taken)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--archives", type=Path, nargs="*")
@@ -157,7 +148,7 @@ def main() -> None:
             }
             assert not differing, (read.__name__, differing)
         sides = {**peers, "fastwarc, bytes only": bytes_only, "longcrawl": ours}
-        times = {name: seconds(read, archives, options.repeats) for name, read in sides.items()}
+        times = {name: seconds(partial(read, archives), options.repeats) for name, read in sides.items()}
     megabytes = sum(len(page.as_buffer()) for page in found["html"]) / 1e6
     for name, taken in times.items():
         print(
