@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import http.server
 import importlib.util
+import inspect
 import itertools
 import json
 import os
@@ -166,6 +167,81 @@ def python(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Give a function that runs a program, told what stands behind it, as ``longcrawl`` runs commands."""
     return lambda program, *arguments: forked(["-c", program, *arguments])
+
+
+def directory_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        if path.is_file():
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@pytest.fixture(scope="session", name="directory_digest")
+def give_directory_digest() -> Callable[[Path], str]:
+    """Give a function that digests the names and bytes of all that is in a folder."""
+    return directory_digest
+
+
+KILL_BEFORE_RENAMES = """
+import hashlib, json, os, shutil, signal, sys
+from pathlib import Path
+import datasets
+import longcrawl as lc
+
+datasets.disable_progress_bars()
+recipe, folder, step = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+exec(sys.argv[4])
+os.fsync = lambda opened: None  # kill -9 loses nothing that the system has taken, and the disk is slow
+rename = os.replace
+
+def in_a_child(work):
+    child = os.fork()
+    if not child:
+        work()
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+def run_until(last):
+    renames = 0
+    def replace(*paths):
+        nonlocal renames
+        renames += 1
+        if renames == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(*paths)
+    os.replace = replace
+    lc.run(recipe, folder)
+
+told, point = {}, 2
+while True:
+    killed = in_a_child(lambda: run_until(point)) == signal.SIGKILL
+    unfinished = not (folder / "manifest.json").exists()
+    status = in_a_child(lambda: lc.run(recipe, folder)) if killed else 0
+    told[point] = [killed, unfinished, status, directory_digest(folder)]
+    shutil.rmtree(folder)
+    if not killed:
+        break
+    point += step
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="session")
+def killed_before_renames() -> Callable[[Path, Path, int], dict[str, tuple[bool, bool, int, str]]]:
+    """Give a function that kills a run just before a file gets its name, the second, then every so many after it.
+
+    Each is finished by a second run, but for the last, which is not killed any more. Each tells whether it was killed,
+    had no manifest then, how the second run ended, and the digest of what that wrote.
+    """
+
+    def run(recipe: Path, folder: Path, step: int) -> dict[str, tuple[bool, bool, int, str]]:
+        words = map(str, (recipe, folder, step, inspect.getsource(directory_digest)))
+        command = [sys.executable, "-c", KILL_BEFORE_RENAMES, *words]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout)
+
+    return run
 
 
 NULL_SIGNALS = [

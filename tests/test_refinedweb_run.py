@@ -1,7 +1,6 @@
 """The recipes refinedweb and refinedweb-multilingual from archives to files: the same bytes however they are run."""
 
 import gzip
-import hashlib
 import json
 import os
 import random
@@ -102,15 +101,6 @@ def write_archive(path: Path, number: int) -> Path:
 
 def settings(source: Path) -> list[str]:
     return [f"{name}={value}" for name, value in ({"source.data_dir": source} | SMALL).items()]
-
-
-def directory_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -222,13 +212,13 @@ def test_a_url_filter_with_lists_has_nothing_to_say(tmp_path):
     assert "no words" in lc.text.UrlFilter(words=None).limits()[0]
 
 
-def test_two_processes_make_the_same_files(whole, archives, tmp_path):
+def test_two_processes_make_the_same_files(whole, archives, tmp_path, directory_digest):
     name, out = whole
     lc.run(name, tmp_path / "out", 2, settings(archives))
     assert directory_digest(tmp_path / "out") == directory_digest(out)
 
 
-def test_a_killed_run_is_finished_with_the_same_files(whole, archives, tmp_path):
+def test_a_killed_run_is_finished_with_the_same_files(whole, archives, tmp_path, directory_digest):
     name, out = whole
     signs = {"refinedweb": "work/segment-0/00001.json", "refinedweb-multilingual": "work/removed-0.parquet"}
     kill_a_run(command(name, archives, tmp_path / "out"), tmp_path / "out", signs[name])
@@ -239,7 +229,7 @@ def test_a_killed_run_is_finished_with_the_same_files(whole, archives, tmp_path)
 
 
 @pytest.mark.slow
-def test_real_archives_are_read_whole_and_in_two_processes_to_the_same_files(real_data, tmp_path):
+def test_real_archives_are_read_whole_and_in_two_processes_to_the_same_files(real_data, tmp_path, directory_digest):
     """The four archives that are not broken."""
     names = ["pages-00000", "pages-00001", "pages-00002", "special-00000"]
     files = [str(real_data / "warc" / f"{name}.warc.gz") for name in names]

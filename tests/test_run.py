@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import importlib.metadata
-import inspect
 import json
 import os
 import random
@@ -69,15 +68,6 @@ def write_recipe(path: Path, source: dict, stages: list | None = None, **rectang
     }
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
     return path
-
-
-def directory_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def longcrawl(*words: object, **options) -> subprocess.CompletedProcess[str]:
@@ -192,7 +182,7 @@ def test_the_manifest_tells_no_time_process_or_worker_count(whole, source):
     assert str(whole) not in text
 
 
-def test_the_recipe_that_a_run_writes_makes_it_again(whole, tmp_path):
+def test_the_recipe_that_a_run_writes_makes_it_again(whole, tmp_path, directory_digest):
     lc.run(whole / "recipe.yaml", tmp_path / "out")
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
@@ -211,7 +201,7 @@ def test_removed_and_kept_are_what_was_read(whole):
 
 
 @pytest.mark.parametrize("num_proc", [2, 5])
-def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_path, num_proc):
+def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_path, num_proc, directory_digest):
     lc.run(recipe, tmp_path / "out", num_proc)
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
@@ -229,7 +219,9 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_p
         pytest.param("rectangle/zarr.json", "parent", 2, 1, id="while writing"),
     ],
 )
-def test_a_killed_run_is_finished_by_the_same_command(recipe, whole, tmp_path, sign, victim, num_proc, then_num_proc):
+def test_a_killed_run_is_finished_by_the_same_command(
+    recipe, whole, tmp_path, sign, victim, num_proc, then_num_proc, directory_digest
+):
     out = tmp_path / "out"
     kill_a_run(recipe, out, (out / sign).exists, num_proc, victim)
     for ask in (lc.funnel, lc.verify, lc.inspect):
@@ -239,63 +231,10 @@ def test_a_killed_run_is_finished_by_the_same_command(recipe, whole, tmp_path, s
     assert directory_digest(out) == directory_digest(whole)
 
 
-KILL_BEFORE_EVERY_RENAME = """
-import json, os, shutil, signal, sys
-from pathlib import Path
-import datasets
-import longcrawl as lc
-
-datasets.disable_progress_bars()
-recipe, folder, point, step = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-exec(sys.argv[5])
-os.fsync = lambda opened: None  # kill -9 loses nothing that the system has taken, and the disk is slow
-rename = os.replace
-
-def in_a_child(work):
-    child = os.fork()
-    if not child:
-        work()
-        os._exit(0)
-    return os.waitpid(child, 0)[1]
-
-def run_until(last):
-    renames = 0
-    def replace(*paths):
-        nonlocal renames
-        renames += 1
-        if renames == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(*paths)
-    os.replace = replace
-    lc.run(recipe, folder)
-
-told = {}
-while True:
-    killed = in_a_child(lambda: run_until(point)) == signal.SIGKILL
-    unfinished = not (folder / "manifest.json").exists()
-    status = in_a_child(lambda: lc.run(recipe, folder)) if killed else 0
-    told[point] = [killed, unfinished, status, directory_digest(folder)]
-    shutil.rmtree(folder)
-    if not killed:
-        break
-    point += step
-print(json.dumps(told))
-"""
-
-
-def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path):
+def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames):
     """Every eleventh file from the second on."""
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(write_documents(tmp_path / "documents", 2, 12))})
-    digest = "import hashlib\n" + inspect.getsource(directory_digest)
-    words = [recipe, tmp_path / "out", "2", "11", digest]
-    told = subprocess.run(
-        [sys.executable, "-c", KILL_BEFORE_EVERY_RENAME, *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    points = json.loads(told.stdout)
+    points = killed_before_renames(recipe, tmp_path / "out", 11)
     *killed, (was_killed, _, _, whole_digest) = points.values()
     assert not was_killed
     assert len(killed) > 3
@@ -303,7 +242,7 @@ def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path):
     assert [point for point, told in zip(points, killed, strict=False) if told != finished] == []
 
 
-def test_killed_just_before_the_manifest_a_run_ends_the_same(recipe, whole, tmp_path):
+def test_killed_just_before_the_manifest_a_run_ends_the_same(recipe, whole, tmp_path, directory_digest):
     """All is written but the manifest: as a kill there leaves it, with what was left half-written beside it."""
     out = tmp_path / "out"
     code = """
@@ -400,7 +339,7 @@ def assert_no_space_left(result: subprocess.CompletedProcess[str], out: Path) ->
 
 @pytest.mark.parametrize(("limit", "num_proc"), [(200, 1), (1_500, 2), (9_000, 1)])
 def test_a_full_disk_is_one_sentence_and_the_run_is_finished_when_there_is_room(
-    recipe, whole, tmp_path, limit, num_proc
+    recipe, whole, tmp_path, limit, num_proc, directory_digest
 ):
     out = tmp_path / "out"
     words = ("run", recipe, "--out", out, "--num-proc", num_proc)
@@ -409,7 +348,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_is_finished_when_there_is_room(
     assert directory_digest(out) == directory_digest(whole)
 
 
-def test_a_disk_that_is_full_in_the_second_pass_is_no_different(recipe, whole, tmp_path):
+def test_a_disk_that_is_full_in_the_second_pass_is_no_different(recipe, whole, tmp_path, directory_digest):
     out = tmp_path / "out"
     kill_a_run(recipe, out, lambda: len(list(out.glob("work/segment-2/*.json"))) == PARTS)
     words = ("run", recipe, "--out", out, "--num-proc", 2)
@@ -434,7 +373,7 @@ def test_a_folder_below_a_file_is_one_sentence(recipe, tmp_path):
 # -------------------- folders that are refused
 
 
-def test_the_folder_of_another_recipe_is_refused_and_the_difference_named(recipe, whole):
+def test_the_folder_of_another_recipe_is_refused_and_the_difference_named(recipe, whole, directory_digest):
     before = directory_digest(whole)
     result = longcrawl("run", recipe, "--out", whole, "--set", "stages.min_chars.n=300")
     assert sentence(result) == (
@@ -464,12 +403,12 @@ def test_a_file_is_refused(recipe, tmp_path):
         lc.run(recipe, tmp_path / "out")
 
 
-def test_an_empty_folder_is_taken(recipe, whole, tmp_path):
+def test_an_empty_folder_is_taken(recipe, whole, tmp_path, directory_digest):
     lc.run(recipe, tmp_path)
     assert directory_digest(tmp_path) == directory_digest(whole)
 
 
-def test_any_name_of_a_folder_will_do(recipe, whole, tmp_path):
+def test_any_name_of_a_folder_will_do(recipe, whole, tmp_path, directory_digest):
     out = tmp_path / "lr=3" / "spaces, é # and 100 %"
     lc.run(recipe, out, 2)
     assert directory_digest(out) == directory_digest(whole)
@@ -477,7 +416,7 @@ def test_any_name_of_a_folder_will_do(recipe, whole, tmp_path):
     assert lc.verify(out).problems == ()
 
 
-def test_a_folder_in_which_nothing_is_done_yet_is_taken(recipe, whole, tmp_path):
+def test_a_folder_in_which_nothing_is_done_yet_is_taken(recipe, whole, tmp_path, directory_digest):
     for wrong in ("stages.tokenize.tokenizer=/nowhere/tokenizer.json", "source.data_dir=/nowhere"):
         with pytest.raises(LongCrawlError, match="/nowhere"):
             lc.run(recipe, tmp_path / "out", overrides=[wrong])
@@ -532,7 +471,9 @@ def listed(source, tmp_path) -> tuple[Path, Path]:
     return words, write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, stages + STAGES[2:])
 
 
-def test_a_data_file_that_changed_since_the_run_began_is_refused_and_an_unchanged_one_goes_on(listed, tmp_path):
+def test_a_data_file_that_changed_since_the_run_began_is_refused_and_an_unchanged_one_goes_on(
+    listed, tmp_path, directory_digest
+):
     words, recipe = listed
     out = tmp_path / "out"
     kill_a_run(recipe, out, (out / "work/segment-0/00000.json").exists)
@@ -564,7 +505,7 @@ def test_a_data_file_that_changes_under_a_run_is_refused_in_the_end(listed, tmp_
 # -------------------- a run that is done
 
 
-def test_a_finished_run_is_left_alone(recipe, whole):
+def test_a_finished_run_is_left_alone(recipe, whole, directory_digest):
     def state():
         return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in whole.rglob("*")}
 
@@ -585,7 +526,7 @@ def test_a_finished_run_needs_its_input_no_more(tmp_path):
     assert (again.funnel, again.written) == (first.funnel, first.written)
 
 
-def test_what_a_kill_after_the_manifest_leaves_is_cleared_away(recipe, whole, tmp_path):
+def test_what_a_kill_after_the_manifest_leaves_is_cleared_away(recipe, whole, tmp_path, directory_digest):
     shutil.copytree(whole, tmp_path / "out")
     (tmp_path / "out" / "work" / "segment-0").mkdir(parents=True)
     (tmp_path / "out" / "work" / "segment-0" / "00000.json").write_text("{}")
@@ -596,7 +537,7 @@ def test_what_a_kill_after_the_manifest_leaves_is_cleared_away(recipe, whole, tm
 # -------------------- nothing depends on how the input is cut
 
 
-def test_the_same_documents_in_other_files_make_the_same_rectangle(source, whole, tmp_path):
+def test_the_same_documents_in_other_files_make_the_same_rectangle(source, whole, tmp_path, directory_digest):
     lines = [line for file in sorted(source.iterdir()) for line in file.read_text().splitlines()]
     random.Random(5).shuffle(lines)
     (tmp_path / "documents").mkdir()
@@ -611,13 +552,13 @@ def test_the_same_documents_in_other_files_make_the_same_rectangle(source, whole
     assert ledgers[0] == ledgers[1]
 
 
-def test_the_size_of_the_tables_that_are_read_does_not_matter(recipe, whole, tmp_path, monkeypatch):
+def test_the_size_of_the_tables_that_are_read_does_not_matter(recipe, whole, tmp_path, monkeypatch, directory_digest):
     monkeypatch.setattr(files.read_blocks, "__defaults__", (1500,))
     lc.run(recipe, tmp_path / "out")
     assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
 
 
-def test_a_crawl_with_the_same_stages_writes_the_same_rectangle(source, whole, tmp_path):
+def test_a_crawl_with_the_same_stages_writes_the_same_rectangle(source, whole, tmp_path, directory_digest):
     crawl = lc.open("text", data_dir=str(source), id_field="id")
     for _, stage in lc.load_recipe(whole / "recipe.yaml").stages:
         crawl = crawl | stage
@@ -643,7 +584,7 @@ def test_without_shuffle_rows_are_in_the_order_of_the_parts(source, tmp_path):
     assert names == sorted(names)
 
 
-def test_stages_before_and_after_two_surveys(source, tmp_path):
+def test_stages_before_and_after_two_surveys(source, tmp_path, directory_digest):
     """A second survey, and a judge between: every document is counted once and leaves once."""
     stages = [
         {"exact_documents": {"keep": "random"}},
@@ -732,7 +673,7 @@ def test_versions_are_those_of_what_is_installed(whole):
         assert versions[name] == importlib.metadata.version(name)
 
 
-def test_a_part_without_documents_is_no_obstacle(source, whole, tmp_path):
+def test_a_part_without_documents_is_no_obstacle(source, whole, tmp_path, directory_digest):
     shutil.copytree(source, tmp_path / "documents")
     (tmp_path / "documents" / "03a.jsonl").write_text("\n")
     (tmp_path / "documents" / "99.jsonl").write_text("")

@@ -6,7 +6,6 @@ release made here and, where LONGCRAWL_DATA names real input, on that.
 """
 
 import gzip
-import hashlib
 import itertools
 import json
 import random
@@ -137,15 +136,6 @@ def article_batches(array: np.ndarray, documents: int, context: int, pad: int) -
         for top in range(0, array.shape[0] - documents + 1, documents):
             targets = array[top : top + documents, left : left + context]
             yield {"text": np.concatenate([padding, targets[:, :-1]], axis=1), "targets": targets}
-
-
-def directory_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 # -------------------- what is looked at
@@ -432,7 +422,7 @@ def test_every_rule_of_the_card_has_removed_something(small_release, tmp_path):
     }
 
 
-def test_two_processes_write_the_same_bytes(made):
+def test_two_processes_write_the_same_bytes(made, directory_digest):
     assert directory_digest(made.folder) == directory_digest(made.again)
 
 

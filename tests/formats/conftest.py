@@ -1,6 +1,9 @@
-"""What the tests of token shards share: tables of documents, and documents out of shards."""
+"""What the tests of formats share: documents and a tokenizer for runs, tables of documents, documents of shards."""
 
+import json
+import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +11,29 @@ import pyarrow as pa
 import pytest
 
 import longcrawl as lc
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory) -> Path:
+    """Give a folder with four files of 25 documents each, of 1 to 90 words, in two languages, from three hosts."""
+    chance = random.Random(3)
+    folder = tmp_path_factory.mktemp("source")
+    for part in range(4):
+        with (folder / f"{part:02d}.jsonl").open("w") as lines:
+            for number in range(25):
+                words = ["".join(chance.choices("abcdefgh", k=4)) for _ in range(chance.choice([1, 9, 40, 90]))]
+                document = {"id": f"{part}-{number}", "text": " ".join(words), "language": chance.choice(["en", "de"])}
+                document["url"] = f"https://www.site{number % 3}.org/{part}/{number}"
+                lines.write(json.dumps(document) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory) -> str:
+    """Give a tokenizer of the letters of :func:`source`."""
+    table = pa.table({"text": ["abcdefgh " * 10]})
+    folder = tmp_path_factory.mktemp("tokenizer")
+    return lc.tokens.Tokenize("trained", vocabulary_size=300).fit([table], str(folder)).tokenizer
 
 
 @pytest.fixture(scope="session")

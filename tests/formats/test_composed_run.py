@@ -1,13 +1,11 @@
 """Composed datasets as the end of runs: the same bytes however they are run, and what is told of them."""
 
-import hashlib
 import json
 import random
 import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -18,7 +16,7 @@ from longcrawl.errors import FormatError, RecipeError
 from longcrawl.formats import open_composed
 from longcrawl.formats.composed_plan import composition_of
 
-PARTS, DOCUMENTS = 4, 25
+DOCUMENTS = 100
 STOP = """
 import os
 from pathlib import Path
@@ -29,30 +27,6 @@ def stop(self, target):
     return replace(self, target)
 Path.replace = stop
 """
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory) -> Path:
-    chance = random.Random(3)
-    folder = tmp_path_factory.mktemp("source")
-    for part in range(PARTS):
-        with (folder / f"{part:02d}.jsonl").open("w") as lines:
-            for number in range(DOCUMENTS):
-                words = ["".join(chance.choices("abcdefgh", k=4)) for _ in range(chance.choice([1, 9, 40, 90]))]
-                document = {"id": f"{part}-{number}", "text": " ".join(words), "language": chance.choice(["en", "de"])}
-                document["url"] = f"https://www.site{number % 3}.org/{part}/{number}"
-                lines.write(json.dumps(document) + "\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> str:
-    table = pa.table({"text": ["abcdefgh " * 10]})
-    return (
-        lc.tokens.Tokenize("trained", vocabulary_size=300)
-        .fit([table], str(tmp_path_factory.mktemp("tokenizer")))
-        .tokenizer
-    )
 
 
 def recipe_of(path: Path, source: Path, tokenizer: str, **fields) -> Path:
@@ -75,27 +49,20 @@ def run_folder(tmp_path_factory, source, tokenizer) -> Path:
     return folder / "out"
 
 
-def directory_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
 def texts_of(source: Path) -> dict[str, str]:
     lines = [line for file in sorted(source.glob("*.jsonl")) for line in file.read_text().splitlines()]
     return {each["id"]: each["text"] for each in map(json.loads, lines)}
 
 
-def test_bytes_do_not_depend_on_workers(run_folder, tmp_path, source, tokenizer):
+def test_bytes_do_not_depend_on_workers(run_folder, tmp_path, source, tokenizer, directory_digest):
     lc.run(recipe_of(tmp_path / "r.yaml", source, tokenizer), tmp_path / "out", num_proc=2)
     assert directory_digest(tmp_path / "out") == directory_digest(run_folder)
 
 
 @pytest.mark.parametrize("place", ["composed/train/128/zarr.json", "pieces/train/128/00000.parquet"])
-def test_a_killed_run_goes_on_to_the_same_bytes(place, run_folder, tmp_path, source, tokenizer, python):
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    place, run_folder, tmp_path, source, tokenizer, python, directory_digest
+):
     made, out = recipe_of(tmp_path / "r.yaml", source, tokenizer), tmp_path / "out"
     program = STOP.format(place=place) + f"import longcrawl as lc\nlc.run({str(made)!r}, {str(out)!r})\n"
     killed = python(program)
@@ -106,7 +73,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(place, run_folder, tmp_path, sou
     assert directory_digest(out) == directory_digest(run_folder)
 
 
-def test_another_strategy_takes_what_is_spilled(run_folder, tmp_path, source, tokenizer, monkeypatch):
+def test_another_strategy_takes_what_is_spilled(run_folder, tmp_path, source, tokenizer, monkeypatch, directory_digest):
     """What only the second pass looks at may change while a run is stopped."""
     out = tmp_path / "out"
     with monkeypatch.context() as broken:
@@ -143,8 +110,8 @@ def test_a_run_is_verified_inspected_and_asked(run_folder, source):
     assert lc.inspect(run_folder / "composed", "heldout").pieces[0]["head"]
     assert str(lc.why(run_folder, told.row_id)) == f"{told.row_id}: kept"
     assert lc.analysis(run_folder) == lc.analysis(run_folder / "composed")
-    assert lc.analysis(run_folder).documents == PARTS * DOCUMENTS
-    assert len(lc.compose(run_folder).lengths) == PARTS * DOCUMENTS
+    assert lc.analysis(run_folder).documents == DOCUMENTS
+    assert len(lc.compose(run_folder).lengths) == DOCUMENTS
     with pytest.raises(FormatError, match="has no split 'val'; there is: heldout, train"):
         lc.inspect(run_folder, "val")
     with pytest.raises(FormatError, match=r"split 'train' has samples 0 to \d+, not 1000"):

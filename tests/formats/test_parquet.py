@@ -1,7 +1,5 @@
 """Parquet files of documents: what plain `datasets` reads back, in which order, and how runs that are killed end."""
 
-import hashlib
-import inspect
 import json
 import random
 import subprocess
@@ -59,15 +57,6 @@ def write_recipe(path: Path, documents: Path, stages: list | None = None, **sett
     }
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
     return path
-
-
-def directory_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def names_in(folder: Path, split: str = "train") -> list[str]:
@@ -345,14 +334,14 @@ def test_a_column_of_the_documents_own_called_sort_key_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("num_proc", [2, 5])
-def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, run_folder, tmp_path, num_proc):
+def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, run_folder, tmp_path, num_proc, directory_digest):
     lc.run(recipe, tmp_path / "out", num_proc)
     assert directory_digest(tmp_path / "out") == directory_digest(run_folder)
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_the_bytes_do_not_depend_on_the_size_of_batches(documents, tmp_path, size, shuffled):
+def test_the_bytes_do_not_depend_on_the_size_of_batches(documents, tmp_path, size, shuffled, directory_digest):
     table = documents.with_format("arrow")[:]
     if shuffled:
         table = table.append_column("sort_key", lc.tokens.Shuffle().sketch(table)["sort_key"])
@@ -367,61 +356,15 @@ def test_the_bytes_do_not_depend_on_the_size_of_batches(documents, tmp_path, siz
     assert digests[0] == digests[1]
 
 
-KILL_BEFORE_EVERY_RENAME = """
-import json, os, shutil, signal, sys
-from pathlib import Path
-import datasets
-import longcrawl as lc
-
-datasets.disable_progress_bars()
-recipe, folder = sys.argv[1], Path(sys.argv[2])
-exec(sys.argv[3])
-os.fsync = lambda opened: None
-rename = os.replace
-
-def in_a_child(work):
-    child = os.fork()
-    if not child:
-        work()
-        os._exit(0)
-    return os.waitpid(child, 0)[1]
-
-def run_until(last):
-    renames = 0
-    def replace(*paths):
-        nonlocal renames
-        renames += 1
-        if renames == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(*paths)
-    os.replace = replace
-    lc.run(recipe, folder)
-
-told, point = [], 2
-while True:
-    killed = in_a_child(lambda: run_until(point)) == signal.SIGKILL
-    status = in_a_child(lambda: lc.run(recipe, folder)) if killed else 0
-    told.append([status, directory_digest(folder)])
-    shutil.rmtree(folder)
-    if not killed:
-        break
-    point += 15
-print(json.dumps(told))
-"""
-
-
-def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path):
+def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames):
     folder = write_documents(tmp_path / "documents", 2, 12)
     recipe = write_recipe(tmp_path / "texts.yaml", folder, [*STAGES, "shuffle"], by="language", file_bytes=1_000)
-    words = [recipe, tmp_path / "out", "import hashlib\n" + inspect.getsource(directory_digest)]
-    command = [sys.executable, "-c", KILL_BEFORE_EVERY_RENAME, *words]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    told = json.loads(answer.stdout)
+    told = killed_before_renames(recipe, tmp_path / "out", 15)
     assert len(told) >= 3
-    assert {(status, digest) for status, digest in told} == {(0, told[-1][1])}
+    assert {(status, digest) for _, _, status, digest in told.values()} == {(0, list(told.values())[-1][-1])}
 
 
-def test_what_only_the_second_pass_looks_at_may_change_while_a_run_is_stopped(source, tmp_path):
+def test_what_only_the_second_pass_looks_at_may_change_while_a_run_is_stopped(source, tmp_path, directory_digest):
     recipe = write_recipe(tmp_path / "texts.yaml", source)
     with pytest.raises(FormatError, match="leaves none to train on"):
         lc.run(recipe, tmp_path / "out", overrides=["outputs.parquet.heldout=5000"])

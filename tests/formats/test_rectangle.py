@@ -46,15 +46,6 @@ def build(path: Path, tokens: np.ndarray, **settings) -> Path:
     return path
 
 
-def directory_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
 @pytest.fixture
 def small_bands(monkeypatch):
     """Make shards of 64 rows, so that a few hundred rows fill several."""
@@ -191,7 +182,7 @@ def test_the_description_names_every_file_and_what_decodes_the_rows(text_rectang
         assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_the_same_documents_make_the_same_bytes(tmp_path, text_rectangle):
+def test_the_same_documents_make_the_same_bytes(tmp_path, text_rectangle, directory_digest):
     one, _ = text_rectangle(json_escaped=False)
     other, _ = text_rectangle(json_escaped=False)
     assert directory_digest(one) == directory_digest(other)
@@ -311,7 +302,7 @@ def test_without_tokenize_the_end_of_text_must_be_said(tmp_path):
         crawl_of(made_up(3, 20)).to_rectangle(tmp_path / "made", context_length=20)
 
 
-def test_what_is_there_is_not_written_over(tmp_path):
+def test_what_is_there_is_not_written_over(tmp_path, directory_digest):
     path = build(tmp_path / "made", made_up(3, 20))
     before = directory_digest(path)
     with pytest.raises(LongCrawlError, match="made exists already: remove it, or choose another path"):

@@ -1,6 +1,5 @@
 """The loss mask of a rectangle: written, verified, read in batches beside the targets."""
 
-import hashlib
 import importlib.metadata
 import json
 import pickle
@@ -52,15 +51,6 @@ def build(path, tokens, flags=None, **settings):
     return path
 
 
-def digest_of(folder):
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
 BEFORE = {
     2: "b1359034a4d8c233e584c93da2adfa188739ba11e492a52f61c76d784bdb3e99",
     3: "4ba3c620d90199653262fcdacb32bbe14933e092615b524a846094492c6ce8ee",
@@ -71,12 +61,12 @@ WRITTEN_BY = {"zarr": "3.1.6", "numcodecs": "0.16.6", "pyarrow": "26.0.1"}
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_without_a_mask_not_one_byte_is_other_than_before_there_were_masks(tmp_path, zarr_format):
+def test_without_a_mask_not_one_byte_is_other_than_before_there_were_masks(tmp_path, zarr_format, directory_digest):
     if {name: importlib.metadata.version(name) for name in WRITTEN_BY} != WRITTEN_BY:
         pytest.skip("other versions of what compresses write other bytes")
     numbers = np.arange(7000, dtype=np.uint64) * 2654435761 % 60_000
     build(tmp_path / "made", numbers.astype(np.uint16).reshape(70, 100), heldout=3, zarr_format=zarr_format)
-    assert digest_of(tmp_path / "made") == BEFORE[zarr_format]
+    assert directory_digest(tmp_path / "made") == BEFORE[zarr_format]
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -253,7 +243,9 @@ def masked_texts():
 
 
 @pytest.mark.parametrize("escaped", [False, True])
-def test_a_run_writes_what_a_crawl_writes_and_batches_mask_the_duplicates(tmp_path, masked_texts, escaped):
+def test_a_run_writes_what_a_crawl_writes_and_batches_mask_the_duplicates(
+    tmp_path, masked_texts, escaped, directory_digest
+):
     (tmp_path / "docs").mkdir()
     for part in range(3):
         rows = [{"id": name, "text": text} for name, text in list(masked_texts.items())[part::3]]
@@ -279,13 +271,13 @@ def test_a_run_writes_what_a_crawl_writes_and_batches_mask_the_duplicates(tmp_pa
     (tmp_path / "recipe.yaml").write_text(json.dumps(spec))
     lc.run(tmp_path / "recipe.yaml", tmp_path / "one")
     lc.run(tmp_path / "recipe.yaml", tmp_path / "two", num_proc=2)
-    assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two")
+    assert directory_digest(tmp_path / "one") == directory_digest(tmp_path / "two")
     data = datasets.Dataset.from_dict({"id": list(masked_texts), "text": list(masked_texts.values())})
     crawl = lc.Crawl(data) | lc.dedup.ExactSubstring(40, policy="mask", unit="character")
     crawl = crawl | lc.tokens.Tokenize(tokenizer, json_escaped=escaped) | lc.tokens.MinTokens(90)
     crawl = crawl | lc.tokens.Truncate(90) | lc.tokens.Shuffle() | lc.tokens.Roll()
     crawl.to_rectangle(tmp_path / "crawled")
-    assert digest_of(tmp_path / "one" / "rectangle") == digest_of(tmp_path / "crawled")
+    assert directory_digest(tmp_path / "one" / "rectangle") == directory_digest(tmp_path / "crawled")
     batches = lc.loading.Rectangle(tmp_path / "crawled", batch_size=1)
     rolls = crawl.data["roll"][:]
     decode = fitted.__class__(tokenizer).encoder().decode
