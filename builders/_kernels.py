@@ -10,11 +10,11 @@ with the same values; the tests hold them to it.
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return"
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
+
+from longcrawl.text._lookup_kernels import compiled
 
 __all__ = [
     "ABSENT",
@@ -29,7 +29,6 @@ __all__ = [
     "OPEN_LIST",
     "OPEN_OBJECT",
     "PLAIN",
-    "compiled",
     "end_of_value",
     "end_of_word",
     "find_fields",
@@ -41,19 +40,11 @@ __all__ = [
     "skip_space",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
 
 QUOTE, BACKSLASH, COMMA, COLON, MINUS, DOT = 34, 92, 44, 58, 45, 46
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
-
-
-def compiled(function: F) -> F:
-    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
-    kernel: F = numba.njit(cache=True, nogil=True)(function)
-    return kernel
 
 
 _SPECIAL = np.zeros(256, dtype=np.bool_)

@@ -17,7 +17,6 @@ from longcrawl.builders._kernels import (
     NESTED,
     OPEN_LIST,
     OPEN_OBJECT,
-    compiled,
     end_of_value,
     end_of_word,
     find_name,
@@ -25,6 +24,7 @@ from longcrawl.builders._kernels import (
     read_number,
     skip_space,
 )
+from longcrawl.text._lookup_kernels import compiled
 
 __all__ = ["read_signals"]
 

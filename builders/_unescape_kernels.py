@@ -4,7 +4,8 @@
 
 from typing import Any
 
-from longcrawl.builders._kernels import ABSENT, BACKSLASH, ESCAPED, ESCAPES, compiled, hex4
+from longcrawl.builders._kernels import ABSENT, BACKSLASH, ESCAPED, ESCAPES, hex4
+from longcrawl.text._lookup_kernels import compiled
 
 __all__ = ["unescape"]
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.dedup._substring_kernels import CHUNK, Windows, compiled, hash_windows
+from longcrawl.dedup._substring_kernels import CHUNK, Windows, hash_windows
+from longcrawl.text._lookup_kernels import compiled
 
 __all__ = ["count_anchors", "find_runs", "list_anchors"]
 

@@ -7,12 +7,12 @@ one. Which windows are worth that, ``_anchor_kernels`` finds out.
 # Numba takes arguments by position. Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc, index"
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from longcrawl.text._lookup_kernels import compiled, inlined
 
 __all__ = [
     "CHUNK",
@@ -27,7 +27,6 @@ __all__ = [
     "UNSEEN",
     "USED",
     "Windows",
-    "compiled",
     "hash_windows",
     "join",
     "make_windows",
@@ -38,8 +37,6 @@ __all__ = [
 Tokens = npt.NDArray[Any]
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _U = np.uint64
 _BASE = 0x9E3779B97F4A7C15
@@ -95,18 +92,6 @@ def make_windows(tokens: Tokens, separator: Any, length: int) -> Windows:
         up, down = up * _BASE % (1 << 64), down * inverse % (1 << 64)
     gram = max(1, round(_GRAM_SHARE * length))
     return Windows(tokens, separator, length, gram, powers[0], powers[1])
-
-
-def compiled(function: F) -> F:
-    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
-    kernel: F = numba.njit(cache=True, nogil=True)(function)
-    return kernel
-
-
-def inlined(function: F) -> F:
-    """As ``compiled``, but put into its callers: calls with many arrays cost more than what they do."""
-    kernel: F = numba.njit(cache=True, nogil=True, inline="always")(function)
-    return kernel
 
 
 @compiled

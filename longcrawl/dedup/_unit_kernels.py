@@ -3,24 +3,14 @@
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment"
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from longcrawl.text._lookup_kernels import compiled
 
 __all__ = ["bytes_of_characters", "whole_characters"]
 
 Longs = npt.NDArray[np.int64]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(function: F) -> F:
-    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
-    kernel: F = numba.njit(cache=True, nogil=True)(function)
-    return kernel
 
 
 @compiled

@@ -10,13 +10,12 @@ Splitting such a stretch by itself gives the pieces that it has in the text, so 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.text._lookup_kernels import compiled
 from longcrawl.tokens._engines import SEPARATOR
 
 __all__ = ["LONGEST_WORD", "Words", "emit", "look_up", "split"]
@@ -27,8 +26,6 @@ Longs = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
 Spans = tuple[Ids, Longs, Longs]
 """Ids of many words, and where those of each start and stop."""
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 LONGEST_WORD = 96
 """In bytes; longer pieces are too rare to remember."""
@@ -61,12 +58,6 @@ class Words(NamedTuple):
     """Shape (a power of two, 4): the two halves of a word's key and its number; a place with zeros is empty."""
     bounds: npt.NDArray[np.int64]
     arena: npt.NDArray[np.uint8]
-
-
-def compiled(function: F) -> F:
-    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
-    kernel: F = numba.njit(cache=True, nogil=True)(function)
-    return kernel
 
 
 @compiled
