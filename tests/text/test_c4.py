@@ -10,7 +10,6 @@ import re
 import line_corrections as plain
 import pyarrow as pa
 import pytest
-import yaml
 from datasets import Dataset
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -419,29 +418,12 @@ def test_all_ways_to_use_the_stage_agree():
     assert crawl.why("d").value == 0.0
 
 
-def test_a_recipe_runs_it(tmp_path):
-    (tmp_path / "documents").mkdir()
-    documents = {"good": "\n".join([GOOD] * 40), "code": "{" + GOOD * 40}
-    lines = [json.dumps({"id": name, "text": text}) for name, text in documents.items()]
-    (tmp_path / "documents" / "00.jsonl").write_text("\n".join(lines))
-    spec = {
-        "longcrawl": 1,
-        "name": "pages",
-        "about": "Made in a test.",
-        "source": {"builder": "text", "id_field": "id", "data_dir": str(tmp_path / "documents")},
-        "stages": [
-            {"c4_quality": {"min_sentences": 3, "policy_phrases": ["terms of use"]}},
-            {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}},
-            {"min_tokens": {"n": 32}},
-            {"truncate": {"n": 32}},
-        ],
-        "outputs": {"rectangle": {"heldout": 0.0}},
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(spec))
-    lc.run(str(tmp_path / "recipe.yaml"), tmp_path / "out")
-    reason = lc.why(tmp_path / "out", "code")
+def test_a_recipe_runs_it(run_stages):
+    stage = {"c4_quality": {"min_sentences": 3, "policy_phrases": ["terms of use"]}}
+    out = run_stages({"good": "\n".join([GOOD] * 40), "code": "{" + GOOD * 40}, stage)
+    reason = lc.why(out, "code")
     assert (reason.stage, reason.rule, reason.value, reason.threshold) == ("c4_quality", "curly_bracket", 1.0, 0.0)
-    assert lc.why(tmp_path / "out", "good").stage is None
+    assert lc.why(out, "good").stage is None
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])

@@ -336,32 +336,15 @@ def test_all_ways_to_use_the_stage_agree():
     )
 
 
-def test_a_run_decides_as_a_crawl_does(tmp_path):
-    (tmp_path / "documents").mkdir()
+def test_a_run_decides_as_a_crawl_does(run_stages):
     longer = {name: " ".join([text] * 20) for name, text in SPOKEN.items()} | {"none": NO_LANGUAGE, "blank": " \n "}
-    lines = [json.dumps({"id": name, "text": text}) for name, text in longer.items()]
-    (tmp_path / "documents" / "00.jsonl").write_text("\n".join(lines))
-    spec = {
-        "longcrawl": 1,
-        "name": "languages",
-        "about": "Made in a test.",
-        "source": {"builder": "text", "id_field": "id", "data_dir": str(tmp_path / "documents")},
-        "stages": [
-            {"identify_language": {"languages": {"fr": 1.0, "el": None}}},
-            {"language": {"keep": ["en", "de", "fr"]}},
-            {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}},
-            {"min_tokens": {"n": 32}},
-            {"truncate": {"n": 32}},
-        ],
-        "outputs": {"rectangle": {"heldout": 0.0}},
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(spec))
-    lc.run(str(tmp_path / "recipe.yaml"), tmp_path / "out")
+    stages = {"identify_language": {"languages": {"fr": 1.0, "el": None}}}, {"language": {"keep": ["en", "de", "fr"]}}
+    out = run_stages(longer, *stages)
     crawl = lc.Crawl(Dataset.from_dict({"id": list(longer), "text": list(longer.values())}))
-    for _, each in load_recipe(str(tmp_path / "recipe.yaml")).stages[:2]:
+    for _, each in load_recipe(str(out / "recipe.yaml")).stages[:2]:
         crawl = crawl | each
     for name in longer:
-        assert lc.why(tmp_path / "out", name) == crawl.why(name)
+        assert lc.why(out, name) == crawl.why(name)
     assert crawl.data["id"][:] == ["en", "de"]
     assert crawl.why("fr").threshold == 1.0
 

@@ -3,8 +3,6 @@
 # The alphabets are the point here:
 # ruff: noqa: RUF001
 
-import json
-
 import line_corrections as plain
 import numpy as np
 import pyarrow as pa
@@ -230,34 +228,17 @@ def test_all_ways_to_use_the_stage_agree(tmp_path):
     assert crawl.why("a").stage is None
 
 
-def test_a_recipe_runs_it(tmp_path):
-    (tmp_path / "documents").mkdir()
-    documents = {"good": PROSE * 10, "counters": "3 likes\n4 shares\n"}
-    lines = [json.dumps({"id": name, "text": text}) for name, text in documents.items()]
-    (tmp_path / "documents" / "00.jsonl").write_text("\n".join(lines))
-    spec = {
-        "longcrawl": 1,
-        "name": "lines",
-        "about": "Made in a test.",
-        "source": {"builder": "text", "id_field": "id", "data_dir": str(tmp_path / "documents")},
-        "stages": [
-            {"line_corrections": {"language": "en", "max_removed_words": 0.1}},
-            {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}},
-            {"min_tokens": {"n": 32}},
-            {"truncate": {"n": 32}},
-        ],
-        "outputs": {"rectangle": {"heldout": 0.0}},
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(spec))
-    lc.run(str(tmp_path / "recipe.yaml"), tmp_path / "out")
-    reason = lc.why(tmp_path / "out", "counters")
+def test_a_recipe_runs_it(run_stages):
+    stage = {"line_corrections": {"language": "en", "max_removed_words": 0.1}}
+    out = run_stages({"good": PROSE * 10, "counters": "3 likes\n4 shares\n"}, stage)
+    reason = lc.why(out, "counters")
     assert (reason.stage, reason.rule, reason.value, reason.threshold) == (
         "line_corrections",
         "max_removed_words",
         1.0,
         0.1,
     )
-    assert lc.why(tmp_path / "out", "good").stage is None
+    assert lc.why(out, "good").stage is None
 
 
 def test_a_language_without_patterns_is_refused_before_any_document(patterns):
