@@ -2,9 +2,9 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +67,9 @@ class MeasuredOutput:
 
 
 def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> MeasuredOutput:
-    """Write one document, half of them and all, into a folder that is removed afterwards."""
+    """Write one document, half of them and all, into a folder that is removed afterwards; none of them is held out."""
+    if "heldout" in output.settings():
+        output = replace(cast("Any", output), heldout=0)
     ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
     sizes = (1, (ordered.num_rows + 1) // 2, ordered.num_rows)
     _, _, start = _write(output, stages, ordered.slice(0, 1))
