@@ -13,7 +13,7 @@ from longcrawl import finished, inspect_text
 from longcrawl.card import card as write_card
 from longcrawl.cli_lists import lists_app
 from longcrawl.compose import compose as compare
-from longcrawl.errors import LongCrawlError
+from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.formats.convert import convert as convert_shards
 from longcrawl.formats.convert import shard_settings
 from longcrawl.formats.shard_formats import FORMATS
@@ -85,6 +85,8 @@ def plan(
     ] = None,
 ) -> None:
     """Say what a run would come to: documents, tokens, bytes, hours and disk of every stage, from a sample."""
+    if save is not None and save.is_dir():
+        raise RunError(f"{save} is a folder: name a file, such as {save / 'plan.json'}")
     with _stoppable():
         made = make_plan(recipe, parts=parts, documents=documents, seed=seed, overrides=overrides or ())
     typer.echo(made)

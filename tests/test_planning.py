@@ -18,7 +18,6 @@ from longcrawl.errors import RunError
 from longcrawl.planning.estimates import Drawn, Thinning, estimate_parts, estimate_total
 from longcrawl.planning.sample import draw_sample
 from longcrawl.run_costs import RunCosts
-from longcrawl.run_inputs import train_parts
 
 DRAWS = 30
 LEAST_INSIDE = 0.8
@@ -52,7 +51,7 @@ def test_intervals_hold_the_truth_of_counts_and_of_sums(parts):
     made = _lengths(np.random.default_rng(0))
     everything = np.concatenate(made)
     limit = 2000
-    inside = np.zeros(3)
+    inside, values, halves = np.zeros(3), [], []
     for seed in range(DRAWS):
         sample = _sampled(made, parts, 240, seed)
         lengths = [np.array(pa.compute.utf8_length(part.table["text"]), float) for part in sample.read]
@@ -60,8 +59,13 @@ def test_intervals_hold_the_truth_of_counts_and_of_sums(parts):
         much = estimate_total([each * (each > limit) for each in lengths], sample.drawn)
         all_of_them = estimate_parts(sample.drawn.documents.tolist(), sample.drawn)
         truths = ((everything > limit).sum(), everything[everything > limit].sum(), len(everything))
-        inside += [truth in each for truth, each in zip(truths, (few, much, all_of_them), strict=True)]
+        told = (few, much, all_of_them)
+        inside += [truth in each for truth, each in zip(truths, told, strict=True)]
+        values.append([each.value for each in told])
+        halves.append([(each.high - each.low) / 2 for each in told])
     assert (inside / DRAWS >= LEAST_INSIDE).all(), inside
+    # And they are no wider than that takes: of few parts, Student's t of three degrees has 3.2 deviations.
+    assert (np.mean(halves, 0) <= (2.7 if parts == len(made) else 3.8) * np.std(values, 0)).all()
 
 
 def test_rare_removals_that_the_sample_has_not_are_allowed_for():
@@ -167,6 +171,9 @@ def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
     assert all(checked[name].truth > 0 for name in timed)
     stored = {name for name in checked if "disk" in name or "bytes" in name}
     assert {"exact_documents: disk", "tokenize: disk", "gpt-simple: disk", "disk", "bytes written"} == stored
+    for row in made.rows[:-1]:  # all was read, so nothing but the clock and what starts a run widens it
+        assert row.seconds.low == pytest.approx(row.seconds.value / 1.5)
+        assert row.seconds.high > row.seconds.value * 1.5
     for name in checked.keys() - timed:
         assert checked[name].inside or "disk" in name, checked[name]
         error = 0.25 if name in stored else 1e-9  # of files of some kilobytes
@@ -223,7 +230,7 @@ def test_the_command_line_plans_saves_and_compares(recipe):
         app, ["plan", recipe, "--documents", "80", "--save", "plan.json"], catch_exceptions=False
     )
     assert "80 documents of 4 of 4 parts" in shown.output
-    assert "hours of a core" in shown.output
+    assert "time of a core" in shown.output
     ran = CliRunner().invoke(app, ["run", recipe, "--out", "out", "--plan", "plan.json"], catch_exceptions=False)
     assert "the plan's intervals hold" in ran.output
 
@@ -246,4 +253,14 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
         lc.Plan.load("cut.json")
     with pytest.raises(RunError, match="plan anew"):
         lc.run(recipe, "out", plan=lc.plan(recipe, documents=40, overrides=["stages.min_chars.n=10"]))
-    assert len(train_parts(lc.load_recipe(recipe).source)) == 4
+    told = lc.plan(recipe, documents=40).as_dict()
+    figures = told["stages"][0]
+    broken = ({"stages": []}, {"tokens": ["a", 1, 2]}, {"tokens": [1, 2, 1]}, {"stages": [figures | {"disk": None}]})
+    for change in broken:
+        Path("odd.json").write_text(json.dumps(told | change))
+        with pytest.raises(RunError, match=r"odd\.json is no whole plan"):
+            lc.Plan.load("odd.json")
+    with pytest.raises(RunError, match="cannot be written to texts .*: name another file"):
+        lc.Plan.from_dict(told).save("texts")
+    asked = CliRunner().invoke(app, ["plan", recipe, "--save", "texts"])
+    assert "texts is a folder: name a file" in str(asked.exception)

@@ -60,6 +60,15 @@ class Costs:
             raise RunError(f"stage {label!r} drops columns that it does not know, so its documents cannot be planned")
         return documents.sort_by(ROW).combine_chunks()
 
+    def total_seconds(self) -> float:
+        """Give the seconds of all sampled documents."""
+        return sum(float(each.sum()) for each in self.seconds)
+
+    def add(self, other: "Costs") -> None:
+        """Add what another step of the same stage took."""
+        self.seconds = [mine + theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)]
+        self.disk = [mine + theirs for mine, theirs in zip(self.disk, other.disk, strict=True)]
+
     def keep(self, tables: Sequence[pa.Table]) -> None:
         """Write documents as a run keeps them until all parts are there, and read them back."""
         for place, table in enumerate(tables):

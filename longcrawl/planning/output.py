@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from longcrawl.core_clock import CoreClock
 from longcrawl.files import file_entries, folder_bytes
-from longcrawl.outputs import Output
+from longcrawl.outputs import Output, Writer
 from longcrawl.planning.estimates import Estimate
 from longcrawl.stages import SORT_KEY, Stage
 
@@ -40,7 +40,7 @@ class Line:
 
     @classmethod
     def through(cls, one: Point, half: Point, whole: Point) -> "Line":
-        """Give the line from one document to all of them; half of them say how far off it is."""
+        """Give the line from one document, or none, to all of them; half of them say how far off it is."""
         slope = max((whole.took - one.took) / max(whole.amount - one.amount, 1.0), 0.0)
         fixed = max(one.took - slope * one.amount, 0.0)
         expected = fixed + slope * half.amount
@@ -72,11 +72,20 @@ def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table)
         output = replace(cast("Any", output), heldout=0)
     ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
     sizes = (1, (ordered.num_rows + 1) // 2, ordered.num_rows)
+    nothing = _spilled(output.writer(stages), ordered.slice(0, 0))
     _, _, start = _write(output, stages, ordered.slice(0, 1))
     amounts = [_amount(ordered.slice(0, few)) for few in sizes]
     took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
-    written, spilled, seconds = (Line.through(*map(Point, amounts, values)) for values in zip(*took, strict=True))
-    return MeasuredOutput(written, spilled, seconds, start)
+    written, spilled, seconds = ([*map(Point, amounts, values)] for values in zip(*took, strict=True))
+    spilled[0] = Point(0.0, nothing)
+    return MeasuredOutput(Line.through(*written), Line.through(*spilled), Line.through(*seconds), start)
+
+
+def _spilled(writer: Writer, documents: pa.Table) -> float:
+    """Give the bytes of the first pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer.spill([documents], Path(folder), 0)
+        return float(folder_bytes(Path(folder)))
 
 
 def _amount(documents: pa.Table) -> float:

@@ -28,6 +28,10 @@ VERSION = 1
 ONE = exact(1.0)
 CLOCK_FACTOR = 1.5
 """The same work takes so many times more or less of a core from one run to the next, where cores are shared."""
+START_FACTOR = 3.0
+"""Two processes may start a run, and take 1.5 times what this one did."""
+DESCRIBE_SECONDS = 2.0
+"""What the analysis, the card and the manifest of a small run may take."""
 PART_SECONDS = 0.02
 """What files and markers may take of each part, where all parts are waited for."""
 TABLE_SECONDS = 0.0005
@@ -130,15 +134,37 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
-        """Read what :meth:`as_dict` gave."""
+        """Read what :meth:`as_dict` gave.
+
+        Raises:
+            KeyError: something is missing.
+            TypeError: something is of another type.
+            ValueError: there are no rows, or the ends of an interval are in the wrong order.
+
+        """
+        if not values["stages"]:
+            raise ValueError("no stages")
+        for row in values["stages"]:
+            if lacking := [name for name in _FIGURES if name != "characters" and row[name] is None]:
+                raise ValueError(f"no {lacking[0]} of {row['stage']}")
         rows = tuple(PlanRow(row["stage"], *(_estimate(row[name]) for name in _FIGURES)) for row in values["stages"])
         ends = (_estimate(values["tokens"]), _estimate(values["written"]))
         return cls(values["recipe"], values["digest"], values["sample"], rows, *ends)
 
     def save(self, path: str | Path, checked: Sequence[Checked] = ()) -> None:
-        """Write the plan as JSON, for ``longcrawl run --plan``; and what became of it, where that is known."""
+        """Write the plan as JSON, for ``longcrawl run --plan``; and what became of it, where that is known.
+
+        Raises:
+            RunError: it cannot be written there.
+
+        """
         became = {"became": [each.as_dict() for each in checked]} if checked else {}
-        write_text(Path(path), json.dumps(self.as_dict() | became, indent=1))
+        try:
+            write_text(Path(path), json.dumps(self.as_dict() | became, indent=1))
+        except OSError as failed:
+            raise RunError(
+                f"a plan cannot be written to {path} ({failed.strerror or failed}): name another file"
+            ) from failed
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
@@ -156,7 +182,7 @@ class Plan:
             raise RunError(f"{path} is no plan of version {VERSION}: write one with longcrawl plan RECIPE --save FILE")
         try:
             return cls.from_dict(values)
-        except (KeyError, TypeError) as lacking:
+        except (KeyError, TypeError, ValueError) as lacking:
             raise RunError(
                 f"{path} is no whole plan ({lacking}): write it again with longcrawl plan --save"
             ) from lacking
@@ -237,7 +263,7 @@ def _planned(recipe: Recipe, sample: Sample, seed: int, folder: str) -> Plan:
     tokens = quantity(left, "n_tokens", sample.drawn)
     amount = rows[-1].documents if tokens is None else scaled.total(tokens)
     cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
-    seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, CLOCK_FACTOR * cost.start)
+    seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, START_FACTOR * cost.start + DESCRIBE_SECONDS)
     spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))  # each part has files of its own
     last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled)
     return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.written.at(amount))
@@ -275,7 +301,7 @@ class _Scaled:
 
     def _seconds(self, measured: Estimate, start: float) -> Estimate:
         tables = float(self.drawn.documents.sum()) / self.drawn.looked_at / self.sample.together
-        return measured.within(CLOCK_FACTOR, CLOCK_FACTOR * start + TABLE_SECONDS * tables)
+        return measured.within(CLOCK_FACTOR, START_FACTOR * start + TABLE_SECONDS * tables)
 
     def total(self, values: Values) -> Estimate:
         """Give the total of what grows with the size of a document."""
@@ -314,5 +340,10 @@ def _told(estimate: Estimate | None) -> list[float] | None:
     return None if estimate is None else [estimate.value, estimate.low, estimate.high]
 
 
-def _estimate(told: list[float] | None) -> Any:
-    return None if told is None else Estimate(*told)
+def _estimate(told: Any) -> Any:
+    if told is None:
+        return None
+    value, low, high = map(float, told)
+    if not low <= high:
+        raise ValueError(f"an interval from {low} to {high}")
+    return Estimate(value, low, high)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["amount", "duration", "plan_html", "plan_text", "size"]
 
-HEAD = ("stage", "documents", "characters", "hours of a core", "disk meanwhile")
+HEAD = ("stage", "documents", "characters", "time of a core", "disk meanwhile")
 UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
@@ -99,7 +99,7 @@ def _words(plan: "Plan") -> Iterator[str]:
     else:
         yield f"output: {_interval(plan.written, size)}"
     yield f"all stages: {_interval(plan.seconds, duration)} of a core"
-    yield f"disk in the end: {_interval(plan.disk, size)}"
+    yield f"disk at its fullest: {_interval(plan.disk, size)}"
 
 
 def _interval(estimate: Estimate, told: Callable[[float], str]) -> str:
