@@ -8,10 +8,7 @@ there. Only what is all there gets a tag.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from longcrawl.errors import FormatError, HubError, RunError
 from longcrawl.files import checksum
@@ -29,10 +26,11 @@ from longcrawl.hub import (
     read_repository,
     refuse_other_visibility,
 )
+from longcrawl.pushed_card import read_card, refuse_edited_card, refuse_head
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.report.card import card_problems
 from longcrawl.run_folder import MANIFEST, read_manifest
-from longcrawl.unfinished_push import CARD, UNFINISHED, UnfinishedPush, says_how_to_read
+from longcrawl.unfinished_push import CARD, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -45,7 +43,7 @@ COMMIT_FILES = 250
 TOO_MUCH = (413, 504)
 """What the Hub answers where a commit is too large, or takes too long: half of it may be taken."""
 
-TAG_BEGINS, TAG_LENGTH = "run-", 12
+TAG_LENGTH = 12
 FEWER = {
     "parquet": "a larger parquet.file_bytes",
     "rectangle": "rectangle.zarr_format=3, which makes one file of 2,048 rows",
@@ -128,6 +126,7 @@ def push(
     _refuse_edited(folder, manifest)
     _refuse_limits(folder, manifest)
     _refuse_damage(folder, manifest)
+    card = read_card(folder / CARD)
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     # A person may edit the card of a finished run.
     digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
@@ -138,13 +137,13 @@ def push(
         tag = f"{TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
         planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
-        card = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
-        if there and card and not card.is_like(folder / CARD, digests[CARD]):
-            _refuse_edited_card(api, repo, there.head)
+        before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
+        if there and before and not before.is_like(folder / CARD, digests[CARD]):
+            refuse_edited_card(api, repo, there.head)
         if dry_run:
-            return replace(planned, problems=tuple(card_problems((folder / CARD).read_text("utf-8"))))
+            return replace(planned, problems=tuple(card_problems(card)))
         if CARD in planned.send:
-            _refuse_card(folder / CARD)
+            refuse_head(folder / CARD, card)
     with hub_errors(repo, SOME_SENT):
         return _carry_out(api, folder, planned, there)
 
@@ -167,7 +166,7 @@ def _refuse_damage(folder: Path, manifest: Mapping[str, Any]) -> None:
     if not (folder / CARD).is_file():
         raise _not_whole(folder, f"{CARD} is missing")
     rest = {name: entry for name, entry in manifest["files"].items() if name != CARD}
-    for problem in verify_files(folder, rest):
+    if problem := next(verify_files(folder, rest), None):
         raise _not_whole(folder, problem)
 
 
@@ -285,29 +284,6 @@ def _refuse_foreign(
         among = name not in digests and name.partition("/")[0] in folders
         if (changed or among) and name not in earlier.files:
             raise _foreign(repo, name)
-
-
-def _refuse_edited_card(api: "HfApi", repo: str, head: str) -> None:
-    """Refuse to replace a card that somebody has edited on the Hub, as its page there invites to."""
-    (card,) = api.get_paths_info(repo, [CARD], expand=True, revision=head, repo_type="dataset")
-    commit = getattr(card, "last_commit", None)
-    if commit is not None and not commit.title.startswith(TAG_BEGINS):
-        raise HubError(
-            f"{CARD} of {repo} was edited on the Hub ({shorten(commit.title, 80)!r}), and this push would replace it: "
-            f"take from it what you want (`hf download {repo} {CARD} --repo-type dataset`), then type --instead-of "
-            f"{CARD} behind the command"
-        )
-
-
-def _refuse_card(card: Path) -> None:
-    """Ask the Hub whether it takes a card, before anything is made or sent."""
-    from huggingface_hub import DatasetCard
-
-    try:
-        DatasetCard(card.read_text("utf-8")).validate(repo_type="dataset")
-    except (ValueError, yaml.YAMLError) as wrong:
-        said = " ".join(str(wrong).split())
-        raise RunError(f"the Hub does not take the head of {card} ({said}): mend what is between its dashes") from wrong
 
 
 def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | None) -> Push:

@@ -15,12 +15,13 @@ from longcrawl.remote_description import is_intact, read_object
 from longcrawl.results import RESULTS
 from longcrawl.run_folder import MANIFEST
 
-__all__ = ["CARD", "UNFINISHED", "UnfinishedPush", "says_how_to_read"]
+__all__ = ["CARD", "TAG", "TAG_BEGINS", "UNFINISHED", "UnfinishedPush", "says_how_to_read"]
 
 CARD = "README.md"
 UNFINISHED = "unfinished-push.json"
 VERSION = 1
-TAG = re.compile(r"run-[0-9a-f]{12}")
+TAG_BEGINS = "run-"
+TAG = re.compile(rf"{TAG_BEGINS}[0-9a-f]{{12}}")
 ZARR = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
 """Without its metadata an array cannot be opened; with them, chunks that are missing would be read as zeros."""
 

@@ -413,9 +413,6 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
     with pytest.raises(RunError, match=r"takes 2 in a folder.*run its recipe again with rectangle\.zarr_format=3"):
         lc.push(run, repo, "private")
     monkeypatch.undo()
-    (run / "README.md").write_text("---\nlicense: {\n---\n")
-    with pytest.raises(RunError, match=r"does not take the head of .*README\.md .*: mend what is between its dashes"):
-        lc.push(run, repo, "private")
     hub.fail("POST .*/validate-yaml", status=400)
     shutil.copy(finished / "README.md", run)
     with pytest.raises(RunError, match="told to fail"):
@@ -437,6 +434,30 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
     with pytest.raises(RunError, match="is not finished"):
         lc.push(run, repo, "private")
     assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        (
+            b"# my own\n",
+            "it does not begin with a head between two lines of ---.*move the card away and type longcrawl card",
+        ),
+        (b"---\n---\n# my own\n", "it does not begin with a head between two lines of ---"),
+        (b"---\nlicense: mit\n---\n\xff", r"it is not UTF-8 \(.*0xff.*\): save it as UTF-8"),
+        (b"---\nlicense: {\n---\n", r"its head is none \(while parsing .*\): mend what is between its dashes"),
+        (b"---\n- mit\n---\n", "its head is none .*: mend what is between its dashes"),
+        (b"---\n1: mit\n---\n", "its head is none .*: mend what is between its dashes"),
+    ],
+    ids=["none", "empty", "latin", "YAML", "list", "number"],
+)
+def test_a_card_that_nothing_loads_by_is_refused_before_anything_is_asked(hub, repo, run, caplog, card, said):
+    (run / "README.md").write_bytes(card)
+    for dry_run in (True, False):
+        with pytest.raises(RunError, match=rf"README\.md is not sent, as {said}") as raised:
+            lc.push(run, repo, "private", dry_run=dry_run)
+        assert "\n" not in str(raised.value)
+    assert (hub.requests, caplog.records) == ([], [])
 
 
 def test_the_limits_of_the_hub():

@@ -50,6 +50,7 @@ LAYERS = [
         "tokenize_files",
         "card",
         "push",
+        "pushed_card",
         "remote_description",
         "unfinished_push",
         "verify_url",
