@@ -1,7 +1,8 @@
 """A server that speaks the Hub's HTTP protocol to the real `huggingface_hub` client; it keeps everything in memory.
 
 It knows dataset repositories only. Files come by LFS from a client that is told so (``HF_HUB_DISABLE_XET=1``), else by
-Xet (xet_store.py). It counts what it was sent and what it served, and fails on purpose where a test asks for it:
+Xet (xet_store.py). Heads of cards are checked by rules of its own (hub_cards.py). It counts what it was sent and what
+it served, and fails on purpose where a test asks for it:
 
     hub = HubServer()
     hub.fail("PUT /lfs/", status=429, retry_after=1)   # the next such request
@@ -27,16 +28,17 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 
-def _xet_store() -> Any:
-    """Load the file beside this one, which is in no package."""
-    spec = importlib.util.spec_from_file_location("xet_store", Path(__file__).with_name("xet_store.py"))
+def _beside(name: str) -> Any:
+    """Load a file beside this one, which is in no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.XetStore()
+    return module
 
 
+card_errors = _beside("hub_cards").card_errors
 XET_TOKEN = "xet_shortLived"  # noqa: S105  # of this server
 USER, TOKEN = "me", "hf_notArealTokenButItLooksLike1"
 DATE = "2026-01-01T00:00:00.000Z"
@@ -125,7 +127,7 @@ class HubServer(ThreadingHTTPServer):
         """LFS files of more bytes are asked for in parts of so many; listings come in pages of so many entries."""
         self.repositories: dict[str, Repository] = {}
         self.blobs: dict[str, bytes] = {}
-        self.xet = _xet_store()
+        self.xet = _beside("xet_store").XetStore()
         self.xet_hashes: dict[str, str] = {}
         """By the SHA-256 of a file."""
         self.parts: dict[tuple[str, int], bytes] = {}
@@ -294,9 +296,12 @@ class _Handler(BaseHTTPRequestHandler):
         return {"type": "user", "name": USER, "orgs": [], "auth": {"accessToken": {"role": "write"}}}, 200, {}
 
     def validate_yaml(self) -> Any:
-        content = json.loads(self.body)["content"]
-        wrong = [] if content.startswith("---\n") else [{"message": "the card has no YAML head"}]
-        return {"errors": wrong, "warnings": []}, 400 if wrong else 200, {}
+        wrong, odd = card_errors(json.loads(self.body)["content"])
+        status = 400 if wrong else 200
+        if self.headers.get("Accept") == "text/plain":
+            return "".join(f"- Error: {each}\n" for each in wrong).encode(), status, {"Content-Type": "text/plain"}
+        told = {"errors": [{"message": each} for each in wrong], "warnings": [{"message": each} for each in odd]}
+        return told, status, {}
 
     def create(self) -> Any:
         asked = json.loads(self.body)

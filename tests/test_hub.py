@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 import zarr
+from fsspec.implementations.memory import MemoryFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -31,7 +32,7 @@ from longcrawl.builders.sources import SOURCES
 from longcrawl.cli import app
 from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, SourceError
 from longcrawl.formats.manifest import seal
-from longcrawl.hub import over_limits
+from longcrawl.hub import hub_errors, over_limits
 
 push_module = importlib.import_module("longcrawl.push")
 DOCUMENTS, LENGTH = 240, 64
@@ -460,6 +461,54 @@ def test_a_card_that_nothing_loads_by_is_refused_before_anything_is_asked(hub, r
     assert (hub.requests, caplog.records) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"license": "mine"}, r'"license\[0\]" must be one of'),
+        ({"language": ["en", "English"]}, r'"language\[1\]" must be an ISO 639'),
+        ({"size_categories": ["huge"]}, r'"size_categories\[0\]" must be one of'),
+        ({"task_categories": ["writing"]}, r'"task_categories\[0\]" is not in the official list'),
+        ({"configs": [{"data_files": "a"}]}, r'"configs\[0\].config_name" is required'),
+        ({"configs": [{"config_name": "a"}]}, r'"configs\[0\].data_files" is required'),
+        ({"dataset_info": "a"}, r'"dataset_info\[0\]" must be of type object'),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_a_head_that_the_hub_refuses_stops_a_push_before_anything_is_made(hub, repo, run, wrong, said):
+    _, head, body = (run / "README.md").read_text().split("---\n", 2)
+    (run / "README.md").write_text(f"---\n{yaml.safe_dump(yaml.safe_load(head) | wrong)}---\n{body}")
+    with pytest.raises(RunError, match=rf"the Hub does not take the head of .*{said}.*: mend what is between its"):
+        lc.push(run, repo, "private")
+    assert [asked for asked in hub.requests if not asked.startswith("GET")] == ["POST /api/validate-yaml"]
+    assert repo not in hub.repositories
+
+
+@pytest.mark.parametrize("becomes", [None, b"cut", "other"])
+def test_a_push_compares_what_the_hub_holds_before_it_sets_a_tag(hub, repo, run, becomes):
+    def lose() -> None:
+        there = hub.repositories[repo]
+        files = there.files()
+        content = bytes(len(files[RECTANGLE].content)) if becomes == "other" else becomes
+        other = {} if content is None else {RECTANGLE: hub.regular(content)}
+        there.commit("main", "lost", {name: blob for name, blob in files.items() if name != RECTANGLE} | other)
+
+    # Asked for three times: whether it is there, after it was made, and after it was filled.
+    for then in (lambda: None, lambda: None, lose):
+        hub.fail(f"GET /api/datasets/{repo}$", then=then)
+    with pytest.raises(HubError, match=f"does not hold {RECTANGLE} as it was sent: type the same command again"):
+        lc.push(run, repo, "private")
+    assert hub.repositories[repo].tags == {}
+    sent = lc.push(run, repo, "private")
+    assert sent.send.keys() == {RECTANGLE}
+    assert on_hub(hub, repo, sent.tag) == described(run)
+
+
+@pytest.mark.parametrize("wrong", [KeyError("a"), TypeError("b"), AttributeError("c")], ids=repr)
+def test_a_mistake_of_our_own_is_not_blamed_on_the_hub(wrong):
+    with pytest.raises(type(wrong)), hub_errors("me/x"):
+        raise wrong
+
+
 def test_the_limits_of_the_hub():
     assert over_limits({f"a/{number // 9999}/{number}": 1 for number in range(100_000)}) == []
     (said,) = over_limits({f"a/{number}/0": 1 for number in range(10_001)})
@@ -714,19 +763,31 @@ def test_a_description_of_others_leads_nowhere(hub, repo, run):
         assert {asked.rpartition("/")[2] for asked in hub.requests if "/resolve/" in asked} == {"manifest.json"}
         with pytest.raises(HubError, match=r"holds manifest\.json, which no run of longcrawl has put there"):
             lc.push(run, repo, "private")
-    # A size that is not the Hub's needs no download; elsewhere no more is read than was said.
+    # A size that is not the Hub's needs no download.
     files = {"recipe.yaml": {**entry, "bytes": 10**18}}
     put(hub, repo, "manifest.json", seal({**manifest, "files": files}).encode())
     hub.reset()
     assert lc.verify(f"hf://datasets/{repo}").problems[0].endswith(" bytes, expected 1,000,000,000,000,000,000")
     assert hub.served["recipe.yaml"] == 0
+
+
+def test_no_more_is_read_of_a_file_than_its_description_says(monkeypatch):
+    read, taken = MemoryFile.read, []
+
+    def counted(file, *most):
+        taken.append(read(file, *most))
+        return taken[-1]
+
+    monkeypatch.setattr(MemoryFile, "read", counted, raising=False)
     files = fsspec.filesystem("memory")
     files.pipe_file("/huge/a", bytes(30 << 20))
+    entry = {"bytes": 5, "sha256": "0" * 64}
     files.pipe_file("/huge/rectangle.json", seal({"files": {"a": entry}}).encode())
     try:
         assert lc.verify("memory://huge").problems == ("a has more bytes than the 5 expected",)
     finally:
         files.rm("/huge", recursive=True)
+    assert sum(map(len, taken)) < 10 << 20
 
 
 JSON = st.recursive(
