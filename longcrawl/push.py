@@ -26,11 +26,11 @@ from longcrawl.hub import (
     read_repository,
     refuse_other_visibility,
 )
-from longcrawl.pushed_card import read_card, refuse_edited_card, refuse_head
+from longcrawl.pushed_card import read_card, refuse_edited_card, refuse_head, warn_of_edits
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.report.card import card_problems
 from longcrawl.run_folder import MANIFEST, read_manifest
-from longcrawl.unfinished_push import CARD, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
+from longcrawl.unfinished_push import CARD, TAG, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -130,6 +130,7 @@ def push(
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     # A person may edit the card of a finished run.
     digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
+    warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
     with hub_errors(repo, NOTHING_SENT):
         api = connect()
         there = read_repository(api, repo)
@@ -137,6 +138,7 @@ def push(
         tag = f"{TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
         planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
+        _refuse_unknown(instead_of, planned, there, earlier)
         before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
         if there and before and not before.is_like(folder / CARD, digests[CARD]):
             refuse_edited_card(api, repo, there.head)
@@ -198,6 +200,18 @@ def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlie
             )
         files, unfinished = files | begun.files, begun.tag
     return _Earlier(files, unfinished)
+
+
+def _refuse_unknown(instead_of: str | None, planned: Push, there: Repository | None, earlier: _Earlier) -> None:
+    """Refuse a name of nothing that may be replaced; the same command again finds its own push there instead."""
+    own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
+    if instead_of in (None, CARD, earlier.unfinished) or (own and TAG.fullmatch(str(instead_of))):
+        return
+    whole = ", ".join(sorted(tag for tag in there.tags if TAG.fullmatch(tag))) if there else ""
+    found = f"a part of {earlier.unfinished}" if earlier.unfinished else f"no unfinished push, and {whole or 'no run'}"
+    raise HubError(
+        f"--instead-of {instead_of!r} is nothing that could be replaced, as {planned.repo} holds {found}: leave it out"
+    )
 
 
 def _begun(repo: str, there: Repository) -> UnfinishedPush:

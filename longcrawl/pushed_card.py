@@ -1,18 +1,20 @@
 """The card of a run on its way to the Hub: whether it can be sent, and may replace the one that is there."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from longcrawl.errors import HubError, RunError
 from longcrawl.unfinished_push import CARD, TAG_BEGINS
+from longcrawl.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["read_card", "refuse_edited_card", "refuse_head"]
+__all__ = ["read_card", "refuse_edited_card", "refuse_head", "warn_of_edits"]
 
 
 def read_card(file: Path) -> str:
@@ -40,6 +42,22 @@ def read_card(file: Path) -> str:
             f"put it back, or move the card away and type longcrawl card {file.parent}"
         )
     return card
+
+
+def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: str) -> None:
+    """Warn of a card that is not the one that the manifest names: whoever verifies what was pushed is told so, too.
+
+    Args:
+        file: the card.
+        files: what the manifest names.
+        sha256: that of the card as it is.
+
+    """
+    if files.get(CARD, {}).get("sha256", sha256) != sha256:
+        warn_user(
+            f"{file} was edited and is pushed as it is, so longcrawl verify will say that it has been changed: type "
+            f"longcrawl card {file.parent} and push again, which keeps your edits and has the manifest name them"
+        )
 
 
 def refuse_head(file: Path, card: str) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from pathlib import Path
 
 import datasets
@@ -389,6 +390,47 @@ def test_a_card_that_was_edited_on_the_hub_is_not_replaced(hub, repo, run):
     (run / "README.md").write_text(edited + "And more.\n")
     shown = CliRunner().invoke(app, ["push", str(run), repo, "--private", "--instead-of", "README.md"])
     assert shown.exit_code == 0
+    assert on_hub(hub, repo) == described(run)
+
+
+def test_an_edited_card_is_pushed_with_a_warning_until_the_manifest_names_it(hub, repo, run):
+    (run / "README.md").write_text((run / "README.md").read_text() + "\nA person has added this.\n")
+    said = (
+        r"README\.md was edited and is pushed as it is, so longcrawl verify will say .*: type longcrawl card .*/run and"
+    )
+    for dry_run in (True, False):
+        with pytest.warns(UserWarning, match=said):
+            lc.push(run, repo, "private", dry_run=dry_run)
+    (problem,) = lc.verify(f"hf://datasets/{repo}").problems
+    assert problem.startswith("README.md has ")
+    lc.card(run)
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        assert lc.push(run, repo, "private").send.keys() == {"README.md", "manifest.json"}
+    assert b"A person has added this." in on_hub(hub, repo)["README.md"]
+    assert lc.verify(f"hf://datasets/{repo}").problems == ()
+
+
+def test_instead_of_names_what_is_there(hub, repo, run, stopped, tmp_path):
+    def push(what: Path, instead_of: str) -> None:
+        lc.push(what, repo, "private", instead_of=instead_of)
+
+    with pytest.raises(
+        HubError, match="'nonsense' is nothing that could be .* holds no unfinished push, and no run: le"
+    ):
+        push(run, "nonsense")
+    assert repo not in hub.repositories
+    stopped(run, repo)
+    tag = titles(hub, repo)[0].partition(",")[0]
+    with pytest.raises(
+        HubError, match=f"'{tag}0' is nothing that could be replaced, as {repo} holds a part of {tag}: "
+    ):
+        push(run, f"{tag}0")
+    for name in (tag, tag, "README.md"):
+        push(run, name)
+    other = write_run(tmp_path / "b", 0)
+    for name in (tag, "run-0123456789ab", "README"):
+        with pytest.raises(HubError, match=f"'{name}' is nothing .* holds no unfinished push, and {tag}: leave it out"):
+            push(other, name)
     assert on_hub(hub, repo) == described(run)
 
 
