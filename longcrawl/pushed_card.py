@@ -30,7 +30,8 @@ def read_card(file: Path) -> str:
     try:
         card = file.read_text("utf-8")
         # Of a card without a head, the client prints a line of its own.
-        head = REGEX_YAML_BLOCK.search(card) and DatasetCard(card).data.to_dict()
+        found = REGEX_YAML_BLOCK.search(card) is not None
+        head = DatasetCard(card).data.to_dict() if found else {}  # type: ignore[no-untyped-call]  # untyped there
     except UnicodeDecodeError as broken:
         raise RunError(f"{file} is not sent, as it is not UTF-8 ({broken}): save it as UTF-8") from broken
     except (ValueError, TypeError, yaml.YAMLError) as broken:

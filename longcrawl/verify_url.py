@@ -16,6 +16,8 @@ from longcrawl.unfinished_push import UNFINISHED
 
 __all__ = ["verify_url"]
 
+DATASETS = "hf://datasets/"
+
 
 def verify_url(url: str) -> Verification:
     """Compare every file of a run, or of an output by itself, with the SHA-256 that its description gives.
@@ -76,6 +78,7 @@ class _Place:
     @classmethod
     def at(cls, root: str) -> "_Place":
         import fsspec
+        from huggingface_hub.errors import RepositoryNotFoundError
 
         files, path = fsspec.core.url_to_fs(root)
         if files.protocol != "hf":
@@ -84,9 +87,11 @@ class _Place:
         try:
             return cls(files, path, remote_files(files, path))
         except FileNotFoundError as missing:
-            raise HubError(
-                f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
-            ) from missing
+            raise HubError(_missing(root)) from missing
+        except RepositoryNotFoundError as missing:
+            if root.startswith(DATASETS):
+                raise
+            raise HubError(_missing(root)) from missing
 
     def read(self, name: str, most: int) -> bytes | None:
         """Fetch a file of up to ``most`` bytes, of a larger one the beginning; None where there is none."""
@@ -130,6 +135,14 @@ class _Place:
             while size <= most and (block := file.read(8 * BLOCK)):
                 size += len(block)
                 yield block
+
+
+def _missing(root: str) -> str:
+    if root.startswith(DATASETS):
+        return f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
+    return (
+        f"there is no {root}, which is no dataset's name: write datasets/ before it, {DATASETS}{root[len('hf://') :]}"
+    )
 
 
 def _description(place: _Place) -> tuple[str, bytes]:

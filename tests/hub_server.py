@@ -327,6 +327,9 @@ class _Handler(BaseHTTPRequestHandler):
         told |= {"lastModified": DATE, "createdAt": DATE, "siblings": [{"rfilename": path} for path in files]}
         return told, 200, {"X-Repo-Commit": sha}
 
+    def no_model(self, _name: str) -> Any:
+        raise _RefusedError(404 if self._signed_in() else 401, "RepoNotFound", "Repository not found")
+
     def tree(self, name: str, revision: str, folder: str = "") -> Any:
         sha, files = self._commit(self._repository(name), revision)
         inside = f"{folder.strip('/')}/" if folder else ""
@@ -532,6 +535,7 @@ ROUTES: list[tuple[tuple[str, ...], str, Callable[..., Any]]] = [
     (("GET",), "/api/whoami-v2", _Handler.whoami),
     (("POST",), "/api/validate-yaml", _Handler.validate_yaml),
     (("POST",), "/api/repos/create", _Handler.create),
+    (("GET",), r"/api/models/(.+)", _Handler.no_model),
     (("GET",), API, _Handler.info),
     (("GET",), rf"{API}/revision/([^/]+)", _Handler.info),
     (("GET",), rf"{API}/tree/([^/]+)(?:/(.*))?", _Handler.tree),

@@ -760,6 +760,12 @@ def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hu
     assert lc.verify(f"hf://datasets/{repo}@{sent.tag}").problems == ()
     with pytest.raises(HubError, match="check the name"):
         lc.verify("hf://datasets/me/nothing")
+    for name in (repo, f"{repo}/rectangle", "me/nothing"):
+        with pytest.raises(HubError, match=f"no hf://{name}, which is no .* write datasets/ .*, hf://datasets/{name}$"):
+            lc.verify(f"hf://{name}")
+    for place in (f"hf://datasets/{repo}", run):
+        with pytest.raises(FormatError, match=f"no split 'train'; there is: .*; open the .* it, '{place}/rectangle'$"):
+            lc.loading.Rectangle(place, batch_size=8)
     with pytest.raises(FormatError, match="inspect reads what is on this machine"):
         lc.inspect(f"hf://datasets/{repo}")
 

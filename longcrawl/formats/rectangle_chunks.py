@@ -183,7 +183,8 @@ def _find_array(folder: "_Folder", split: str) -> tuple[str, Mapping[str, Any]]:
             f"there is no rectangle at {folder.root}, which does not exist or cannot be listed; check the path"
         )
     found = ", ".join(repr(name) for name in names[:8]) or "nothing"
-    raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}")
+    inside = f"; open the rectangle in it, {f'{folder.root}/rectangle'!r}" if "rectangle" in names else ""
+    raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}{inside}")
 
 
 def _end_of_text(root: str, attributes: Mapping[str, Any]) -> int:
