@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from longcrawl.errors import HubError, RunError
-from longcrawl.unfinished_push import CARD, TAG_BEGINS
+from longcrawl.report.card import CARD
+from longcrawl.unfinished_push import TAG_BEGINS
 from longcrawl.user_warnings import warn_user
 
 if TYPE_CHECKING:
