@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -31,9 +32,12 @@ from longcrawl.report.tables import named, percent
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS
 
-__all__ = ["ReportPage"]
+__all__ = ["ReportPage", "is_page"]
 
 LONGEST_RECIPE = 20_000
+TITLE = b": longcrawl report</title>"
+"""What every version of the page has in its head."""
+LONGEST_HEAD = 1 << 20
 SCRIPT_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
 
 
@@ -165,6 +169,13 @@ class ReportPage:
             for each, host in zip(self.removed, hosts, strict=True)
         ]
         return json.dumps({"removed": removed}, separators=(",", ":")).translate(SCRIPT_ESCAPES)
+
+
+def is_page(file: Path) -> bool:
+    """Say whether a file is a report of this or an earlier longcrawl."""
+    with file.open("rb") as opened:
+        begin = opened.read(LONGEST_HEAD).lstrip()
+    return begin.startswith(b"<!DOCTYPE html>") and TITLE in begin.partition(b"<style>")[0]
 
 
 def _document(number: int, document: RemovedDocument) -> str:

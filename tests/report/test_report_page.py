@@ -231,6 +231,47 @@ def test_the_bytes_depend_on_the_run_alone(run_folder, report, tmp_path):
     assert not lc.verify(run_folder).problems
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_page_takes_the_place_of_a_page_alone(run_folder, tmp_path):
+    run = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    (run / "report.html").unlink(missing_ok=True)
+    (run / "recipe.yaml").unlink()
+    (tmp_path / "notes.html").write_text("<!DOCTYPE html><title>mine</title>")
+    (tmp_path / "link").symlink_to("run/ledger")
+    before = contents(run)
+    data = next(name for name in before if name.startswith("parquet/"))
+    own = ["manifest.json", "README.md", "recipe.yaml", "plan.json", data, "ledger/new.html", "card/funnel.svg"]
+    refused = [(run / name, "belongs to the run: name another file, such as") for name in own]
+    refused += [
+        (tmp_path / "link" / "new.html", "belongs to the run"),
+        (tmp_path / "notes.html", "is there already and is no report: name another file with --out"),
+        (run, "is a folder: name a file, such as"),
+        (Path("/dev/null"), "is no regular file"),
+        (tmp_path / "notes.html" / "x.html", "cannot be written .*: name another file with --out"),
+        (Path("/proc/x.html"), "cannot be written .*: name another file with --out"),
+        (tmp_path / ("n" * 300), "cannot be written .*: name another file with --out"),
+    ]
+    for target, said in refused:
+        # That so small a sample is refused later says that nothing was read before.
+        with pytest.raises(RunError, match=f"^{re.escape(str(target))} {said}"):
+            lc.write_report(run, target, per_rule=0)
+    assert contents(run) == before
+    assert (tmp_path / "notes.html").read_text().endswith("mine</title>")
+
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "empty.html").touch()
+    (tmp_path / "to-page").symlink_to("new/empty.html")
+    page = lc.write_report(run, tmp_path / "new" / "deep" / "page.html", per_rule=1).read_bytes()
+    assert lc.write_report(run, tmp_path / "to-page", per_rule=2) == tmp_path / "to-page"
+    assert (tmp_path / "to-page").is_symlink()
+    assert (tmp_path / "new" / "empty.html").read_bytes() != page
+    assert lc.write_report(run, tmp_path / "to-page", per_rule=1).read_bytes() == page
+    assert lc.write_report(run, per_rule=1) == run / "report.html"
+
+
 def test_a_sample_has_some_of_each_rule_with_marks(run_folder):
     sample = lc.removed_documents(run_folder, per_rule=2)
     assert [(each.reason.stage, each.reason.rule) for each in sample] == [
