@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli import app
+from longcrawl.duplicates import Clusters
 from longcrawl.errors import LedgerError, RunError
 from longcrawl.report.analysis import Analysis, Lengths
 from longcrawl.report.card_sections import SECTIONS, CardSource
@@ -142,6 +143,18 @@ def test_the_policy_allows_one_script_and_one_style_sheet_and_no_request(report)
     assert not re.search("[<>&\u2028\u2029]", data)
     assert len(json.loads(data)["removed"]) == 15
     assert {each["domain"] for each in json.loads(data)["removed"]} == {""}
+
+
+def test_no_address_and_no_language_ends_the_data_of_the_script(run_folder):
+    manifest = json.loads((run_folder / "manifest.json").read_text())
+    sample = lc.removed_documents(run_folder, most=1)
+    document = dataclasses.replace(sample[0], url="https://a.example<!--<script>&/", language=HOSTILE[0])
+    page = Reader(ReportPage(manifest, dataclasses.replace(sample, documents=(document,)), Clusters((), 0, 0)).html())
+    assert page.open == []
+    assert page.tags.count("script") == 2
+    (told,) = json.loads(page.said["script"][0])["removed"]
+    assert (told["domain"], told["language"]) == ("a.example<!--<script>&", HOSTILE[0])
+    assert not re.search("[<>&]", page.said["script"][0])
 
 
 def test_texts_stand_there_as_they_are(report):
