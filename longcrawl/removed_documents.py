@@ -44,30 +44,40 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
 
     Raises:
         RunError: the run is not finished.
-        LedgerError: a number is less than 1, or the ledger is damaged.
+        LedgerError: a number is less than 1, or the ledger is damaged, or of another run.
 
     """
     if min(per_rule, most) < 1:
         raise LedgerError(f"a sample of {per_rule} per rule and {most} in all is none; ask for 1 or more of each")
     folder = Path(run)
     manifest = read_manifest(folder)
-    labels = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
+    funnel = Funnel.from_dict(manifest["funnel"])
+    left = funnel.documents - funnel.kept
     with open_ledger(folder) as ledger:
-        reasons = _choose(ledger, labels, per_rule, most)
-        removed = ledger.count_rows()
+        reasons = _choose(ledger, folder, [row.stage for row in funnel], per_rule, most)
+        rows = ledger.count_rows()
     wanted = {document for reason in reasons for document in (reason.id, reason.kept_id) if document is not None}
     found, missing = source_documents(manifest, wanted, COLUMNS) if wanted else ({}, None)
     stages, broken = _stages(folder)
     documents = [_document(reason, found, stages) for reason in reasons]
-    notes = [f"Texts are missing: {missing}."] * bool(missing) + [f"No marks: {broken}."] * bool(broken)
-    return RemovedDocuments(tuple(documents), removed, " ".join(notes) or None)
+    notes = [] if rows == left else [_not_whole(rows, left)]
+    notes += [f"Texts are missing: {missing}."] * bool(missing) + [f"No marks: {broken}."] * bool(broken)
+    return RemovedDocuments(tuple(documents), max(rows, left), " ".join(notes) or None)
 
 
-def _choose(ledger: pads.Dataset, labels: Sequence[str], per_rule: int, most: int) -> list[Reason]:
+def _not_whole(rows: int, left: int) -> str:
+    return (
+        f"The ledger has {rows:,} rows, where by the funnel {left:,} documents left, and the documents and duplicates "
+        "here are of these rows alone: longcrawl verify RUN says which files are missing or changed."
+    )
+
+
+def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: int, most: int) -> list[Reason]:
     """Keep the rows of each stage and rule whose ids have the smallest hashes."""
     kept = LEDGER_SCHEMA.append(pa.field("hash", pa.uint64())).append(pa.field("rank", pa.int64())).empty_table()
     for batch in ledger.to_batches():
         rows = pa.table(batch)
+        _refuse_strange(rows, run, labels)
         hashes = keyed_hash(rows["id"].to_pylist(), "report", 0)
         rows = rows.append_column("hash", pa.array(hashes))
         kept = _ranked(pa.concat_tables([kept.drop_columns("rank"), rows]))
@@ -75,6 +85,18 @@ def _choose(ledger: pads.Dataset, labels: Sequence[str], per_rule: int, most: in
     chosen = kept.sort_by([("rank", "ascending"), ("hash", "ascending"), ("id", "ascending")])[:most]
     rows = sorted(chosen.to_pylist(), key=lambda row: (labels.index(row["stage"]), row["rule"], row["rank"]))
     return [Reason(**{name: row[name] for name in LEDGER_SCHEMA.names}) for row in rows]
+
+
+def _refuse_strange(rows: pa.Table, run: Path, labels: Sequence[str]) -> None:
+    """Refuse rows of a ledger that a run of these stages cannot have written."""
+    if empty := [name for name in ("id", "stage", "rule") if rows[name].null_count]:
+        raise LedgerError(f"the ledger of {run} has rows without {empty[0]}; longcrawl verify says what is wrong")
+    strange = sorted(set(pc.unique(rows["stage"]).to_pylist()) - set(labels))
+    if strange:
+        raise LedgerError(
+            f"the ledger of {run} has documents that left at {strange[0]!r}, a stage that the funnel of its manifest "
+            "does not have; longcrawl verify says what is wrong"
+        )
 
 
 def _ranked(rows: pa.Table) -> pa.Table:

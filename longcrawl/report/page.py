@@ -7,7 +7,7 @@ by their SHA-256, forbids every request, and so holds even if something were not
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,6 +21,7 @@ from longcrawl.duplicates import Clusters
 from longcrawl.ledger import Funnel
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, Lengths
+from longcrawl.report.card_source import untold
 from longcrawl.report.comparisons import bar_table, domain_table, length_tables
 from longcrawl.report.differences import cluster_list
 from longcrawl.report.domains import url_hosts
@@ -31,6 +32,7 @@ from longcrawl.report.sections import facts_list, funnel_table, notes, reason_ta
 from longcrawl.report.tables import named, percent
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS
+from longcrawl.run_manifest import NotTold
 
 __all__ = ["ReportPage", "is_page"]
 
@@ -52,7 +54,8 @@ class ReportPage:
     def html(self) -> str:
         """Give the whole file; the same run gives the same bytes."""
         style, script = _asset("report.css"), _asset("report.js")
-        sections = [(name, title, body) for name, title, body in self._sections() if body]
+        told = [(name, title, _or_untold(body)) for name, title, body in self._sections()]
+        sections = [(name, title, body) for name, title, body in told if body]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
         parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in sections)
         return Template(_asset("report.html")).substitute(
@@ -66,25 +69,30 @@ class ReportPage:
             script=script,
         )
 
-    def _sections(self) -> Iterator[tuple[str, str, str]]:
-        manifest = self.manifest
-        funnel = Funnel.from_dict(manifest["funnel"])
-        found = manifest.get("analysis")
-        analysis = Analysis.from_dict(found) if found else Analysis(0)
-        places: dict[tuple[str, str], int] = {}
-        for number, document in enumerate(self.removed):
-            places.setdefault((document.reason.stage or "", document.reason.rule or ""), number)
-        yield "funnel", "Funnel", funnel_table(RemovalRates.from_manifest(manifest))
-        yield "reasons", "Why documents left", reason_table(funnel, places)
-        yield "removed", "Documents that left", self._removed()
-        yield "clusters", "Duplicates", cluster_list(self.clusters) if self.clusters.count else ""
-        yield "lengths", "Lengths", self._lengths(analysis)
-        yield "places", "Domains and languages", self._places(funnel, analysis)
-        yield "notes", "What to know", f"{notes(known_limits(manifest))}<h3>Input</h3>{notes(_input_notes(manifest))}"
-        yield "recipe", "How it was made", self._recipe()
+    def _sections(self) -> Iterator[tuple[str, str, Callable[[], str]]]:
+        yield "funnel", "Funnel", lambda: funnel_table(RemovalRates.from_manifest(self.manifest))
+        yield "reasons", "Why documents left", self._reasons
+        yield "removed", "Documents that left", self._removed
+        yield "clusters", "Duplicates", lambda: cluster_list(self.clusters) if self.clusters.count else ""
+        yield "lengths", "Lengths", self._lengths
+        yield "places", "Domains and languages", self._places
+        yield "notes", "What to know", self._notes
+        yield "recipe", "How it was made", self._recipe
+
+    @property
+    def _funnel(self) -> Funnel:
+        return Funnel.from_dict(self.manifest["funnel"])
+
+    def _analysis(self) -> tuple[Analysis, NotTold | None]:
+        """Give what is in the output as far as the manifest tells it, and what it does not tell."""
+        found = self.manifest.get("analysis")
+        try:
+            return Analysis(0) if found is None else Analysis.from_dict(found), None
+        except NotTold as missing:
+            return Analysis(0), missing
 
     def _header(self) -> str:
-        recipe, funnel = self.manifest["recipe"], Funnel.from_dict(self.manifest["funnel"])
+        recipe, funnel = self.manifest["recipe"], self._funnel
         output = self.manifest["output"]
         left = funnel.documents - funnel.kept
         tiles = [("documents read", funnel.documents), ("left on the way", left), ("kept", funnel.kept)]
@@ -96,16 +104,22 @@ class ReportPage:
         facts = [
             ("recipe", recipe["name"]),
             ("digest", self.manifest.get("digest", "unknown")),
-            (output["format"], RESULTS[output["format"]].summary(output)),
+            (output["format"], _summary(output)),
         ]
         about = f'<p class="about">{escape(recipe["about"])}</p>' if recipe.get("about") else ""
         name = recipe.get("card", {}).get("pretty_name") or recipe["name"]
         tiles_shown, facts_shown = facts_list(figures, "tiles"), facts_list(facts, "facts")
         return f"<h1><bdi>{escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
 
+    def _reasons(self) -> str:
+        places: dict[tuple[str, str], int] = {}
+        for number, document in enumerate(self.removed):
+            places.setdefault((document.reason.stage or "", document.reason.rule or ""), number)
+        return reason_table(self._funnel, places)
+
     def _removed(self) -> str:
         if not len(self.removed):
-            left = self.removed.removed or _left(self.manifest)
+            left = self.removed.removed or self._funnel.documents - self._funnel.kept
             said = "The run has no ledger any more." if left else "No document left."
             return f'<p class="empty">{said}</p>'
         note = f'<p class="note">{escape(self.removed.note)}</p>' if self.removed.note else ""
@@ -116,19 +130,21 @@ class ReportPage:
             f'{_asset("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 
-    def _lengths(self, analysis: Analysis) -> str:
+    def _lengths(self) -> str:
         found = self.manifest.get("source_lengths")
-        shown = length_tables(None if found is None else Lengths.from_dict(found), analysis)
+        shown = length_tables(None if found is None else Lengths.from_dict(found), self._analysis()[0])
         return shown + self._not_analysed("How long the documents are that were kept")
 
     def _not_analysed(self, what: str) -> str:
         """Say what a manifest of an earlier longcrawl does not have."""
-        if "analysis" in self.manifest:
-            return ""
+        if self.manifest.get("analysis") is not None:
+            missing = self._analysis()[1]
+            return "" if missing is None else _untold(missing)
         said = f"{what} is not in the manifest of this run: an earlier longcrawl wrote it. Counted now, it is shown by"
         return f'<p class="note">{said} <code>longcrawl inspect RUN</code>.</p>'
 
-    def _places(self, funnel: Funnel, analysis: Analysis) -> str:
+    def _places(self) -> str:
+        analysis = self._analysis()[0]
         hosts = [host for host in _hosts(self.removed) if host]
         domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
         others = [each for each in analysis.place_tables() if each.title != "domain" and any(analysis.languages)]
@@ -136,13 +152,16 @@ class ReportPage:
             f"<section><h3>{escape(title)}</h3>{bar_table(each)}</section>"
             for title, each in [
                 *((f"{each.title.capitalize()} of what was kept", each) for each in others),
-                *((f"{each.title.capitalize()} on the way", each) for each in value_tables(funnel)),
+                *((f"{each.title.capitalize()} on the way", each) for each in value_tables(self._funnel)),
             ]
         )
         parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
         if missing := self._not_analysed("From which sites the documents are that were kept, and in which languages,"):
             return "".join([missing, *parts])
         return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
+
+    def _notes(self) -> str:
+        return f"{notes(known_limits(self.manifest))}<h3>Input</h3>{notes(_input_notes(self.manifest))}"
 
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
@@ -202,9 +221,22 @@ def _hosts(removed: RemovedDocuments) -> list[str | None]:
     return hosts
 
 
-def _left(manifest: Mapping[str, Any]) -> int:
-    funnel = Funnel.from_dict(manifest["funnel"])
-    return funnel.documents - funnel.kept
+def _or_untold(body: Callable[[], str]) -> str:
+    try:
+        return body()
+    except NotTold as missing:
+        return _untold(missing)
+
+
+def _untold(missing: NotTold) -> str:
+    return f'<p class="note">{escape(untold(missing))}</p>'
+
+
+def _summary(output: Mapping[str, Any]) -> str:
+    try:
+        return RESULTS[output["format"]].summary(output)
+    except NotTold as missing:
+        return untold(missing)
 
 
 def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:

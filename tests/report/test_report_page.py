@@ -25,6 +25,7 @@ from longcrawl.report.card_sections import SECTIONS, CardSource
 from longcrawl.report.comparisons import domain_table, length_tables
 from longcrawl.report.page import ReportPage
 from longcrawl.report.passages import SHOWN, Place, passages
+from longcrawl.run_manifest import check_manifest
 
 ATTACK = "window.hacked = (window.hacked || 0) + 1"
 HOSTILE = [
@@ -338,6 +339,52 @@ def test_a_run_of_an_earlier_longcrawl_has_a_report_that_says_what_is_missing(ru
     assert "They were not written down." in page.text
 
 
+def test_what_a_manifest_lacks_is_said_in_its_place(run_folder):
+    manifest = json.loads((run_folder / "manifest.json").read_text())
+    manifest["output"] = {"format": "rectangle"}
+    manifest["bad_files"] = [{"file": "a.gz"}]
+    sample, clusters = lc.removed_documents(run_folder), lc.clusters(run_folder)
+    for analysis in ({}, {"documents": 3}):
+        told = check_manifest({**manifest, "analysis": analysis}, run_folder / "manifest.json")
+        page = Reader(ReportPage(told, sample, clusters).html())
+        assert page.open == []
+        lacking = Counter(re.findall(r"This cannot be told: the manifest of this run, .* has no '(.*?)'", page.text))
+        # Of lengths and of places, each beside what the rest of the manifest and the ledger tell.
+        assert lacking.pop("analysis.lengths") == 2
+        assert lacking == {"output.shapes": 1, "bad_files.reason": 1}
+        assert "At the source, in characters" in page.text
+        assert "Documents that left\n" in page.text
+
+
+def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
+    run = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    files = sorted((run / "ledger").glob("*.parquet"))
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    whole = lc.removed_documents(run, per_rule=99)
+    assert (whole.removed, len(whole), whole.note) == (rows, rows, None)
+    files[0].unlink()
+    there = rows - pq.read_metadata(run_folder / "ledger" / files[0].name).num_rows
+    assert there
+    part = lc.removed_documents(run, per_rule=99)
+    assert (part.removed, len(part)) == (rows, there)
+    assert part.summary().startswith(f"{there} of the {rows} documents that left")
+    said = f"The ledger has {there} rows, where by the funnel {rows} documents left"
+    page = Reader(lc.write_report(run).read_text("utf-8")).text
+    assert page.count(said) == 1
+    assert "longcrawl verify RUN says which files are missing" in page
+    assert any(files[0].name in problem for problem in lc.verify(run).problems)
+
+    manifest = json.loads((run / "manifest.json").read_text())
+    lost = manifest["funnel"]["stages"].pop()["stage"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(LedgerError, match=f"left at '{lost}', a stage that the funnel .* longcrawl verify says"):
+        lc.write_report(run)
+    ledger = pq.read_table(files[1])
+    pq.write_table(ledger.drop_columns("rule"), files[1])
+    with pytest.raises(LedgerError, match="has rows without rule; longcrawl verify says"):
+        lc.write_report(run)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -347,8 +394,13 @@ def test_a_run_of_an_earlier_longcrawl_has_a_report_that_says_what_is_missing(ru
         ),
         ({"funnel": {"documents": 3}}, "lacks funnel.source, funnel.stages: run the recipe again"),
         ({"output": {"format": "scroll"}}, "is of an output 'scroll', this longcrawl knows composed, "),
-        ({"analysis": {"documents": "3"}}, "has no 'analysis.lengths': run its recipe again to have it"),
         ({"analysis": {"lengths": 3}}, r"is not as runs write it \(TypeError: .*\): run the recipe again"),
+        ({"analysis": {"documents": 1, "lengths": [], "domains": None}}, "run the recipe again"),
+        ({"analysis": []}, "run the recipe again"),
+        ({"bad_files": {"file": "a.gz"}}, "run the recipe again"),
+        ({"inputs": {"a.gz": [3]}}, "run the recipe again"),
+        ({"funnel": {"source": "text", "documents": "x", "stages": []}}, "run the recipe again"),
+        ({"recipe": {"name": "x", "source": {}, "stages": [], "outputs": {}}}, "run the recipe again"),
     ],
 )
 def test_what_is_no_whole_manifest_is_said_in_one_sentence(run_folder, tmp_path, change, said):
