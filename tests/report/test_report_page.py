@@ -394,7 +394,19 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
         ),
         ({"funnel": {"documents": 3}}, "lacks funnel.source, funnel.stages: run the recipe again"),
         ({"output": {"format": "scroll"}}, "is of an output 'scroll', this longcrawl knows composed, "),
-        ({"analysis": {"lengths": 3}}, r"is not as runs write it \(TypeError: .*\): run the recipe again"),
+        ({"analysis": {"lengths": 3}}, "is not as runs write it.*: run the recipe again"),
+        (
+            {
+                "recipe": {
+                    "name": "x",
+                    "source": {"builder": "text"},
+                    "stages": [],
+                    "outputs": {},
+                    "reference": {"a": 1},
+                }
+            },
+            r"is not as runs write it \(TypeError: .*\): run the recipe again",
+        ),
         ({"analysis": {"documents": 1, "lengths": [], "domains": None}}, "run the recipe again"),
         ({"analysis": []}, "run the recipe again"),
         ({"bad_files": {"file": "a.gz"}}, "run the recipe again"),
