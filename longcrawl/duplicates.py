@@ -129,7 +129,8 @@ class Clusters:
             return "no clusters: no document left as the duplicate of another one"
         clusters = "1 cluster" if self.count == 1 else f"{self.count:,} clusters"
         shown = "" if len(self) == self.count else f"; the largest {len(self):,} of them"
-        return f"{clusters} of duplicates, from which {self.removed:,} documents left{shown}"
+        left = "1 document" if self.removed == 1 else f"{self.removed:,} documents"
+        return f"{clusters} of duplicates, from which {left} left{shown}"
 
     def __str__(self) -> str:
         said = [self.summary(), *(f"{number}. {cluster}" for number, cluster in enumerate(self.largest, 1))]

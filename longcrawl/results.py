@@ -95,6 +95,10 @@ class Result(ABC):
         """Say in Markdown what samples pad, cut and mix, where this is an output of samples; else ""."""
         return ""
 
+    def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
+        """Say how much of its documents this output cuts off, a sentence; "" where nothing is known to be."""
+        return ""
+
     @abstractmethod
     def verify(self, folder: Path) -> Verification:
         """Check every file.

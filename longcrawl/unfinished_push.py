@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from longcrawl.errors import FormatError
 from longcrawl.formats.manifest import seal
 from longcrawl.remote_description import is_intact, read_object
+from longcrawl.report.card import CARD
 from longcrawl.results import RESULTS
 from longcrawl.run_folder import MANIFEST
 
 __all__ = ["CARD", "TAG", "TAG_BEGINS", "UNFINISHED", "UnfinishedPush", "says_how_to_read"]
 
-CARD = "README.md"
 UNFINISHED = "unfinished-push.json"
 VERSION = 1
 TAG_BEGINS = "run-"

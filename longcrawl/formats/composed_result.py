@@ -128,6 +128,11 @@ class ComposedResult(Result):
             lines += [_domain_row(each) for each in described["domains"]] + [""]
         return "\n".join([*lines, LEGEND])
 
+    def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
+        """Say how many of the tokens to train on no sample holds."""
+        dropped = described["splits"]["train"]["dropped"]
+        return f"{dropped:.2%} of the tokens of `train` are in no sample." if dropped else ""
+
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give a bucket, and how its format is read directly."""
         bucket = next(each for each in described["buckets"] if each["split"] == "train")

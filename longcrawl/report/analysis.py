@@ -146,7 +146,7 @@ class Analysis:
         return [*(length_table(each) for each in self.lengths), *self.place_tables()]
 
     def place_tables(self) -> list[BarTable]:
-        """Give the tables of domains and languages, those that there are."""
+        """Give the tables of domains and languages; none of languages where no document names one."""
         tables = []
         if self.domains:
             rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
@@ -154,7 +154,7 @@ class Analysis:
                 rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
             told = list(self.domains.items())[:TOLD]
             tables.append(BarTable("domain", [self._row(*each) for each in told], rest))
-        if self.languages:
+        if any(self.languages):
             told = [(name or "none", count) for name, count in list(self.languages.items())[:TOLD]]
             rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
             tables.append(BarTable("language", [self._row(*each) for each in told], rest))
@@ -274,7 +274,8 @@ def _count(files: Sequence[Path], number: int) -> tuple[int, _Counts]:
                 counts.look_at(opened.read_row_group(row_group, columns))
     except (OSError, pa.ArrowException) as broken:
         raise CorruptionError(
-            f"{files[number]} cannot be read: {broken}; longcrawl verify says what is wrong"
+            f"{files[number]} cannot be read: {str(broken).rstrip('.')}; longcrawl verify says what is wrong with it "
+            "when it is given the folder of the run"
         ) from broken
     return number, counts
 

@@ -123,7 +123,7 @@ def places(card: CardSource) -> str:
 def _languages(card: CardSource) -> Iterator[str]:
     """Say what languages a recipe has named where documents do not, and which names the head of a card cannot take."""
     names = spoken(card.manifest)
-    if names and not card.analysis.languages:
+    if names and not any(card.analysis.languages):
         yield f"The documents name no language; by the recipe it is {_listed(names)}."
     if unknown := [name for name in names if name not in language_codes(names)]:
         yield f"The head of this card leaves out {_listed(unknown)}: no language's code of ISO 639."

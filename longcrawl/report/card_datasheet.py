@@ -7,9 +7,9 @@ written down is said to be so.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from longcrawl.ledger import Funnel
+from longcrawl.ledger import Funnel, label_stages
 from longcrawl.markdown import code, plain
-from longcrawl.report.card_facts import documents_of
+from longcrawl.report.card_facts import documents_of, instances_of
 from longcrawl.run_manifest import writer_of
 from longcrawl.stages import STAGES, Survey
 
@@ -21,10 +21,23 @@ ABOUT = (
     "In the form of RefinedWeb's Appendix A. What a run cannot know is not recorded: a person may write it here, and "
     "`longcrawl card` will keep it."
 )
+LISTED = "listed_duplicates"
+NAMES_NO_OTHER = (LISTED, "exact_substring")
+"""Stages that look for duplicates, and do not say of what a document is one."""
+TAKES_OUT = {
+    "extract_text": "all of a page but its main text",
+    "line_corrections": "lines",
+    "c4_quality": "lines",
+    "exact_substring": "passages that occur elsewhere too",
+    "truncate": "what follows after a number of tokens",
+}
+"""What stages take out of documents that stay."""
 Answers = Sequence[tuple[str, str]]
 
 
-def datasheet(manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Funnel, instance: str) -> str:
+def datasheet(
+    manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Funnel, instance: str, cut: str = ""
+) -> str:
     """Give the seven parts in Markdown.
 
     Args:
@@ -32,11 +45,12 @@ def datasheet(manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Fun
         facts: what a person says of the dataset.
         funnel: that of the run.
         instance: what an instance is, a sentence.
+        cut: how much of documents its output does not hold, a sentence; "" where that is not known or nothing.
 
     """
     parts = {
         "Motivation": _motivation(manifest),
-        "Composition": _composition(manifest, funnel, instance),
+        "Composition": _composition(manifest, funnel, instance, cut),
         "Collection": _collection(manifest, funnel),
         "Preprocessing": _preprocessing(manifest, funnel),
         "Uses": _uses(),
@@ -59,7 +73,7 @@ def _deduplicates(name: str) -> bool:
     stage = STAGES.get(name)
     if stage is not None and issubclass(stage, Survey):
         return not stage.orders
-    return name == "listed_duplicates"
+    return name == LISTED
 
 
 def _motivation(manifest: Mapping[str, Any]) -> Answers:
@@ -71,19 +85,19 @@ def _motivation(manifest: Mapping[str, Any]) -> Answers:
     ]
 
 
-def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str) -> Answers:
+def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str, cut: str) -> Answers:
     share = f"{100 * funnel.kept / max(funnel.documents, 1):.1f} %"
     return [
         ("What is an instance?", instance),
-        ("How many are there?", f"{_count(documents_of(manifest), 'document')}."),
+        ("How many are there?", _instances(manifest)),
         (
             "Does it hold all instances, or a sample of a larger set?",
             f"It holds what the stages above left of {_count(funnel.documents, 'document')} of its source: {share}.",
         ),
         ("Is there a label or target?", "No: the text is its own target."),
         ("What else is told of each instance?", _columns(manifest)),
-        ("Is anything missing from instances?", _missing(manifest)),
-        ("Are relations between instances told?", _relations(manifest)),
+        ("Is anything missing from instances?", _missing(manifest, cut)),
+        ("Are relations between instances told?", _relations(manifest, funnel)),
         ("Are there splits?", _splits(manifest["output"])),
         ("Are there errors, noise or redundancies?", f"{_redundancy(manifest)} {_damage(manifest)}"),
         ("Does it rely on other resources?", "No: texts or tokens are in it. URLs lead to what pages have become."),
@@ -92,27 +106,61 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str) -> 
     ]
 
 
+def _instances(manifest: Mapping[str, Any]) -> str:
+    what, count = instances_of(manifest)
+    documents = _count(documents_of(manifest), "document")
+    if what == "documents":
+        return f"{documents}."
+    one = {"entries": "entry", "samples": "sample"}[what]
+    return f"{count:,} {one if count == 1 else what}, of {documents}."
+
+
 def _columns(manifest: Mapping[str, Any]) -> str:
     if "analysis" not in manifest:
         return NOT_RECORDED
     told = {"its URL": "domains", "its language": "languages"}
-    return f"{', '.join(['Its id', *(name for name, each in told.items() if manifest['analysis'].get(each))])}."
+    known = [name for name, each in told.items() if any(manifest["analysis"].get(each, {}))]
+    said = ", ".join(["its id", *known])
+    return f"I{said[1:]}." if instances_of(manifest)[0] == "documents" else f"Of each document {said}."
 
 
-def _missing(manifest: Mapping[str, Any]) -> str:
+def _missing(manifest: Mapping[str, Any], cut: str) -> str:
     analysis = manifest.get("analysis", {})
+    languages = analysis.get("languages", {})
     counts = {
-        "a URL": analysis.get("without_url", 0) if analysis.get("domains") else 0,
-        "a language": analysis.get("languages", {}).get("", 0),
+        "a URL": analysis.get("without_url", 0),
+        # Where no document names one, languages are not told at all.
+        "a language": languages.get("", 0) if any(languages) else 0,
     }
-    said = [f"{_count(count, 'document')} without {what}" for what, count in counts.items() if count]
-    return f"{', '.join(said)}." if said else "Nothing that is known of."
+    known = [f"{_count(count, 'document')} without {what}" for what, count in counts.items() if count]
+    said = [cut, *([f"{', '.join(known)}."] if known else []), *_taken_out(manifest["recipe"], cut)]
+    return " ".join(each for each in said if each) or "Nothing that is known of."
 
 
-def _relations(manifest: Mapping[str, Any]) -> str:
-    if not looked_for(manifest["recipe"]):
-        return "No."
-    return "Only which documents left as duplicates of which, in `ledger/`."
+def _taken_out(recipe: Mapping[str, Any], cut: str) -> list[str]:
+    """Say what stages took out of documents; how much is counted only where it is cut off."""
+    named = dict.fromkeys(
+        name
+        for stage in recipe["stages"]
+        for name, settings in stage.items()
+        if name in TAKES_OUT and settings.get("policy", "cut") == "cut" and not (cut and name == "truncate")
+    )
+    said = [f"{code(name)} {TAKES_OUT[name]}" for name in named]
+    return [f"Stages took out of documents: by {', by '.join(said)}; how much is not counted."] if said else []
+
+
+def _relations(manifest: Mapping[str, Any], funnel: Funnel) -> str:
+    """Say whether the ledger names for documents that left those that they duplicate."""
+    recipe = manifest["recipe"]
+    names = [name for stage in recipe["stages"] for name in stage]
+    removed = {row.stage: row.removed for row in funnel}
+    left = {name for label, name in zip(label_stages(names), names, strict=True) if removed.get(label)}
+    found = left.intersection(looked_for(recipe))
+    if found.difference(NAMES_NO_OTHER):
+        return "Only which documents left as duplicates of which, in `ledger/`."
+    if LISTED in found:
+        return f"No: {code(LISTED)} does not say of which document one is a duplicate."
+    return "No."
 
 
 def _splits(output: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from longcrawl.report.citations import bibtex_problem
 from longcrawl.results import RESULTS
 from longcrawl.run_manifest import NotTold
 
-__all__ = ["CardFacts", "documents_of", "facts_of"]
+__all__ = ["CardFacts", "documents_of", "facts_of", "instances_of"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +58,12 @@ def documents_of(manifest: Mapping[str, Any]) -> int:
         return RESULTS[output["format"]].documents(output)
     except NotTold:
         return Funnel.from_dict(manifest["funnel"]).kept
+
+
+def instances_of(manifest: Mapping[str, Any]) -> tuple[str, int]:
+    """Say what the rows of a run's output are, and how many: documents, or entries or samples made of them."""
+    splits = manifest["output"].get("splits")
+    for what in ("entries", "samples"):
+        if isinstance(splits, Mapping) and splits and all(what in told for told in splits.values()):
+            return what, sum(told[what] for told in splits.values())
+    return "documents", documents_of(manifest)

@@ -11,6 +11,7 @@ import yaml
 from longcrawl.markdown import code, fenced, plain
 from longcrawl.report.card_counts import duplicates, funnel_and_rates, lengths, places, reasons
 from longcrawl.report.card_datasheet import datasheet
+from longcrawl.report.card_paths import elsewhere
 from longcrawl.report.card_source import CardSource, Section, paragraphs, untold
 from longcrawl.report.citations import citations, software
 from longcrawl.report.limits import known_limits
@@ -52,13 +53,13 @@ def _made(card: CardSource) -> str:
     manifest, recipe = card.manifest, card.recipe
     digest = f", digest `{manifest['digest']}`" if "digest" in manifest else ""
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-    elsewhere = " --set source.data_dir=FOLDER" if recipe["source"].get("data_dir") else ""
-    moved = f"Where the input lies elsewhere, append `{elsewhere.strip()}`." if elsewhere else ""
+    paths = elsewhere(recipe)
+    moved = ["It names paths of the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
     return paragraphs(
         f"Recipe {code(recipe['name'])}, `recipe.yaml` beside this card{digest}. "
         "With the same versions and input, this makes the dataset again, byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
-        moved,
+        *moved,
         "<details><summary>recipe.yaml, every field spelled out</summary>",
         fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
         "</details>",
@@ -114,7 +115,11 @@ def _datasheet(card: CardSource) -> str:
         instance = card.result.contents(card.output).splitlines()[-1].partition(". ")[0].rstrip(".") + "."
     except NotTold as missing:
         instance = untold(missing)
-    return datasheet(card.manifest, card.facts, card.funnel, instance)
+    try:
+        cut = card.result.cut(card.folder / card.result.name, card.output)
+    except NotTold:  # What an instance is was not told either.
+        cut = ""
+    return datasheet(card.manifest, card.facts, card.funnel, instance, cut)
 
 
 SECTIONS: dict[str, Callable[[CardSource], str]] = {

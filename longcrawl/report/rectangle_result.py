@@ -76,6 +76,20 @@ class RectangleResult(Result):
         )
         return f"{table(head, rows, 6)}\n\n{said} `longcrawl compose RUN` compares with other ways of making samples."
 
+    def cut(self, folder: Path, described: Mapping[str, Any]) -> str:
+        """Say how many documents are longer than a row, and how many of all tokens that costs."""
+        cut = documents = kept = tokens = 0
+        for split, (_, length) in described["shapes"].items():
+            found = _tokens_of(folder / "rows" / f"{split}.parquet")
+            if found is None:
+                return ""
+            cut, documents = cut + int((found > length).sum()), documents + len(found)
+            kept, tokens = kept + int(np.minimum(found, length).sum()), tokens + int(found.sum())
+        if not cut:
+            return ""
+        share = 100 * (1 - kept / tokens)
+        return f"{cut:,} of {documents:,} documents are longer than a row: {share:.1f} % of all tokens are cut off."
+
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give the shape of the rows to train on, and a context length that fits them."""
         rows, length = described["shapes"]["train"]
@@ -117,4 +131,7 @@ def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:
     try:
         return np.asarray(pc.fill_null(pq.read_table(rows, columns=["n_tokens"])["n_tokens"], 0), np.int64)
     except (OSError, pa.ArrowException) as broken:
-        raise CorruptionError(f"{rows} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
+        raise CorruptionError(
+            f"{rows} cannot be read: {str(broken).rstrip('.')}; "
+            f"longcrawl verify {rows.parent.parent} says what is wrong"
+        ) from broken

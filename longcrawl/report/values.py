@@ -12,6 +12,8 @@ TOLD = 20
 def value_tables(funnel: Funnel) -> list[BarTable]:
     """Give a table for each column that a stage has counted: RefinedWeb's Appendix D, for languages.
 
+    A column in which no document has a value has none.
+
     >>> from longcrawl.ledger import FunnelRow
     >>> row = FunnelRow("identify_language", 5, 4, values={"language": {"en": 3, "de": 1}})
     >>> print(value_tables(Funnel("warc", 5, (row,)))[0].text())
@@ -28,4 +30,5 @@ def value_tables(funnel: Funnel) -> list[BarTable]:
         )
         for row in funnel
         for column, counts in row.values.items()
+        if any(counts)
     ]

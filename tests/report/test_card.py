@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,10 @@ from huggingface_hub import DatasetCard, DatasetCardData
 import longcrawl as lc
 from longcrawl.errors import RecipeError
 from longcrawl.fields import plain_settings
+from longcrawl.recipe import parse_recipe
 from longcrawl.report.card import front_matter, write_card
 from longcrawl.report.card_facts import CardFacts
+from longcrawl.report.card_paths import elsewhere, local_paths
 from longcrawl.report.card_rules import head_problems
 from longcrawl.report.card_sections import SECTIONS
 from longcrawl.report.card_source import CardSource
@@ -256,6 +259,60 @@ def test_duplicates_are_told_as_far_as_they_are_known(bare_folder):
     )
 
 
+def answer(folder: Path, manifest: dict, question: str) -> str:
+    said = SECTIONS["datasheet"](CardSource(folder, manifest))
+    return said.partition(f"**{question}** ")[2].partition("\n")[0]
+
+
+def test_the_datasheet_tells_what_is_cut_off(run_folder, bare_folder):
+    tokens = [n for name in ("train", "heldout") for n in pq.read_table(
+        run_folder / f"rectangle/rows/{name}.parquet")["n_tokens"].to_pylist()]  # fmt: skip
+    share = 100 * (1 - 16 * len(tokens) / sum(tokens))
+    assert min(tokens) > 16
+    asked, manifest = "Is anything missing from instances?", manifest_of(run_folder)
+    said = f"15 of 15 documents are longer than a row: {share:.1f} % of all tokens are cut off."
+    assert answer(run_folder, manifest, asked) == said
+    manifest["recipe"]["stages"] += [{"line_corrections": {}}, {"exact_substring": {"policy": "mask"}}]
+    taken = "Stages took out of documents: by `line_corrections` lines; how much is not counted."
+    assert answer(run_folder, manifest, asked) == f"{said} {taken}"
+    manifest["output"]["shapes"] = {"train": [13, 9_999], "heldout": [2, 9_999]}
+    manifest["recipe"]["stages"] = [{"exact_substring": {"policy": "mask"}}]
+    assert answer(run_folder, manifest, asked) == "Nothing that is known of."
+
+
+def test_the_datasheet_tells_of_what_documents_name(bare_folder):
+    manifest = manifest_of(bare_folder)
+    told, asked = "What else is told of each instance?", "Is anything missing from instances?"
+    manifest["analysis"]["languages"] = {"": 20}
+    assert answer(bare_folder, manifest, told) == "Its id, its URL."
+    assert "language" not in answer(bare_folder, manifest, asked)
+    said = SECTIONS["places"](CardSource(bare_folder, manifest))
+    assert "| none |" not in said
+    assert "languages" not in said.partition("\n")[2]
+    assert "language" not in str(CardSource(bare_folder, manifest).analysis)
+    manifest["analysis"]["languages"] = {"en": 19, "": 1}
+    assert answer(bare_folder, manifest, told) == "Its id, its URL, its language."
+    assert answer(bare_folder, manifest, asked).endswith("1 document without a language.")
+    split = {"documents": 20, "entries": 81, "tokens": 900, "shards": 1}
+    manifest["output"] = {"format": "megatron", "splits": {"train": split}, "max_length": None, "shuffled": True}
+    assert answer(bare_folder, manifest, "How many are there?") == "81 entries, of 20 documents."
+    assert answer(bare_folder, manifest, told) == "Of each document its id, its URL, its language."
+
+
+def test_the_datasheet_claims_no_relations_that_the_ledger_does_not_name(bare_folder):
+    manifest, asked = manifest_of(bare_folder), "Are relations between instances told?"
+    stages, rows = manifest["recipe"]["stages"], manifest["funnel"]["stages"]
+    stages += [{"exact_documents": {}}, {"listed_duplicates": {}}]
+    rows.append({"stage": "exact_documents", "in": 20, "out": 20, "rules": {}})
+    assert answer(bare_folder, manifest, asked) == "No."
+    rows.append({"stage": "listed_duplicates", "in": 20, "out": 18, "rules": {"listed_duplicate": 2}})
+    no = "No: `listed_duplicates` does not say of which document one is a duplicate."
+    assert answer(bare_folder, manifest, asked) == no
+    stages.append({"exact_documents": {}})
+    rows.append({"stage": "exact_documents_2", "in": 18, "out": 17, "rules": {"same_text": 1}})
+    assert answer(bare_folder, manifest, asked).startswith("Only which documents left as duplicates of which")
+
+
 def test_the_figures_of_a_reference_stand_beside_the_funnel(run_folder):
     manifest = manifest_of(run_folder)
     manifest["recipe"]["reference"] = {"name": "A|B", "documents": {"truncate": 0.5}}
@@ -275,6 +332,41 @@ def test_the_recipe_on_the_card_is_the_recipe(run_folder):
     text = (run_folder / "README.md").read_text()
     (shown,) = [block.partition("```")[0] for block in text.split("```yaml\n")[1:]]
     assert yaml.safe_load(shown) == yaml.safe_load((run_folder / "recipe.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("source", "stages", "said"),
+    [
+        ({"data_dir": "texts"}, [], "--set source.data_dir=FOLDER"),
+        ({"data_files": ["/a/b.jsonl"]}, ["roll"], "--set 'source.data_files=[PATH]'"),
+        ({"data_files": {"train": "a", "test": ["b"]}}, [], "--set 'source.data_files={train: PATH, test: PATH}'"),
+        ({"data_files": "https://x.org/a.jsonl"}, [{"tokenize": {"tokenizer": "a/gpt2"}}], ""),
+        (
+            {"data_dir": "hf://datasets/a/b"},
+            [
+                "exact_documents",
+                {"exact_documents": {"against": ["one", "two"]}},
+                {"tokenize": {"tokenizer": "t.json"}},
+            ],
+            "--set 'stages.exact_documents_2.against=[PATH]' --set stages.tokenize.tokenizer=PATH",
+        ),
+    ],
+)
+def test_what_differs_from_machine_to_machine_is_asked_for(run_folder, source, stages, said):
+    spec = {"longcrawl": 1, "name": "a", "source": {"builder": "text", **source}, "stages": stages}
+    spec["outputs"] = {"parquet": {}}
+    recipe = parse_recipe(spec)
+    assert elsewhere(recipe.as_dict()) == said
+    sets = [each.strip("'") for each in shlex.split(said) if each != "--set"]
+    again = parse_recipe(spec, [each.replace("PATH", "/other").replace("FOLDER", "/other") for each in sets])
+    assert {path for paths in local_paths(again.as_dict()).values() for path in paths} <= {"/other"}
+    shown = SECTIONS["made"](CardSource(run_folder, manifest_of(run_folder) | {"recipe": recipe.as_dict()}))
+    assert ("append:\n\n```sh\n" + said + "\n" in shown) == bool(said)
+
+
+@pytest.mark.parametrize("name", lc.recipes())
+def test_shipped_recipes_name_no_path_of_a_machine(name):
+    assert local_paths(lc.load_recipe(name).as_dict()) == {}
 
 
 def test_the_python_on_the_card_runs_in_the_folder(run_folder, tmp_path):
