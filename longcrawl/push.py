@@ -7,6 +7,7 @@ there. Only what is all there gets a tag.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from longcrawl.hub import (
 from longcrawl.pushed_card import read_card, refuse_edited_card, refuse_head, warn_of_edits
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.report.card import card_problems
+from longcrawl.report.card_paths import local_paths
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.unfinished_push import CARD, TAG, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
 
@@ -81,6 +83,8 @@ class Push:
     """SHA-256 by path of all files of the run."""
     problems: tuple[str, ...] = ()
     """Of a dry run, what the Hub would refuse in the head of the card, as far as it is known without asking it."""
+    local: tuple[str, ...] = ()
+    """Paths of this machine that the recipe names, and so the card, the recipe and the manifest on the Hub."""
 
     def __str__(self) -> str:
         size, same = sum(self.send.values()), sum(self.unchanged.values())
@@ -96,6 +100,7 @@ class Push:
         lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
         lines += [f"{CARD} would be refused: {problem}" for problem in self.problems]
+        lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
         return "\n".join([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
 
 
@@ -280,6 +285,7 @@ def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: 
         max(-(-changes // COMMIT_FILES), int(len(same) < len(digests) or earlier.unfinished is not None)),
         begins=begins,
         digests=digests,
+        local=tuple(sorted(set(chain(*local_paths(read_manifest(folder)["recipe"]).values())))),
     )
 
 

@@ -183,7 +183,10 @@ def test_a_head_that_the_hub_refuses_is_kept_and_told(run_folder, hub):
     assert [each[:30] for each in told.problems] == ["license 'mine' is not one that", "language 'English' is no langu"]
     assert str(told).splitlines()[1:] == [f"the Hub will not take its head: {each}" for each in told.problems]
     assert planned.problems == told.problems
-    assert str(planned).endswith(f"README.md would be refused: {told.problems[1]}")
+    path = manifest_of(run_folder)["recipe"]["source"]["data_dir"]
+    *_, refused, seen = str(planned).splitlines()
+    assert refused == f"README.md would be refused: {told.problems[1]}"
+    assert seen == f"everybody who reads it sees this path of your machine: {path}"
     assert hub.repositories == {}
     (run_folder / "README.md").write_text(card.replace("license: mine", "license: mit", 1))
     assert lc.card(run_folder).problems == ()
