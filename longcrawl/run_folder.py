@@ -32,16 +32,35 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         RunError: there is none, the run is not finished, or it is not one that this longcrawl reads.
 
     """
-    if not (folder / MANIFEST).exists():
-        state = "is not finished: type the same `longcrawl run` again" if (folder / WORK).exists() else "holds no run"
-        raise RunError(f"{folder} {state}")
+    if not (folder / MANIFEST).is_file():
+        raise RunError(_why_no_manifest(folder))
     try:
         manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
     except ValueError as broken:
         raise RunError(
-            f"{folder / MANIFEST} is not JSON: {broken}; remove {folder} and run the recipe again"
+            f"{folder / MANIFEST} is not JSON: {broken}; copy it back from where it is whole, or run the recipe again "
+            f"into another folder than {folder}"
         ) from broken
     return check_manifest(manifest, folder / MANIFEST)
+
+
+def _why_no_manifest(folder: Path) -> str:
+    """Say what there is instead of a finished run, and what to type."""
+    if folder.is_file():
+        at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
+        return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")
+    if not folder.exists():
+        return (
+            f"there is no folder {folder}: name that of a run, which `longcrawl run RECIPE --out {folder}` would make"
+        )
+    if (folder / WORK).exists():
+        return f"{folder} is not finished: type the same `longcrawl run` again"
+    below = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
+    above = next((each for each in folder.absolute().parents if (each / MANIFEST).is_file()), None)
+    run = below or above
+    return f"{folder} holds no run, it has no {MANIFEST}: name the folder of one" + (
+        "" if run is None else f", such as {run}"
+    )
 
 
 def refuse_strangers(folder: Path, recipe: Recipe) -> None:

@@ -4,8 +4,9 @@ Runs outlive versions: a manifest may be of an earlier longcrawl, which told les
 asked for when a manifest is read; whatever else somebody looks up in it and does not find raises :class:`NotTold`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from longcrawl.errors import RunError
@@ -23,6 +24,86 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "files": (),
 }
 """What every version of longcrawl has written, and what of it."""
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_stage(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(settings, dict) for settings in value.values())
+
+
+def _is_histogram(value: Any) -> bool:
+    return isinstance(value, dict) and all(name.isdecimal() and _is_count(count) for name, count in value.items())
+
+
+def _may_be_count(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
+KINDS: Sequence[tuple[str, Callable[[Any], bool], str]] = (
+    ("recipe.name", _is_text, "a text"),
+    ("recipe.source", lambda value: _is_object(value) and _is_text(value.get("builder")), "an object with a builder"),
+    ("recipe.stages", _is_list, "a list"),
+    ("recipe.stages.*", _is_stage, "an object of settings by name"),
+    ("recipe.outputs", _is_stage, "an object of settings by name"),
+    ("recipe.card", _is_object, "an object"),
+    ("recipe.reference", _is_object, "an object"),
+    ("files.*", _is_object, "an object"),
+    ("files.*.bytes", _is_count, "a whole number"),
+    ("files.*.sha256", _is_text, "a text"),
+    ("funnel.source", _is_text, "a text"),
+    ("funnel.documents", _is_count, "a whole number"),
+    ("funnel.characters", _may_be_count, "a whole number or null"),
+    ("funnel.stages", _is_list, "a list"),
+    ("funnel.stages.*", lambda value: _is_object(value) and {"stage", "in", "out", "rules"} <= set(value),
+     "an object with stage, in, out and rules"),
+    ("funnel.stages.*.stage", _is_text, "a text"),
+    ("funnel.stages.*.in", _is_count, "a whole number"),
+    ("funnel.stages.*.out", _is_count, "a whole number"),
+    ("funnel.stages.*.characters", _may_be_count, "a whole number or null"),
+    ("funnel.stages.*.rules", _is_object, "an object"),
+    ("funnel.stages.*.rules.*", _is_count, "a whole number"),
+    ("funnel.stages.*.values", _is_object, "an object"),
+    ("funnel.stages.*.values.*", _is_object, "an object"),
+    ("funnel.stages.*.values.*.*", _is_count, "a whole number"),
+    ("analysis", _is_object, "an object"),
+    ("analysis.lengths", _is_list, "a list"),
+    ("analysis.lengths.*", _is_object, "an object"),
+    ("analysis.lengths.*.documents", _is_histogram, "an object of bins"),
+    ("analysis.lengths.*.total", _is_histogram, "an object of bins"),
+    ("analysis.domains", _is_object, "an object"),
+    ("analysis.domains.*", _is_count, "a whole number"),
+    ("analysis.languages", _is_object, "an object"),
+    ("analysis.languages.*", _is_count, "a whole number"),
+    *((f"analysis.{name}", _is_count, "a whole number")
+      for name in ("documents", "distinct_domains", "domains_error", "without_url")),
+    ("source_lengths", lambda value: value is None or _is_object(value), "an object or null"),
+    *((f"source_lengths.{name}", _is_histogram, "an object of bins") for name in ("documents", "total")),
+    ("bad_files", _is_list, "a list"),
+    ("bad_files.*", _is_object, "an object"),
+    ("bad_files.*.records_lost", _may_be_count, "a whole number or null"),
+    ("inputs", _is_object, "an object"),
+    ("inputs.*", _is_list, "a list"),
+    ("left_out", _is_object, "an object"),
+    ("left_out.*", _is_count, "a whole number"),
+    ("reports", _is_object, "an object"),
+    ("reports.*", _is_list, "a list"),
+)  # fmt: skip
+"""What is read of a manifest, the whole before its parts, where it is there."""
 
 
 class NotTold(RunError):  # noqa: N818  # it says what is, as LookupError does
@@ -85,6 +166,9 @@ def check_manifest(manifest: Any, file: Path) -> Told:
     form = manifest["output"]["format"]
     if form not in RESULTS:
         raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
+    for path, value, kind in _odd(manifest):
+        shown = shorten(repr(value), 60, placeholder="…")
+        raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
     return Told(manifest, writer_of(manifest), plain=("recipe",))
 
 
@@ -97,6 +181,34 @@ def _lacking(manifest: Mapping[str, Any]) -> list[str]:
         else:
             lacking += [f"{block}.{entry}" for entry in entries if entry not in found]
     return lacking
+
+
+def _odd(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Give path and value of what is there and of another type, and what it should be."""
+    for path, is_right, kind in KINDS:
+        first, *rest = path.split(".")
+        if first in manifest:
+            for name, value in _found(manifest[first], rest, first):
+                if not is_right(value):
+                    yield name, value, kind
+
+
+def _found(value: Any, rest: Sequence[str], name: str) -> Iterator[tuple[str, Any]]:
+    """Give all that a path leads to, with its name; "*" stands for each, and what is not there is left out."""
+    if not rest:
+        yield name, value
+        return
+    step, *rest = rest
+    if value is None:
+        below = []
+    elif step != "*":
+        below = [(f".{step}", value[step])] if step in value else []
+    elif isinstance(value, dict):
+        below = [(f".{key}", each) for key, each in value.items()]
+    else:
+        below = [(f"[{number}]", each) for number, each in enumerate(value)]
+    for key, each in below:
+        yield from _found(each, rest, f"{name}{key}")
 
 
 def writer_of(manifest: Mapping[str, Any]) -> str:
