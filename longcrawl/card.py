@@ -1,6 +1,7 @@
 """The card of a finished run, written again: with pictures, by a newer longcrawl, or after a person has edited it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 from longcrawl.errors import RunError
 from longcrawl.files import checksum, file_entries, write_text
 from longcrawl.formats.manifest import is_sealed, seal
-from longcrawl.report.card import CARD, card_problems, merged_card, write_card
-from longcrawl.report.card_edits import is_marked
+from longcrawl.report.card import CARD, card_problems, merged_card, new_card
+from longcrawl.report.card_edits import Merged, is_marked
 from longcrawl.report.card_plots import draw_pictures
 from longcrawl.report.card_source import PICTURES
 from longcrawl.run_folder import MANIFEST, read_manifest
@@ -58,7 +59,7 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
 
     Raises:
         RunError: the run is not finished, its manifest has been changed, its ledger is gone, or its card cannot be told
-            from a person's.
+            from a person's, or a file is where pictures would go.
         FormatError: the head of the card is not YAML.
         StageError: matplotlib is not installed.
 
@@ -69,19 +70,23 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         raise RunError(f"{folder / MANIFEST} has been changed; longcrawl verify {folder} says it all")
     if gone := [name for name in manifest["files"] if name.startswith("ledger/") and not (folder / name).is_file()]:
         raise RunError(f"{folder} has lost {gone[0]}, which says what left: copy it back, then write the card")
+    if plots and (folder / FOLDER).exists() and not (folder / FOLDER).is_dir():
+        raise RunError(f"{folder / FOLDER} is a file, and pictures go to a folder of this name: move it away")
     drawn = draw_pictures(manifest) if plots else {}
+    there = [name for name in PICTURES if name in drawn or (folder / FOLDER / f"{name}.svg").is_file()]
+    # Nothing is written before it is known that the card can be.
+    written = _merged(folder, manifest, there)
     for name, picture in drawn.items():
         write_text(folder / FOLDER / f"{name}.svg", picture)
-    there = [name for name in PICTURES if (folder / FOLDER / f"{name}.svg").is_file()]
-    kept = _write(folder, manifest, there)
-    _name_in_manifest(folder, manifest, [f"{FOLDER}/{name}.svg" for name in there])
+    write_text(folder / CARD, written.text)
+    pictures = tuple(f"{FOLDER}/{name}.svg" for name in there)
+    _name_in_manifest(folder, manifest, pictures)
     untold = tuple(name for name in SHOWN if name not in manifest)
-    problems = tuple(card_problems(_read(folder / CARD)))
-    return Card(str(folder / CARD), kept, tuple(f"{FOLDER}/{name}.svg" for name in there), untold, problems)
+    return Card(str(folder / CARD), written.kept, pictures, untold, tuple(card_problems(written.text)))
 
 
-def _write(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> tuple[str, ...]:
-    """Write the card; one without marks is written over only if it is the one that an earlier longcrawl wrote."""
+def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
+    """Give the card; one without marks is left out of it only if it is the one that an earlier longcrawl wrote."""
     file = folder / CARD
     text = _read(file) if file.exists() else ""
     if text and not is_marked(text):
@@ -91,12 +96,7 @@ def _write(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> tuple
                 "move it away and type the same command again"
             )
         text = ""
-    if not text:
-        write_card(folder, manifest)
-        text = _read(file)
-    merged = merged_card(text, folder, manifest, pictures)
-    write_text(file, merged.text)
-    return merged.kept
+    return merged_card(text, folder, manifest, pictures) if text else Merged(new_card(folder, manifest, pictures), ())
 
 
 def _read(file: Path) -> str:
@@ -106,7 +106,7 @@ def _read(file: Path) -> str:
         raise RunError(f"{file} is not UTF-8 ({broken}): mend it, or move it away") from broken
 
 
-def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> None:
+def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence[str]) -> None:
     """Give the manifest the bytes of the card and its pictures as they are now."""
     files = {
         name: entry for name, entry in manifest["files"].items() if name != CARD and not name.startswith(f"{FOLDER}/")

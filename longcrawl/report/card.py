@@ -12,14 +12,19 @@ from longcrawl.report.card_rules import head_problems
 from longcrawl.report.card_sections import SECTIONS
 from longcrawl.report.card_source import CardSource
 
-__all__ = ["CARD", "card_problems", "front_matter", "merged_card", "write_card"]
+__all__ = ["CARD", "card_problems", "front_matter", "merged_card", "new_card", "write_card"]
 
 CARD = "README.md"
 
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write ``README.md`` for a run."""
-    write_text(folder / CARD, card_text(head_of(folder, manifest), _sections(folder, manifest, ())))
+    write_text(folder / CARD, new_card(folder, manifest))
+
+
+def new_card(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
+    """Give the card of a run that nobody has edited."""
+    return card_text(head_of(folder, manifest), _sections(folder, manifest, pictures))
 
 
 def merged_card(card: str, folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> Merged:
@@ -29,7 +34,7 @@ def merged_card(card: str, folder: Path, manifest: Mapping[str, Any], pictures: 
         FormatError: its head is not YAML.
 
     """
-    return merge(card, head_of(folder, manifest), _sections(folder, manifest, pictures))
+    return merge(card, head_of(folder, manifest), _sections(folder, manifest, pictures), str(folder / CARD))
 
 
 def card_problems(card: str) -> list[str]:

@@ -55,24 +55,26 @@ def is_marked(card: str) -> bool:
     return _LAST.search(card) is not None or _SECTION.search(card) is not None
 
 
-def read_head(card: str) -> dict[str, Any]:
-    """Give the entries of the head of a card; none where it has no head.
+def read_head(card: str, name: str = "README.md") -> dict[str, Any]:
+    """Give the entries of the head of a card; none where it has no head. ``name`` is that of its file, for messages.
 
     Raises:
         FormatError: it is not YAML.
 
     """
-    found = _HEAD.match(card.replace("\r\n", "\n"))
-    return _yaml(found["head"]) if found else {}
+    text = card.replace("\r\n", "\n")
+    found = _HEAD.match(text)
+    return _yaml(found["head"], name, text.count("\n", 0, found.start("head"))) if found else {}
 
 
-def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str]) -> Merged:
+def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str], file: str = "README.md") -> Merged:
     """Give a card with a new head and new sections, but for those that a person has edited.
 
     Args:
         card: as it is now.
         head: the entries of the generated head.
         sections: the generated sections, in order.
+        file: the name of the card, for messages.
 
     Raises:
         FormatError: the head of the card is not YAML.
@@ -83,7 +85,7 @@ def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str]) -> Me
     last = _LAST.search(body)
     told = _told(last["told"]) if last else {}
     body = _LAST.sub("", body)
-    merged_head, kept = _merge_head(read_head(card), told.get("head", {}), head)
+    merged_head, kept = _merge_head(read_head(card, file), told.get("head", {}), head)
     pieces: list[tuple[str | None, str]] = []
     place = 0
     for section in _SECTION.finditer(body):
@@ -152,13 +154,15 @@ def _told(text: str) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _yaml(text: str) -> dict[str, Any]:
+def _yaml(text: str, file: str, above: int) -> dict[str, Any]:
+    """Read a head with so many lines above it."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as broken:
-        raise FormatError(
-            f"the head of the card is not YAML: {' '.join(str(broken).split())}; mend README.md"
-        ) from broken
+        mark, said = getattr(broken, "problem_mark", None), getattr(broken, "problem", None)
+        place = "" if mark is None else f", line {mark.line + above + 1}, column {mark.column + 1}"
+        said = said or " ".join(str(broken).split())
+        raise FormatError(f"{file}{place}: the head of the card is not YAML ({said}); mend it there") from broken
     if not isinstance(found, dict | None):
-        raise FormatError("the head of the card holds no entries: mend README.md, between its lines of dashes")
+        raise FormatError(f"the head of {file} holds no entries: mend it between its lines of dashes")
     return {str(name): value for name, value in (found or {}).items()}

@@ -27,7 +27,7 @@ from longcrawl.files import checksum
 from longcrawl.formats.manifest import seal
 from longcrawl.ledger import Funnel, FunnelRow
 from longcrawl.markdown import code, plain, table
-from longcrawl.report.card_edits import card_text, merge
+from longcrawl.report.card_edits import Merged, card_text, merge
 from longcrawl.report.card_rules import head_problems
 from longcrawl.report.card_sections import SECTIONS
 from longcrawl.report.card_source import CardSource
@@ -455,8 +455,9 @@ def test_a_head_is_found_where_the_hub_finds_it(run_folder):
 
 def test_what_is_broken_is_said_in_one_sentence(run_folder):
     card = read(run_folder)
-    (run_folder / "README.md").write_text(card.replace("license: cc0-1.0", "license: [", 1))
-    with pytest.raises(FormatError, match=r"the head of the card is not YAML: .* mend README.md"):
+    (run_folder / "README.md").write_text(card.replace("license: cc0-1.0", "license: }", 1))
+    line = card[: card.index("license: cc0")].count("\n") + 1
+    with pytest.raises(FormatError, match=rf"README.md, line {line}, column 10: the head of the card is not YAML"):
         lc.card(run_folder)
     (run_folder / "README.md").write_text(card)
     ledger = next((run_folder / "ledger").iterdir())
@@ -468,6 +469,79 @@ def test_what_is_broken_is_said_in_one_sentence(run_folder):
     (run_folder / "manifest.json").write_text((run_folder / "manifest.json").read_text().replace("tiny", "tony"))
     with pytest.raises(RunError, match=r"manifest.json has been changed; longcrawl verify"):
         lc.card(run_folder)
+
+
+def test_nothing_is_written_where_the_card_cannot_be(run_folder):
+    (run_folder / "README.md").write_bytes(b"\xff")
+    with pytest.raises(RunError, match="is not UTF-8"):
+        lc.card(run_folder, plots=True)
+    assert not (run_folder / "card").exists()
+    (run_folder / "README.md").unlink()
+    (run_folder / "card").write_text("")
+    with pytest.raises(RunError, match="card is a file, and pictures go to a folder of this name: move it away"):
+        lc.card(run_folder, plots=True)
+
+
+def test_text_that_looks_like_the_marks_of_a_card_ends_no_section():
+    marks = "a\n<!-- /longcrawl:one -->\nwords\n<!-- longcrawl:two 0123456789ab -->\n<!-- longcrawl {} -->"
+    sections = {"one": marks, "two": "c"}
+    card = card_text(HEAD, sections)
+    assert merge(card, HEAD, sections) == Merged(card, ())
+    assert merge(card.replace("\nwords\n", "\nmine\n"), HEAD, sections | {"one": "d"}).kept == ("one",)
+
+
+def test_what_is_no_finished_run_is_told_apart(run_folder, tmp_path):
+    for path, said in (
+        (
+            tmp_path / "none",
+            r"there is no folder .*/none: name that of a run, which `longcrawl run RECIPE --out .*` would",
+        ),
+        (run_folder / "README.md", rf"README.md is a file: name the folder of a run, such as {run_folder}$"),
+        (tmp_path, rf"holds no run, it has no manifest.json: name the folder of one, such as {run_folder}$"),
+        (run_folder / "ledger", rf"holds no run, .* such as {run_folder}$"),
+    ):
+        with pytest.raises(RunError, match=said):
+            lc.card(path)
+    (run_folder / "manifest.json").write_text("{")
+    with pytest.raises(
+        RunError, match=rf"copy it back .*, or run the recipe again into another folder than {run_folder}"
+    ):
+        lc.card(run_folder)
+
+
+def put(manifest: dict, path: str, value) -> dict:
+    changed = copy.deepcopy(manifest)
+    *above, last = path.split(".")
+    block = changed
+    for step in above:
+        block = block[int(step) if isinstance(block, list) else step]
+    block[int(last) if isinstance(block, list) else last] = value
+    return changed
+
+
+ODD = {
+    "funnel.documents": ["x", -1, None, True], "funnel.stages": [{}, "x"], "funnel.stages.0": [1, {"stage": "a"}],
+    "funnel.stages.0.out": [None, 1.5], "funnel.stages.0.rules": [[]], "funnel.stages.0.characters": ["many"],
+    "analysis": [[], None, 3], "analysis.lengths": [{}], "analysis.lengths.0.documents": [{"a": 1}, {"1": "a"}],
+    "analysis.languages": [[]], "bad_files": [{"a": 1}, 7], "bad_files.0": ["a.gz"], "inputs": [[]],
+    "recipe.source": [{}, None, {"builder": 1}], "recipe.stages": ["roll"], "recipe.stages.0": ["roll"],
+    "source_lengths": [[]], "left_out": [{"a": "b"}], "files.README.md": [1], "reports": [3],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ODD)
+def test_odd_values_of_a_sealed_manifest_are_refused_by_their_path(run_folder, path):
+    manifest = manifest_of(run_folder) | {"bad_files": [{"file": "a", "reason": "b", "records_lost": 1}]}
+    for value in ODD[path]:
+        changed = manifest | {"files": {"README.md": 1}} if path.startswith("files") else put(manifest, path, value)
+        write_manifest(run_folder, changed)
+        for ask in (lc.card, lc.funnel, lc.write_report):
+            with pytest.raises(
+                RunError, match=r"manifest.json is not as runs write it: \S+ is .* and should be"
+            ) as said:
+                ask(run_folder)
+            named = re.search(r"write it: (\S+) is", str(said.value))[1].replace("[", ".").replace("]", "")
+            assert named.startswith(path)
 
 
 def test_the_card_is_pushed_with_its_pictures(run_folder, hub):
