@@ -60,7 +60,7 @@ class RemovalRates:
     def head(self) -> list[str]:
         """What the columns are called."""
         counts = ["documents", "of all", "of before"]
-        if self._has_characters:
+        if self.has_characters:
             counts += ["characters", "of all", "of before"]
         return ["stage", *counts, *([self.reference.name] if self.reference.documents else [])]
 
@@ -72,7 +72,7 @@ class RemovalRates:
         characters = _rates([funnel.characters, *(row.characters for row in funnel)])
         for name, one, other in zip(names, documents, characters, strict=True):
             published = self.reference.documents.get(name)
-            cells = [name, *one, *(other if self._has_characters else [])]
+            cells = [name, *one, *(other if self.has_characters else [])]
             yield cells + ([_percent(published)] if self.reference.documents else [])
 
     def __repr__(self) -> str:
@@ -102,7 +102,8 @@ class RemovalRates:
         return f"<table style='{look}'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     @property
-    def _has_characters(self) -> bool:
+    def has_characters(self) -> bool:
+        """Whether there are columns of characters: some stage has counted them."""
         return any(row.characters is not None for row in self.funnel)
 
 

@@ -54,7 +54,7 @@ class Result(ABC):
     """What is told of one format. ``described`` is always what its writer's ``finish`` gave, in a run's manifest.
 
     A run has its output in the folder ``name``, beside a dataset card whose section on loading is the template
-    ``cards/NAME.md``.
+    ``cards/NAME.md``; those of token shards have ``cards/shards.md`` in common.
     """
 
     name: ClassVar[str]

@@ -125,7 +125,8 @@ class ShardResult(Result):
         depth = "*/" if "buckets" in described else ""
         suffix = FORMATS[self.name].suffix
         files, shard = f"{self.name}/train/{depth}*{suffix}", f"{self.name}/{self._first(described)}"
-        return {"files": files, "shard": shard, "end_of_text": str(described["end_of_text"])}
+        words = {"files": files, "shard": shard, "end_of_text": str(described["end_of_text"])}
+        return words | {"format": self.name, "row": "an entry", "settings": "", "given": ""}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Say what tokens are, and what no loss is due on."""
@@ -224,8 +225,9 @@ class NanoGptResult(ShardResult):
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give also the type of a token, which flat files do not say."""
         offset = "1024" if described["header"] == "llm.c" else "0"
-        width = str(_width(described))
-        return super().card_words(described) | {"dtype": described["dtype"], "token_size": width, "offset": offset}
+        settings = f'settings = {{"end_of_text": {described["end_of_text"]}, "token_size": {_width(described)}}}'
+        dataset = {"row": "a document", "settings": settings, "given": ", **settings"}
+        return super().card_words(described) | {"dtype": described["dtype"], "offset": offset} | dataset
 
     def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:
         """Give the width of a token and whether there is a header."""

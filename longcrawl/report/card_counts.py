@@ -18,8 +18,6 @@ __all__ = ["duplicates", "funnel_and_rates", "lengths", "places", "ranked_rules"
 
 PERCENT = "\u00a0%"
 """No line of a narrow cell begins with it."""
-DOCUMENT_COLUMNS = 4
-"""Of a table of removal rates: the stage, documents, and their two shares."""
 MOST_REASONS = 40
 MOST_CLUSTERS = 10
 MOST_NAMES = 20
@@ -42,14 +40,13 @@ def funnel_and_rates(card: CardSource) -> str:
 def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
     """Give documents, and characters where they were counted, after each stage, beside the figures of a reference."""
     published = [rates.reference.name] if rates.reference.documents else []
-    has_characters = len(rates.head) - len(published) > DOCUMENT_COLUMNS
     head = ["stage", "documents", "left here", "of all", "of the stage before"]
-    head += ["characters", "of all characters"] if has_characters else []
+    head += ["characters", "of all characters"] if rates.has_characters else []
     rows = []
     for cells, left in zip(rates, ["", *(f"{row.removed:,}" for row in funnel)], strict=True):
         name, documents, of_all, of_before, *rest = cells
         row = [name, documents, left, of_all, of_before]
-        row += rest[:2] if has_characters else []
+        row += rest[:2] if rates.has_characters else []
         rows.append([plain(cell).replace(" %", PERCENT) for cell in row + (rest[-1:] if published else [])])
     return table([*head, *map(plain, published)], rows, len(head) + len(published) - 1)
 

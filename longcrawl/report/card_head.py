@@ -71,7 +71,7 @@ def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     splits, schema, stored = [], None, 0
     for files in config["data_files"]:
         found = sorted(folder.glob(files["path"]))
-        footers = [_footer(file) for file in found]
+        footers = [_footer(file, folder) for file in found]
         if footers:
             schema = footers[0].schema.to_arrow_schema()
             groups = [footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)]
@@ -90,11 +90,13 @@ def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _footer(file: Path) -> pq.FileMetaData:
+def _footer(file: Path, folder: Path) -> pq.FileMetaData:
     try:
         return pq.read_metadata(file)
     except (OSError, pa.ArrowException) as broken:
-        raise CorruptionError(f"{file} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
+        raise CorruptionError(
+            f"{file} cannot be read: {str(broken).rstrip('.')}; longcrawl verify {folder} says what is wrong"
+        ) from broken
 
 
 def _tag(name: str, code: str) -> str:

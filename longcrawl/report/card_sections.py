@@ -43,10 +43,16 @@ def _summary(card: CardSource) -> str:
 
 
 def _load(card: CardSource) -> str:
-    template = resources.files("longcrawl.cards").joinpath(f"{card.result.name}.md").read_text("utf-8")
     left = any((card.folder / "ledger").glob("*.parquet"))
     words = {"ledger": LEDGER if left else "", **card.result.card_words(card.output)}
-    return paragraphs(PLACE, re.sub("\n{3,}", "\n\n", Template(template).substitute(words)).rstrip())
+    template = _template(card.result.name)
+    if "shards" in template.get_identifiers():
+        words["shards"] = _template("shards").substitute(words).rstrip()
+    return paragraphs(PLACE, re.sub("\n{3,}", "\n\n", template.substitute(words)).rstrip())
+
+
+def _template(name: str) -> Template:
+    return Template(resources.files("longcrawl.cards").joinpath(f"{name}.md").read_text("utf-8"))
 
 
 def _made(card: CardSource) -> str:

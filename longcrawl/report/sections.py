@@ -35,22 +35,19 @@ def funnel_table(rates: RemovalRates) -> str:
         drawn = bar((left / whole, "kept"), (gone / whole, "gone"))
         lines.append([named(name), drawn, count, f"{gone:,}" if gone else "", *map(escape, cells)])
     shown = key(("kept", "kept by the stage"), ("gone", "left here"))
-    return shown + table("funnel", "stage", _funnel_columns(rates.head), lines)
+    return shown + table("funnel", "stage", _funnel_columns(rates), lines)
 
 
-def _funnel_columns(head: Sequence[str]) -> list[Column]:
+def _funnel_columns(rates: RemovalRates) -> list[Column]:
     """Put the columns of removal rates under what they are of."""
-    _, group, *others = head
-    columns = [Column("", kind="bar"), Column("kept", "", group, "main"), Column("left", "left here", group)]
-    for name in others:
-        if name == "characters":
-            group = name
-            columns.append(Column("kept", name, group, "second"))
-        elif name in ("of all", "of before"):
-            columns.append(Column(name, name, group, "second" if group == "characters" else ""))
-        else:
-            columns.append(Column(name, name, "published", "second"))
-    return columns
+    columns = [Column("", kind="bar")]
+    for group, label, kind in [("documents", "", ""), ("characters", "characters", "second")]:
+        if group == "documents" or rates.has_characters:
+            columns.append(Column("kept", label, group, kind or "main"))
+            columns += [Column("left", "left here", group)] if group == "documents" else []
+            columns += [Column(name, name, group, kind) for name in ("of all", "of before")]
+    name = rates.reference.name
+    return columns + ([Column(name, name, "published", "second")] if rates.reference.documents else [])
 
 
 def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
