@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longcrawl.errors import RunError
+from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.files import checksum, file_entries, write_text
 from longcrawl.formats.manifest import is_sealed, seal
 from longcrawl.report.card import CARD, card_problems, merged_card, new_card
@@ -72,10 +72,18 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         raise RunError(f"{folder} has lost {gone[0]}, which says what left: copy it back, then write the card")
     if plots and (folder / FOLDER).exists() and not (folder / FOLDER).is_dir():
         raise RunError(f"{folder / FOLDER} is a file, and pictures go to a folder of this name: move it away")
-    drawn = draw_pictures(manifest) if plots else {}
-    there = [name for name in PICTURES if name in drawn or (folder / FOLDER / f"{name}.svg").is_file()]
     # Nothing is written before it is known that the card can be.
-    written = _merged(folder, manifest, there)
+    try:
+        drawn = draw_pictures(manifest) if plots else {}
+        there = [name for name in PICTURES if name in drawn or (folder / FOLDER / f"{name}.svg").is_file()]
+        written = _merged(folder, manifest, there)
+    except LongCrawlError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as odd:
+        raise RunError(
+            f"{folder / MANIFEST} is not as runs write it ({type(odd).__name__}: {odd}): run the recipe again, into "
+            f"another folder than {folder}"
+        ) from odd
     for name, picture in drawn.items():
         write_text(folder / FOLDER / f"{name}.svg", picture)
     write_text(folder / CARD, written.text)

@@ -98,6 +98,7 @@ KINDS: Sequence[tuple[str, Callable[[Any], bool], str]] = (
     ("bad_files.*.records_lost", _may_be_count, "a whole number or null"),
     ("inputs", _is_object, "an object"),
     ("inputs.*", _is_list, "a list"),
+    ("inputs.*.*", _is_text, "a text"),
     ("left_out", _is_object, "an object"),
     ("left_out.*", _is_count, "a whole number"),
     ("reports", _is_object, "an object"),

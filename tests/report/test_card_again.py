@@ -523,7 +523,8 @@ ODD = {
     "funnel.documents": ["x", -1, None, True], "funnel.stages": [{}, "x"], "funnel.stages.0": [1, {"stage": "a"}],
     "funnel.stages.0.out": [None, 1.5], "funnel.stages.0.rules": [[]], "funnel.stages.0.characters": ["many"],
     "analysis": [[], None, 3], "analysis.lengths": [{}], "analysis.lengths.0.documents": [{"a": 1}, {"1": "a"}],
-    "analysis.languages": [[]], "bad_files": [{"a": 1}, 7], "bad_files.0": ["a.gz"], "inputs": [[]],
+    "analysis.languages": [[]], "bad_files": [{"a": 1}, 7], "bad_files.0": ["a.gz"],
+    "inputs": [[], {"a": 3}, {"a": [3]}],
     "recipe.source": [{}, None, {"builder": 1}], "recipe.stages": ["roll"], "recipe.stages.0": ["roll"],
     "source_lengths": [[]], "left_out": [{"a": "b"}], "files.README.md": [1], "reports": [3],
 }  # fmt: skip
@@ -542,6 +543,13 @@ def test_odd_values_of_a_sealed_manifest_are_refused_by_their_path(run_folder, p
                 ask(run_folder)
             named = re.search(r"write it: (\S+) is", str(said.value))[1].replace("[", ".").replace("]", "")
             assert named.startswith(path)
+
+
+def test_what_only_a_card_finds_odd_is_a_sentence_too(run_folder):
+    for path, value in (("output.splits", 3), ("recipe.reference", {"a": 1}), ("recipe.card.languages", 3)):
+        write_manifest(run_folder, put(manifest_of(run_folder), path, value))
+        with pytest.raises(RunError, match=rf"is not as runs write it \(.*\): run .* than {run_folder}$"):
+            lc.card(run_folder)
 
 
 def test_the_card_is_pushed_with_its_pictures(run_folder, hub):
