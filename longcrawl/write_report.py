@@ -109,29 +109,8 @@ def _unwritable(target: Path, wrong: Exception) -> RunError:
 def _refuse_odd(file: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse a manifest in which something is not as a run writes it: by the page that it alone gives."""
     try:
-        _check_kinds(manifest)
         ReportPage(manifest, RemovedDocuments((), 0), Clusters((), 0, 0)).html()
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as wrong:
         raise RunError(
             f"{file} is not as runs write it ({type(wrong).__name__}: {wrong}): run the recipe again in another folder"
         ) from wrong
-
-
-def _check_kinds(manifest: Mapping[str, Any]) -> None:
-    """Refuse what the page would take for something else, and what reading texts once more needs."""
-    analysis = manifest.get("analysis") or {}
-    for values, name, kind in (
-        (manifest, "bad_files", list),
-        (manifest, "left_out", dict),
-        (manifest, "inputs", dict),
-        (analysis, "domains", dict),
-        (analysis, "languages", dict),
-    ):
-        if name in values and not isinstance(values[name], kind):
-            raise TypeError(f"{name} is {values[name]!r:.60}")
-    for name, files in manifest.get("inputs", {}).items():
-        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-            raise TypeError(f"inputs of {name!r} are {files!r:.60}")
-    builder = manifest["recipe"]["source"]["builder"]
-    if not isinstance(builder, str):
-        raise TypeError(f"recipe.source.builder is {builder!r:.60}")
