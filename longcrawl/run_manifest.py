@@ -62,7 +62,6 @@ KINDS: Sequence[tuple[str, Callable[[Any], bool], str]] = (
     ("recipe.outputs", _is_stage, "an object of settings by name"),
     ("recipe.card", _is_object, "an object"),
     ("recipe.reference", _is_object, "an object"),
-    ("output.format", _is_text, "a text"),
     ("files.*", _is_object, "an object"),
     ("files.*.bytes", _is_count, "a whole number"),
     ("files.*.sha256", _is_text, "a text"),
@@ -165,12 +164,12 @@ def check_manifest(manifest: Any, file: Path) -> Told:
         raise RunError(f"{file} is of version {manifest['longcrawl_run']!r}, this longcrawl reads {VERSION}: upgrade")
     if lacking := _lacking(manifest):
         raise RunError(f"{file} lacks {', '.join(lacking)}: {again}")
+    form = manifest["output"]["format"]
+    if form not in [*RESULTS]:
+        raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
     for path, value, kind in _odd(manifest):
         shown = shorten(repr(value), 60, placeholder="…")
         raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
-    form = manifest["output"]["format"]
-    if form not in RESULTS:
-        raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
     return Told(manifest, writer_of(manifest), plain=("recipe",))
 
 

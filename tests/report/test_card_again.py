@@ -348,6 +348,13 @@ def test_whatever_a_manifest_lacks_is_said_in_a_sentence(runs, name, tmp_path):
             },
             r"is of an output 'tape', this longcrawl knows composed, .*: upgrade",
         ),
+        (
+            {
+                "longcrawl_run": 1, "recipe": dict.fromkeys(("name", "source", "stages", "outputs")), "versions": {},
+                "funnel": dict.fromkeys(("source", "documents", "stages")), "output": {"format": ["x"]}, "files": {},
+            },
+            r"is of an output \['x'\], this longcrawl knows composed, .*: upgrade",
+        ),
     ],
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_refused_in_a_sentence(tmp_path, content, said):
