@@ -297,10 +297,8 @@ def test_of_a_run_only_what_it_wrote_is_read(tmp_path, tokenizer):
     for name in ("parquet", "ledger"):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "0.parquet", ROWS, ["text", "n_tokens"])
-    recipe, funnel = (
-        dict.fromkeys(("name", "source", "stages", "outputs")),
-        {"source": "text", "documents": 2, "stages": []},
-    )
+    recipe = {"name": "two", "source": {"builder": "text"}, "stages": [], "outputs": {"parquet": {}}}
+    funnel = {"source": "text", "documents": 2, "stages": []}
     blocks = {"recipe": recipe, "funnel": funnel, "versions": {}, "output": {"format": "parquet"}, "files": {}}
     (tmp_path / "manifest.json").write_text(json.dumps({"longcrawl_run": 1, **blocks}))
     assert read_lengths(tmp_path).tokens.tolist() == [3, 0]
