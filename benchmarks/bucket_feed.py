@@ -140,7 +140,7 @@ def main() -> None:
         write(Path(folder), options.tokens)
         rates = measure(Path(folder), options.repeats)
         going_on(Path(folder))
-    print(f"ratio: {rates['memory map'] / rates['shards, keyed']:.1f}")
+    print(f"bucket_feed ratio={rates['memory map'] / rates['shards, keyed']:.1f}")
 
 
 if __name__ == "__main__":

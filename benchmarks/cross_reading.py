@@ -251,7 +251,7 @@ def main() -> None:
     for what, equal, of in compared:
         print(f"{what:<78} {equal:>9,} of {of:>9,}{'' if equal == of else '  DIFFERENT'}")
     share = sum(equal == of for _, equal, of in compared) / len(compared)
-    print(f"{share:.3f}")
+    print(f"cross_reading ratio={share:.3f}")
     sys.exit(share < 1)
 
 

@@ -144,7 +144,7 @@ def main() -> None:
         opening(Path(folder) / "short", options.documents)
     one = draw_seconds()
     print(f"one draw at a time: {one * 1e6:.1f} us a sample, {one * samples:.1f} s for as many")
-    print(f"ratio: {one * samples / seconds:.0f}")
+    print(f"curriculum ratio={one * samples / seconds:.0f}")
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def main() -> None:
     for rule, count in rules.most_common():
         print(f"{rule}: {count:,}")
     print(f"{seed - options.seed} batches of {options.pages} pages, the longest took {longest:.1f} s of wall time")
-    print(f"stopped share={sum(rules[rule] for rule in LIMITS) / rules.total():.4f}")
+    print(f"fuzz_html ratio={sum(rules[rule] for rule in LIMITS) / rules.total():.4f}")
 
 
 if __name__ == "__main__":

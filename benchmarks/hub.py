@@ -145,7 +145,7 @@ def main() -> None:
             summary = lc.run(recipe, folder / recipe, overrides=overrides)
             print(f"{recipe}: {summary.written['shapes']}")
             ratio = round_trip(server, folder / recipe, f"me/{recipe}", plain, context_length)
-    print(f"{ratio:.1f}")
+    print(f"hub ratio={ratio:.1f}")
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ def main() -> None:
         print(f"borders of {blocks:,} blocks in {large.stat().st_size:,} bytes: {spent:.0f} ms")
         loops = max(statistics.median(values) for name, values in found.items() if name.startswith("loop"))
         ratio = statistics.median(found["Jsonl, new words"]) / loops
-    print(f"{ratio:.2f}")
+    print(f"jsonl_feed ratio={ratio:.2f}")
 
 
 if __name__ == "__main__":

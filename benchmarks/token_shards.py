@@ -84,7 +84,7 @@ def main() -> None:
             for what in (kind, "sizes", "ends", "everything"):
                 seconds, _ = measure(what, source, target)
                 took.setdefault(what, seconds)
-        print(f"{took['gpt-simple'] / took['copy']:.2f}")
+        print(f"token_shards ratio={took['gpt-simple'] / took['copy']:.2f}")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def main() -> None:
             size = sum(len(document.encode()) for document in documents) / 1e6
             ratios.append(print_table(title, measure(path, documents, settings.repeats, settings.against), size))
             print()
-    print(f"tokenize ratio={ratios[0]:.2f}")
+    print(f"tokenization ratio={ratios[0]:.2f}")
 
 
 if __name__ == "__main__":
