@@ -121,7 +121,7 @@ def test_every_block_of_the_readme_runs(workplace, release, longcrawl, monkeypat
 
 def test_every_block_of_the_formats_runs(workplace):
     if not (workplace / "mini.zarr").exists():
-        python([blocks("README.md")[3][1]], workplace)
+        python([next(text for language, text in blocks("README.md") if language == "python")], workplace)
     texts = [text for language, text in blocks("docs/formats.md") if language == "python"]
     assert len(texts) == 8
     python(texts, workplace)
