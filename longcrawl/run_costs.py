@@ -5,7 +5,6 @@ keeps them beside the markers of what is done: a run that was stopped and went o
 """
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from longcrawl.core_clock import CoreClock
 from longcrawl.files import folder_bytes, write_text
 
 __all__ = ["RunCosts", "StageCost"]
@@ -56,9 +56,10 @@ class RunCosts:
         """Count a block that all parts wait for, and the bytes that it notes; once done, it takes what it took then."""
         note = self._work / f"took-{step}.json"
         before = StageCost(**json.loads(note.read_text("utf-8"))) if note.exists() else StageCost()
-        took, started = StageCost(), time.process_time()
-        yield took
-        took = StageCost(max(time.process_time() - started, before.seconds), max(took.disk, before.disk))
+        took, clock = StageCost(), CoreClock()
+        with clock.measure(label):
+            yield took
+        took = StageCost(max(clock.seconds[label], before.seconds), max(took.disk, before.disk))
         write_text(note, json.dumps(asdict(took)))
         self.stages[label].seconds += took.seconds
         self.stages[label].disk += took.disk

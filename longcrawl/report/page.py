@@ -147,7 +147,7 @@ class ReportPage:
         analysis = self._analysis()[0]
         hosts = [host for host in _hosts(self.removed) if host]
         domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
-        others = [each for each in analysis.place_tables() if each.title != "domain" and any(analysis.languages)]
+        others = [each for each in analysis.place_tables() if each.title != "domain"]
         tables = "".join(
             f"<section><h3>{escape(title)}</h3>{bar_table(each)}</section>"
             for title, each in [
