@@ -25,15 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.builders.files import (
-    DamagedFileError,
-    absolute,
-    fetch_texts,
-    join,
-    list_tree,
-    local_copy,
-    read_blocks,
-)
+from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.files import DamagedFileError, absolute, fetch_texts, join, list_tree, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.rpv2_signals import read_signals
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source

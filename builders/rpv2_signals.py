@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.builders.files import read_blocks
+from longcrawl.builders.blocks import read_blocks
 from longcrawl.builders.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
 from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 

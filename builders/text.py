@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.builders.files import DamagedFileError, local_copy, read_blocks, read_bytes
+from longcrawl.builders.blocks import read_blocks, read_bytes
+from longcrawl.builders.files import DamagedFileError, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source

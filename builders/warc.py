@@ -52,8 +52,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from longcrawl.builders.blocks import BLOCK_BYTES
 from longcrawl.builders.charsets import decode_page
-from longcrawl.builders.files import BLOCK_BYTES, DamagedFileError, opened
+from longcrawl.builders.files import DamagedFileError, opened
 from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.builders.warc_http import LeftOutError, body_of, parse_message

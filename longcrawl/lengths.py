@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.builders.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy, read_blocks
+from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.sources import BadFiles, Part
 from longcrawl.builders.text import EXTENSIONS, Text

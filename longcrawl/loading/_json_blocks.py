@@ -13,7 +13,8 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from longcrawl.builders.files import DamagedFileError, absolute, is_url, read_blocks
+from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.files import DamagedFileError, absolute, is_url
 from longcrawl.builders.named_files import named_parts
 from longcrawl.builders.sources import Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError

@@ -279,7 +279,7 @@ def test_a_folder_that_is_no_release_is_refused(tmp_path):
 
 def test_blocks_do_not_change_rows(release, monkeypatch):
     expected, _ = head(release)
-    monkeypatch.setattr("longcrawl.builders.files.read_blocks.__defaults__", (2_000,))
+    monkeypatch.setattr("longcrawl.builders.blocks.read_blocks.__defaults__", (2_000,))
     assert head(release) == (expected, [])
 
 

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 import zstandard
 
-from longcrawl.builders import files
+from longcrawl.builders import blocks, files
 from longcrawl.builders.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
 from longcrawl.errors import SourceError
 
@@ -86,12 +86,12 @@ def packed(kind: str, data: bytes) -> bytes:
 def test_blocks_end_at_the_same_lines_however_the_file_is_packed(tmp_path, kind):
     path = tmp_path / f"a.jsonl{kind}"
     path.write_bytes(packed(kind, TEXT))
-    blocks = list(files.read_blocks(str(path), block_bytes=10_000))
-    assert b"".join(blocks) == TEXT
-    assert all(len(block) <= 10_000 and block.endswith(b"\n") for block in blocks)
+    read = list(blocks.read_blocks(str(path), block_bytes=10_000))
+    assert b"".join(read) == TEXT
+    assert all(len(block) <= 10_000 and block.endswith(b"\n") for block in read)
     plain = tmp_path / "plain"
     plain.write_bytes(TEXT)
-    assert blocks == list(files.read_blocks(str(plain), block_bytes=10_000))
+    assert read == list(blocks.read_blocks(str(plain), block_bytes=10_000))
 
 
 @pytest.mark.parametrize("kind", [".gz", ".zst"])
@@ -100,15 +100,15 @@ def test_members_and_frames_follow_each_other(tmp_path, kind):
     path.write_bytes(
         packed(kind, b"one\n") + packed(kind, b"") + packed(kind, b"two") + (b"\0" * 99 if kind == ".gz" else b"")
     )
-    assert list(files.read_blocks(str(path))) == [b"one\ntwo"]
+    assert list(blocks.read_blocks(str(path))) == [b"one\ntwo"]
 
 
 def test_a_line_longer_than_a_block_stays_whole(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"a\n" + b"b" * 5_000 + b"\nc\nd")
-    assert list(files.read_blocks(str(path), 100)) == [b"a\n", b"b" * 5_000 + b"\n", b"c\nd"]
+    assert list(blocks.read_blocks(str(path), 100)) == [b"a\n", b"b" * 5_000 + b"\n", b"c\nd"]
     path.write_bytes(b"")
-    assert list(files.read_blocks(str(path))) == []
+    assert list(blocks.read_blocks(str(path))) == []
 
 
 @pytest.mark.parametrize("kind", [".gz", ".zst"])
@@ -118,7 +118,7 @@ def test_a_cut_file_gives_its_whole_lines_and_then_says_so(tmp_path, kind):
     path.write_bytes(data[: len(data) - 40])
     got = []
     with pytest.raises(files.DamagedFileError, match="is cut"):
-        got.extend(files.read_blocks(str(path)))
+        got.extend(blocks.read_blocks(str(path)))
     text = b"".join(got)
     assert text.endswith(b"\n")
     assert (os.linesep.encode() not in text) or len(text) > 60_000
@@ -130,10 +130,10 @@ def test_a_corrupt_gzip_gives_the_lines_before_the_damage(tmp_path):
     middle = len(data) // 2
     data[middle : middle + 40] = b"\xff" * 40
     path.write_bytes(bytes(data))
-    undamaged = len(zlib.decompressobj(31).decompress(bytes(data[: middle - files.CAREFUL_BYTES])))
+    undamaged = len(zlib.decompressobj(31).decompress(bytes(data[: middle - blocks.CAREFUL_BYTES])))
     got = []
     with pytest.raises(files.DamagedFileError, match="is corrupt"):
-        got.extend(files.read_blocks(str(path)))
+        got.extend(blocks.read_blocks(str(path)))
     text = b"".join(got)
     assert len(text) >= TEXT.rfind(b"\n", 0, undamaged)
     assert TEXT[: undamaged // 2].startswith(text[: undamaged // 2])
@@ -141,12 +141,12 @@ def test_a_corrupt_gzip_gives_the_lines_before_the_damage(tmp_path):
 
 def test_missing_empty_and_unreadable_files_say_so(tmp_path):
     with pytest.raises(files.DamagedFileError, match="is missing"):
-        list(files.read_blocks(str(tmp_path / "no.gz")))
+        list(blocks.read_blocks(str(tmp_path / "no.gz")))
     (tmp_path / "empty.gz").write_bytes(b"")
     with pytest.raises(files.DamagedFileError, match="is cut"):
-        list(files.read_blocks(str(tmp_path / "empty.gz")))
+        list(blocks.read_blocks(str(tmp_path / "empty.gz")))
     with pytest.raises(files.DamagedFileError, match="cannot be read"):
-        list(files.read_blocks(str(tmp_path)))
+        list(blocks.read_blocks(str(tmp_path)))
 
 
 def test_list_tree_is_sorted_and_leaves_hidden_files_out(tmp_path):
@@ -164,21 +164,21 @@ def test_list_tree_is_sorted_and_leaves_hidden_files_out(tmp_path):
 def test_a_remote_file_is_fetched_whole(tmp_path, web_server):
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     url = web_server(tmp_path)
-    assert list(files.read_blocks(f"{url}/a.gz")) == [b"one\ntwo\n"]
+    assert list(blocks.read_blocks(f"{url}/a.gz")) == [b"one\ntwo\n"]
     with pytest.raises(files.DamagedFileError, match="is missing"):
-        list(files.read_blocks(f"{url}/b.gz"))
+        list(blocks.read_blocks(f"{url}/b.gz"))
 
 
 def test_a_web_server_is_tried_again(tmp_path, web_server, monkeypatch):
     monkeypatch.setattr(files, "PAUSE", 0.01)
     (tmp_path / "a").write_bytes(b"text")
     url = web_server(tmp_path, failures=2)
-    assert files.read_bytes(f"{url}/a") == b"text"
+    assert blocks.read_bytes(f"{url}/a") == b"text"
     url = web_server(tmp_path, failures=2)
     assert files.fetch_texts([f"{url}/a", f"{url}/b"]) == {f"{url}/a": "text", f"{url}/b": None}
     url = web_server(tmp_path, failures=99)
     with pytest.raises(files.DamagedFileError, match="cannot be fetched in 3 attempts"):
-        files.read_bytes(f"{url}/a")
+        blocks.read_bytes(f"{url}/a")
     with pytest.raises(SourceError, match="cannot be fetched"):
         files.fetch_texts([f"{url}/a"])
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.builders.files import read_blocks
+from longcrawl.builders.blocks import read_blocks
 from longcrawl.errors import LoaderError, SourceError
 from longcrawl.loading import Jsonl, Packed
 from longcrawl.loading._json_blocks import JsonFiles, find_json_files

@@ -314,7 +314,7 @@ def test_tokens_that_are_null_are_none(tmp_path):
 
 def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
     import longcrawl.lengths as module
-    from longcrawl.builders.files import read_blocks
+    from longcrawl.builders.blocks import read_blocks
 
     monkeypatch.setattr(module, "read_blocks", lambda path: read_blocks(path, 50))
     for fields in (["n_tokens"], ["tokens"]):
