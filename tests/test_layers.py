@@ -17,6 +17,7 @@ LAYERS = [
         "fields",
         "hub",
         "survey_reports",
+        "unreadable",
         "user_warnings",
         "_adopt_builders",
         "_version",

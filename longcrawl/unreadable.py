@@ -1,0 +1,36 @@
+"""One border around the libraries that read files: whatever they raise becomes one sentence."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import shorten
+
+from longcrawl.errors import LongCrawlError
+
+__all__ = ["reason_of", "unreadable"]
+
+
+@contextmanager
+def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Iterator[None]:
+    """Raise ``error`` where a library cannot read ``what``, with the library's reason and how to fix it.
+
+    Damaged and hostile files make pyarrow, zarr, tokenizers and PyYAML raise almost anything: errors of their own,
+    KeyError, MemoryError, RecursionError. Put no code of ours but the call into the block, so that nothing else hides.
+
+    >>> with unreadable("run/recipe.yaml", LongCrawlError, "copy it back from a backup"):
+    ...     {}["name"]
+    Traceback (most recent call last):
+    longcrawl.errors.LongCrawlError: run/recipe.yaml cannot be read (KeyError: 'name'): copy it back from a backup
+    """
+    try:
+        yield
+    except LongCrawlError:
+        raise
+    except Exception as failed:  # the libraries' errors have no common root
+        raise error(f"{what} cannot be read ({reason_of(failed)}): {fix}") from failed
+
+
+def reason_of(failed: BaseException) -> str:
+    """Return class and first line of an error, at most 200 characters."""
+    first = next(iter(str(failed).strip().splitlines()), "")
+    return shorten(f"{type(failed).__name__}: {first}" if first else type(failed).__name__, 200, placeholder="…")
