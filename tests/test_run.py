@@ -25,7 +25,7 @@ import yaml
 import zarr
 
 import longcrawl as lc
-from longcrawl.builders import files
+from longcrawl.builders import blocks
 from longcrawl.errors import FormatError, LongCrawlError, RecipeError, RunError, SourceError, StageError, TokenizerError
 
 PARTS, DOCUMENTS, LENGTH = 5, 30, 128
@@ -553,7 +553,7 @@ def test_the_same_documents_in_other_files_make_the_same_rectangle(source, whole
 
 
 def test_the_size_of_the_tables_that_are_read_does_not_matter(recipe, whole, tmp_path, monkeypatch, directory_digest):
-    monkeypatch.setattr(files.read_blocks, "__defaults__", (1500,))
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (1500,))
     lc.run(recipe, tmp_path / "out")
     assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
 
