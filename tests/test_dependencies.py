@@ -1,0 +1,141 @@
+"""What is imported is declared, what is declared is pinned in constraints.txt, and what is packaged can be imported."""
+
+import ast
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+CONSTRAINTS = ROOT / "constraints.txt"
+FOLDERS = {"longcrawl": "longcrawl", "builders": "longcrawl.builders", "cards": "longcrawl.cards"}
+NOT_HERE = {"py3langid": "py3langid"}
+"""The import and the distribution of what CI does not install."""
+BESIDE = ("accelerate", "torchdata")
+"""What .ci/run installs for the tests beside the extras."""
+
+
+def requirements() -> dict[str, list[Requirement]]:
+    """The declared requirements: those that are always installed under "", the others under their extra."""
+    declared = {"": PROJECT["project"]["dependencies"], **PROJECT["project"]["optional-dependencies"]}
+    return {extra: [Requirement(each) for each in listed] for extra, listed in declared.items() if extra != "dev"}
+
+
+def imports(file: Path) -> Iterator[tuple[str, bool]]:
+    """The packages that a file imports, and whether it does so wherever it is imported itself."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("find_spec", "import_module")):
+            names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+        for package in {name.split(".")[0] for name in names} - {"longcrawl", *sys.stdlib_module_names}:
+            yield package, node in tree.body
+
+
+def imported_distributions() -> dict[str, bool]:
+    """The distributions that the package imports, and whether any module does so outside of functions."""
+    known = {name: owners[0] for name, owners in metadata.packages_distributions().items()} | NOT_HERE
+    found: dict[str, bool] = {}
+    for file in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        for package, always in imports(file):
+            name = canonicalize_name(known[package])
+            found[name] = found.get(name, False) or always
+    return found
+
+
+def pins() -> dict[str, Version]:
+    found = {}
+    for line in CONSTRAINTS.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            name, version = re.fullmatch(r"([a-z0-9-]+)==([0-9][0-9a-z.]*)", line).groups()
+            assert name not in found, f"{name} is pinned twice"
+            found[name] = Version(version)
+    return found
+
+
+def needed() -> dict[str, str]:
+    """Every distribution that the tests install, with what it needs itself, and the version that is here."""
+    open_requirements = [each for listed in requirements().values() for each in listed] + [*map(Requirement, BESIDE)]
+    found: dict[str, str] = {}
+    walked: set[tuple[str, frozenset[str]]] = set()
+    while open_requirements:
+        each = open_requirements.pop()
+        name, extras = canonicalize_name(each.name), frozenset(each.extras)
+        if (name, extras) in walked or name in NOT_HERE.values():
+            continue
+        walked.add((name, extras))
+        found[name] = Version(metadata.version(name)).public
+        for inner in map(Requirement, metadata.requires(name) or ()):
+            environments = [{"extra": extra} for extra in ("", *extras)]
+            if inner.marker is None or any(map(inner.marker.evaluate, environments)):
+                open_requirements.append(inner)
+    return found
+
+
+def test_what_is_imported_is_declared_and_nothing_else():
+    declared = requirements()
+    always = {canonicalize_name(each.name) for each in declared[""]}
+    optional = {canonicalize_name(each.name) for extra in declared if extra != "test" for each in declared[extra]}
+    imported = imported_distributions()
+    assert sorted(set(imported) - always - optional) == []
+    assert sorted(always - set(imported)) == []
+
+
+def test_optional_packages_are_imported_in_functions():
+    always = {canonicalize_name(each.name) for each in requirements()[""]}
+    assert {name for name, outside in imported_distributions().items() if outside} - always == set()
+
+
+def test_every_requirement_has_a_lower_bound_that_constraints_fulfil():
+    pinned = pins()
+    for extra, listed in requirements().items():
+        for each in listed:
+            assert [one.operator for one in each.specifier] == [">="], f"{each} in {extra or 'dependencies'}"
+            name = canonicalize_name(each.name)
+            assert name in NOT_HERE.values() or each.specifier.contains(pinned[name]), f"{each} against {pinned[name]}"
+
+
+def test_constraints_pin_everything_that_is_installed():
+    """``LONGCRAWL_GOLDEN=write`` writes what is installed here into the file."""
+    if os.environ.get("LONGCRAWL_GOLDEN") == "write":
+        first = [line for line in CONSTRAINTS.read_text("utf-8").splitlines() if line.startswith("#")]
+        CONSTRAINTS.write_text("\n".join([*first, *(f"{name}=={at}" for name, at in sorted(needed().items()))]) + "\n")
+    assert sorted(needed().keys() - pins().keys()) == []
+    assert list(pins()) == sorted(pins())
+
+
+def test_readme_and_ci_install_with_the_constraints():
+    assert "pip install -c constraints.txt -e ." in (ROOT / "README.md").read_text("utf-8")
+    assert "constraints.txt" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_every_folder_of_code_is_packaged():
+    """Without its folder in this list, a package is missing from a wheel, as longcrawl.planning was."""
+    listed = PROJECT["tool"]["setuptools"]["packages"]
+    found = set()
+    for folder, name in FOLDERS.items():
+        for file in (ROOT / folder).rglob("*"):
+            if file.is_file() and file.parent.name != "__pycache__":
+                found.add(".".join([name, *file.parent.relative_to(ROOT / folder).parts]))
+    assert sorted(found) == listed
+
+
+def test_every_data_file_is_packaged():
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]
+    for folder, name in FOLDERS.items():
+        for file in (ROOT / folder).rglob("*"):
+            if file.is_file() and file.suffix not in (".py", ".pyc", ".nbi", ".nbc"):
+                package = ".".join([name, *file.parent.relative_to(ROOT / folder).parts])
+                assert any(file.match(each) for each in patterns.get(package, ())), f"{file} in {package}"
