@@ -85,8 +85,8 @@ class RedPajamaV2(Source):
         line_signals: names of line-level signals to give as lists, or "all".
         minhash: whether to read the MinHash signatures.
         duplicates: whether to read the lists of duplicates.
-        on_bad_files: what a missing, cut or corrupt file does. Documents before the damage are kept; where only
-            signals, duplicates or signatures are damaged, the documents keep null ones.
+        on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents before
+            the damage are kept; where only signals, duplicates or signatures are damaged, the documents keep null ones.
 
     """
 
@@ -161,9 +161,10 @@ class RedPajamaV2(Source):
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one shard with all that is known about them."""
         files = self._files(absolute(self.data_dir), part.name)
-        columns = self._columns(files, bad_files)
+        columns = self._columns(part.name, files, bad_files)
+        unmatched = {name: files[name] for name, table in columns.items() if table.num_rows}
         lost = LostRecords(bad_files, files["documents"])
-        first = 0
+        first = rows = 0
         try:
             for block in read_blocks(files["documents"]):
                 lines = read_lines(block, _RECORD)
@@ -172,8 +173,13 @@ class RedPajamaV2(Source):
                     lost.add(f"line {number + first + 1}", reason)
                 first += lines.count
                 if len(ids):
+                    for name in [name for name in unmatched if _any_joins(ids, columns[name])]:
+                        del unmatched[name]
+                    rows += len(ids)
                     yield self._table(ids, lines.table, columns)
             lost.report()
+            for path in unmatched.values() if rows else ():
+                bad_files.report(path, f"none of its ids is that of one of the {rows} documents")
         except DamagedFileError as damage:
             lost.report(f"{damage}; {first} lines were read before that")
 
@@ -228,8 +234,8 @@ class RedPajamaV2(Source):
             files["minhash"] = f"{base}/minhash/{part}.minhash.parquet"
         return files
 
-    def _columns(self, files: dict[str, str], bad_files: BadFiles) -> dict[str, pa.Table]:
-        """Read all that is joined to the documents: tables with a column ``id``, none where there is no good file."""
+    def _columns(self, part: str, files: dict[str, str], bad_files: BadFiles) -> dict[str, pa.Table]:
+        """Read all that is joined to the documents: tables whose first column is their id, for each good file."""
         tables = {}
         if "signals" in files:
             tables["signals"] = self._read_signals(files["signals"], bad_files)
@@ -238,7 +244,11 @@ class RedPajamaV2(Source):
         if "minhash" in files:
             columns = {f"signature_sim{similarity}": pa.list_(pa.binary()) for similarity in SIMILARITIES}
             tables["minhash"] = _read_parquet(files["minhash"], {"id": pa.string(), **columns}, bad_files)
-        return {name: table for name, table in tables.items() if table is not None}
+        return {
+            name: table
+            for name, table in tables.items()
+            if table is not None and _is_of_shard(table, part, files[name], bad_files)
+        }
 
     def _read_signals(self, path: str, bad_files: BadFiles) -> pa.Table | None:
         lost = LostRecords(bad_files, path)
@@ -274,6 +284,24 @@ SOURCES[RedPajamaV2.name] = RedPajamaV2
 
 def _document_ids(part: str, lines: npt.NDArray[np.int64]) -> pa.Array:
     return pc.binary_join_element_wise(f"{part}.json.gz", pa.array(lines).cast(pa.string()), "/")
+
+
+def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> bool:
+    """Check that every id of a file begins with its shard's path; report the file if one does not."""
+    own = pc.fill_null(pc.starts_with(table[0], f"{part}.json.gz/"), fill_value=False)
+    if (misplaced := table.num_rows - (pc.sum(own).as_py() or 0)) == 0:
+        return True
+    first = table[0][pc.index(own, value=False).as_py()].as_py()
+    bad_files.report(
+        path,
+        f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
+        f"{first!r}; the documents keep null in its place",
+    )
+    return False
+
+
+def _any_joins(ids: pa.Array, table: pa.Table) -> bool:
+    return bool(pc.any(pc.is_in(ids, value_set=table[0])).as_py())
 
 
 def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:

@@ -156,15 +156,50 @@ def test_damaged_documents_keep_the_rows_before_the_damage(tmp_path, make_releas
         assert head(release, "warn") == (rows, bad)
 
 
+COMPANIONS = [
+    ("quality_signals/{}.signals.json.gz", "signals"),
+    ("duplicates/{}.duplicates.parquet", "duplicate"),
+    ("minhash/{}.minhash.parquet", "signature_sim0.8"),
+]
+
+
+@pytest.mark.parametrize(("path", "column"), COMPANIONS)
+def test_a_file_of_another_shard_is_a_bad_file(release, path, column):
+    other = "2023-06/0001/en_head"
+    (release / path.format(other)).replace(release / path.format(HEAD))
+    if column == "duplicate":  # the other shard lists no duplicates, so this one's list is renamed
+        table = pa.table({"doc_id": [f"{other}.json.gz/2", f"{HEAD}.json.gz/5"]})
+        pq.write_table(table, release / path.format(HEAD))
+    rows, bad = head(release, "skip", minhash=True)
+    assert [row["text"] for row in rows] == TEXTS
+    assert {row[column] for row in rows} == {None}
+    assert [found.file for found in bad] == [str(release / path.format(HEAD))]
+    assert f"is of another shard: 1 of its {1 + (column == 'duplicate')} ids" in bad[0].reason
+    assert f"'{other}.json.gz/" in bad[0].reason
+    with pytest.raises(SourceError, match=f"do not begin with {HEAD}.json.gz/.*on_bad_files"):
+        head(release, minhash=True)
+
+
+def test_a_list_of_duplicates_may_be_empty(release):
+    pq.write_table(pa.table({"doc_id": pa.array([], pa.string())}), release / f"duplicates/{HEAD}.duplicates.parquet")
+    rows, bad = head(release)
+    assert {row["duplicate"] for row in rows} == {False}
+    assert bad == []
+
+
+def test_a_file_that_says_nothing_of_any_document_is_reported(release):
+    path = release / f"duplicates/{HEAD}.duplicates.parquet"
+    pq.write_table(pa.table({"doc_id": [f"{HEAD}.json.gz/{line}" for line in (12, 99)]}), path)
+    _, bad = head(release, "skip")
+    assert [(found.file, found.reason) for found in bad] == [
+        (str(path), "none of its ids is that of one of the 12 documents")
+    ]
+    with pytest.raises(SourceError, match="none of its ids"):
+        head(release)
+
+
 @pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize(
-    ("path", "column"),
-    [
-        ("quality_signals/{}.signals.json.gz", "signals"),
-        ("duplicates/{}.duplicates.parquet", "duplicate"),
-        ("minhash/{}.minhash.parquet", "signature_sim0.8"),
-    ],
-)
+@pytest.mark.parametrize(("path", "column"), COMPANIONS)
 def test_damaged_companions_leave_null(release, how, path, column):
     damage(release / path.format(HEAD), how)
     rows, bad = head(release, "skip", minhash=True)
