@@ -24,4 +24,4 @@ notebooks:
 
 # Each script prints one ratio as its last line. CONTRIBUTING.md says how to run them on real input.
 bench:
-	@for script in benchmarks/[!_]*.py; do echo "== $$script"; python $$script || exit 1; done
+	@for script in benchmarks/[!_]*.py benchmarks/faults/[!_]*.py; do echo "== $$script"; python $$script || exit 1; done
