@@ -1,6 +1,6 @@
 """Train a small GPT with transformers' Trainer on the quickstart's documents, and go on with it exactly.
 
-    pip install "longcrawl[torch]" accelerate transformers
+    pip install "longcrawl[torch]" accelerate
     python examples/train_gpt.py gpt                               # shards, then 100 steps, a checkpoint every 50
     python examples/train_gpt.py gpt --resume gpt/checkpoint-50    # steps 51 to 100 again: the same batches and losses
     torchrun --nproc-per-node 2 examples/train_gpt.py gpt          # once there are shards: the same, on two ranks
