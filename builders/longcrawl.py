@@ -25,6 +25,7 @@ from longcrawl.builders.files import absolute
 from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.builders.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.errors import SourceError
+from longcrawl.printable import as_lines
 
 __all__ = ["LongCrawl", "LongCrawlConfig", "load"]
 
@@ -110,7 +111,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
             for number, table in enumerate(source.read(part, bad_files)):
                 yield shard_key(shard, number), table
         if bad_files.found:
-            names = "; ".join(f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED])
+            names = as_lines((f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED]), "; ")
             logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
 
 

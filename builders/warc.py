@@ -60,6 +60,7 @@ from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Sour
 from longcrawl.builders.warc_http import LeftOutError, body_of, parse_message
 from longcrawl.builders.warc_records import Fields, Lost, Record, read_records
 from longcrawl.errors import SourceError
+from longcrawl.printable import one_line
 
 __all__ = ["Warc"]
 
@@ -205,7 +206,9 @@ class Warc(Source):
             bad_files.report(path, f"cannot be read: {error.strerror or error}")
         bad_files.left_out.update(left_out)
         told = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
-        logger.info("%s: %s records are no documents by rule: %s", path, f"{left_out.total():,}", told or "none")
+        logger.info(
+            "%s: %s records are no documents by rule: %s", one_line(path), f"{left_out.total():,}", told or "none"
+        )
 
     def _row(self, name: str, record: Record) -> dict[str, Any]:
         """Make the row of a record.

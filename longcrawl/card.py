@@ -9,6 +9,7 @@ from typing import Any
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.files import checksum, file_entries, write_text
 from longcrawl.formats.manifest import is_sealed, seal
+from longcrawl.printable import as_lines
 from longcrawl.report.card import CARD, card_problems, merged_card, new_card
 from longcrawl.report.card_edits import Merged, is_marked
 from longcrawl.report.card_plots import draw_pictures
@@ -42,7 +43,7 @@ class Card:
         kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
         untold = f"; its manifest has no {', '.join(self.untold)}, as the card says" if self.untold else ""
         lines = [f"the Hub will not take its head: {each}" for each in self.problems]
-        return "\n".join([f"{self.path} is written{pictures}{kept}{untold}", *lines])
+        return as_lines([f"{self.path} is written{pictures}{kept}{untold}", *lines])
 
 
 def card(run: str | Path, *, plots: bool = False) -> Card:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.exceptions import TyperException
 
 from longcrawl import finished, inspect_text
 from longcrawl.card import card as write_card
@@ -22,6 +23,7 @@ from longcrawl.loading.curriculum_file import read_curriculum
 from longcrawl.loading.validation import validate as validate_curriculum
 from longcrawl.planning import Plan
 from longcrawl.planning import plan as make_plan
+from longcrawl.printable import one_line, printable, show
 from longcrawl.push import push as push_run
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.run import run as carry_out
@@ -70,7 +72,7 @@ def run(
 ) -> None:
     """Carry out a recipe: read, filter, tokenise, write, with a card and a ledger."""
     with _stoppable():
-        typer.echo(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None))
+        show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None))
 
 
 @app.command()
@@ -89,7 +91,7 @@ def plan(
         raise RunError(f"{save} is a folder: name a file, such as {save / 'plan.json'}")
     with _stoppable():
         made = make_plan(recipe, parts=parts, documents=documents, seed=seed, overrides=overrides or ())
-    typer.echo(made)
+    show(made)
     if save is not None:
         made.save(save)
 
@@ -127,7 +129,7 @@ def tokenize(
     if (source is None) == (input_dir is None) or output_dir is None:
         raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
     with _stoppable():
-        typer.echo(
+        show(
             tokenize_files(
                 source or input_dir or "",
                 output_dir,
@@ -148,7 +150,7 @@ def recipes() -> None:
     known = shipped_recipes()
     width = max(map(len, known))
     for name, about in known.items():
-        typer.echo(f"{name:<{width}}  {about}")
+        show(f"{name:<{width}}  {about}")
 
 
 @app.command()
@@ -160,13 +162,13 @@ def funnel(
     ] = False,
 ) -> None:
     """Show how many documents were left after each stage of a run."""
-    typer.echo(finished.removal_rates(folder) if rates else finished.funnel(folder))
+    show(finished.removal_rates(folder) if rates else finished.funnel(folder))
 
 
 @app.command()
 def why(folder: RunFolder, document: Annotated[str, typer.Argument(help="A document's id.", metavar="ID")]) -> None:
     """Say why a document left a run, or that it was kept."""
-    typer.echo(finished.why(folder, document))
+    show(finished.why(folder, document))
 
 
 @app.command()
@@ -176,7 +178,7 @@ def clusters(
     most: Annotated[int, typer.Option(min=1, help="How many clusters to show.")] = 10,
 ) -> None:
     """Show the largest clusters of duplicates of a run, and how two documents of each differ."""
-    typer.echo(finished.clusters(folder, stage, most))
+    show(finished.clusters(folder, stage, most))
 
 
 @app.command()
@@ -188,7 +190,7 @@ def report(
     clusters: Annotated[int, typer.Option(min=1, help="How many clusters of duplicates to show.")] = 20,
 ) -> None:
     """Write a run as one HTML page: funnel, reasons, texts that left with marks, clusters with differences."""
-    typer.echo(write_report(folder, out, per_rule, most, clusters))
+    show(write_report(folder, out, per_rule, most, clusters))
 
 
 @app.command()
@@ -208,7 +210,7 @@ def verify(
     named = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
     settings = {name: value for name, value in named.items() if value is not None} | given["reading"]
     verification = finished.verify(path, shard_format, **settings)
-    typer.echo(verification)
+    show(verification)
     if verification.problems:
         raise typer.Exit(1)
 
@@ -220,7 +222,7 @@ def card(
     plots: Annotated[bool, typer.Option("--plots", help="Draw pictures beside it, too; matplotlib does it.")] = False,
 ) -> None:
     """Write the card of a run again, and keep what you have changed in it."""
-    typer.echo(write_card(folder, plots=plots))
+    show(write_card(folder, plots=plots))
 
 
 @app.command()
@@ -240,7 +242,7 @@ def push(
         raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
     with _stoppable():
         visibility: Visibility = "private" if private else "public"
-        typer.echo(push_run(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of))
+        show(push_run(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of))
 
 
 @app.command()
@@ -265,7 +267,7 @@ def validate(
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
     settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
     report = validate_curriculum(path, **settings)
-    typer.echo(report)
+    show(report)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -285,12 +287,12 @@ def inspect(
 ) -> None:
     """Show what a run wrote: lengths, sites, languages, a row as text; or, with --text, what every rule says of one."""
     if text is not None and path is None and split is None and row is None:
-        typer.echo(inspect_text.inspect_text(text, stage or (), recipe, language or "en"))
+        show(inspect_text.inspect_text(text, stage or (), recipe, language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
-        typer.echo(finished.inspect(path, split or "train", row or 0))
+        show(finished.inspect(path, split or "train", row or 0))
         if split is None and row is None:
             tables = [str(finished.analysis(path)), *(table.text() for table in finished.counted(path))]
-            typer.echo("".join(f"\n{table}\n" for table in tables if table), nl=False)
+            show("".join(f"\n{table}\n" for table in tables if table), end="")
     else:
         raise LongCrawlError(
             "inspect takes the PATH of a run or rectangle, with --split and --row for one row, or a text: "
@@ -329,7 +331,7 @@ def compose(
     # The word is checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"tokenizer": tokenizer, "text_field": text_field, "terminate": terminate}
     comparison = compare(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
-    typer.echo(repr(comparison))
+    show(repr(comparison))
     if plot is not None:
         try:
             comparison.plot().savefig(plot)
@@ -357,7 +359,7 @@ def convert(
     # Words are checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"on_loss": on_loss, "terminate": terminate, "dtype": dtype, "end_of_text": end_of_text}
     settings |= {"source_format": source_format, "vocabulary_size": vocabulary_size, **shard_settings(overrides or ())}
-    typer.echo(convert_shards(source, target, to, **settings))
+    show(convert_shards(source, target, to, **settings))
 
 
 @contextmanager
@@ -366,7 +368,7 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
+        show("stopped; the same command goes on from here", error=True)
         raise typer.Exit(130) from None
 
 
@@ -375,8 +377,8 @@ def _warning(
 ) -> str:
     """Give a warning as a sentence; whoever types commands has no line of code that it could point at."""
     if category is UserWarning:
-        return f"warning: {message}\n"
-    return _WARNING_OF_PYTHON(message, category, filename, lineno, line)
+        return f"warning: {one_line(message)}\n"
+    return printable(_WARNING_OF_PYTHON(message, category, filename, lineno, line))
 
 
 _WARNING_OF_PYTHON = warnings.formatwarning
@@ -386,9 +388,13 @@ def main() -> None:
     """Run the command line; an error of longcrawl's own is one sentence and exit code 1."""
     warnings.formatwarning = _warning
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except TyperException as misspelled:
+        misspelled.message = one_line(misspelled.message)
+        misspelled.show()
+        sys.exit(misspelled.exit_code)
     except LongCrawlError as wrong:
-        typer.echo(f"{type(wrong).__name__}: {wrong}", err=True)
+        show(f"{type(wrong).__name__}: {wrong}", error=True)
         sys.exit(1)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from longcrawl import fetch_lists as fetching
+from longcrawl.printable import show
 from longcrawl.run_url_hits import run_url_hits
 
 __all__ = ["lists_app"]
@@ -26,9 +27,9 @@ def fetch(
 ) -> None:
     """Download block lists and unpack them to a folder that url_filter.lists takes; the licence is their own."""
     try:
-        typer.echo(fetching.fetch_lists(name, out, url))
+        show(fetching.fetch_lists(name, out, url))
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
+        show("stopped; the same command goes on from here", error=True)
         raise typer.Exit(130) from None
 
 
@@ -38,4 +39,4 @@ def hits(
     min_documents: Annotated[int, typer.Option(min=1, help="Leave out what dropped fewer documents.")] = 1,
 ) -> None:
     """Show which domains and words of the URL filter dropped most documents of a run: look for false positives."""
-    typer.echo(run_url_hits(folder, min_documents))
+    show(run_url_hits(folder, min_documents))

@@ -11,6 +11,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.errors import LedgerError
 from longcrawl.ledger import LEDGER_SCHEMA, Reason
+from longcrawl.printable import one_line
 from longcrawl.word_diff import WordDiff, diff_words
 
 __all__ = ["EARLIER", "Cluster", "Clusters", "find_clusters"]
@@ -65,20 +66,25 @@ class Cluster:
     def facts(self) -> list[str]:
         """Say what is known of it, line by line."""
         place = " of an earlier dataset" if self.earlier else ""
-        fate = "" if self.kept.stage is None else f", which later {str(self.kept).partition(': ')[2]}"
+        fate = (
+            ""
+            if self.kept.stage is None
+            else f", which later {str(self.kept).removeprefix(one_line(f'{self.kept.id}: '))}"
+        )
         rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
         if self.similarity is not None:
             least, greatest = (f"{bound:.2f}" for bound in self.similarity)
             rules += f"; similarity {least}" + (f" to {greatest}" if greatest != least else "")
         names = ", ".join(self.removed["id"][:NAMED].to_pylist())
         more = f" and {self.removed.num_rows - NAMED:,} more" if self.removed.num_rows > NAMED else ""
-        return [f"{self.size:,} documents, kept {self.kept.id}{place}{fate}", f"by {rules}", f"left: {names}{more}"]
+        facts = [f"{self.size:,} documents, kept {self.kept.id}{place}{fate}", f"by {rules}", f"left: {names}{more}"]
+        return [one_line(fact) for fact in facts]
 
     def diff_heading(self) -> str:
         """Say which texts are compared, and how much of them differs."""
         if self.diff is None or self.pair is None:
             return ""
-        return f"{self.pair[0]} and {self.pair[1]}: {self.diff.summary()}"
+        return one_line(f"{self.pair[0]} and {self.pair[1]}: {self.diff.summary()}")
 
     def _repr_html_(self) -> str:
         return _as_html(self)
@@ -134,7 +140,7 @@ class Clusters:
 
     def __str__(self) -> str:
         said = [self.summary(), *(f"{number}. {cluster}" for number, cluster in enumerate(self.largest, 1))]
-        return "\n\n".join([*said, *([self.note] if self.note else [])])
+        return "\n\n".join([*said, *([one_line(self.note)] if self.note else [])])
 
     __repr__ = __str__
 

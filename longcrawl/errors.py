@@ -15,6 +15,8 @@ LongCrawlError
 Every message is one sentence: what is wrong, where, and what to type next.
 """
 
+from longcrawl.printable import one_line
+
 __all__ = [
     "CorruptionError",
     "FormatError",
@@ -32,6 +34,10 @@ __all__ = [
 
 class LongCrawlError(Exception):
     """The root of all errors that longcrawl raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message as one line: names in it may be of a crawl."""
+        return one_line(super().__str__())
 
 
 class StageError(LongCrawlError, ValueError):

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from longcrawl.errors import SourceError
 from longcrawl.files import PARTIAL, checksum, publish, write_text
+from longcrawl.printable import one_line
 
 __all__ = ["DESCRIPTION", "LISTS", "FetchedLists", "ListSource", "fetch_lists"]
 
@@ -76,7 +77,7 @@ class FetchedLists:
 
     def __str__(self) -> str:
         categories = len({name.partition("/")[0] for name in self.lines})
-        return (
+        return one_line(
             f"{sum(self.lines.values()):,} lines in {categories} categories from {self.url}: "
             f"{self.about}; licence: {self.licence}"
         )

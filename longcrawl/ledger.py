@@ -17,6 +17,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.errors import LedgerError
 from longcrawl.markdown import code, plain
+from longcrawl.printable import as_lines, one_line
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -63,6 +64,9 @@ class Reason:
     kept_id: str | None = None
 
     def __str__(self) -> str:
+        return one_line(self._sentence())
+
+    def _sentence(self) -> str:
         if self.stage is None:
             return f"{self.id}: kept"
         said = f"{self.id}: left at {self.stage}, rule {self.rule}"
@@ -163,7 +167,7 @@ class Funnel:
             reasons = ", ".join(f"{rule} {count:,}" for rule, count in _largest(row.rules))
             tail = f"{self._bar(row.documents_out):<{BAR_WIDTH}}  {reasons}".rstrip()
             lines.append(f"{row.stage:<{width}}  {row.documents_out:>12,}  {row.removed:>12,}  {tail}")
-        return "\n".join(line.rstrip() for line in lines)
+        return as_lines(line.rstrip() for line in lines)
 
     def _bar(self, documents: int) -> str:
         return "█" * round(BAR_WIDTH * documents / max(self.documents, 1)) or ("▏" if documents else "")

@@ -27,6 +27,7 @@ from longcrawl.hub import (
     read_repository,
     refuse_other_visibility,
 )
+from longcrawl.printable import as_lines
 from longcrawl.pushed_card import read_card, refuse_edited_card, refuse_head, warn_of_edits
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.report.card import card_problems
@@ -101,7 +102,7 @@ class Push:
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
         lines += [f"{CARD} would be refused: {problem}" for problem in self.problems]
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
-        return "\n".join([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
+        return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
 
 
 def push(

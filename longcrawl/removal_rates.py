@@ -12,6 +12,7 @@ from longcrawl.errors import RecipeError
 from longcrawl.fields import check_fields
 from longcrawl.ledger import Funnel
 from longcrawl.markdown import plain, table
+from longcrawl.printable import as_lines
 
 __all__ = ["Reference", "RemovalRates"]
 
@@ -82,7 +83,7 @@ class RemovalRates:
         for name, *cells in table:
             counts = "".join(f"{cell:>{max(width, 8) + 2}}" for cell, width in zip(cells, widths[1:], strict=True))
             lines.append(f"{name:<{widths[0]}}{counts}".rstrip())
-        return "\n".join(lines)
+        return as_lines(lines)
 
     def markdown(self) -> str:
         """Give the table as Markdown, as dataset cards hold it."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from longcrawl.printable import as_lines, one_line
+
 __all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
 
 RESULTS: dict[str, "Result"] = {}
@@ -28,8 +30,8 @@ class Verification:
 
     def __str__(self) -> str:
         if not self.problems:
-            return f"{self.path}: whole; {self.checked}"
-        return "\n".join(
+            return one_line(f"{self.path}: whole; {self.checked}")
+        return as_lines(
             [f"{self.path}: {len(self.problems)} problem(s); {self.checked}", *(f"  {each}" for each in self.problems)]
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from longcrawl.ledger import Funnel
 from longcrawl.planning import Checked
+from longcrawl.printable import as_lines
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.results import RESULTS
 from longcrawl.run_costs import StageCost
@@ -42,7 +43,7 @@ class RunSummary:
 
     def __str__(self) -> str:
         rates = [repr(self.rates), ""] if self.rates.reference.documents else []
-        return "\n".join([repr(self.funnel), "", *rates, *self._done()])
+        return "\n".join([repr(self.funnel), "", *rates, as_lines(self._done())])
 
     def _repr_html_(self) -> str:
         table = self.rates if self.rates.reference.documents else self.funnel

@@ -3,6 +3,8 @@
 import sys
 import warnings
 
+from longcrawl.printable import one_line
+
 __all__ = ["warn_user"]
 
 
@@ -11,7 +13,7 @@ def warn_user(message: str) -> None:
     level, frame = 1, sys._getframe()  # noqa: SLF001  # as `warnings` itself looks for the caller
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(one_line(message), stacklevel=level)
 
 
 _INSIDE = ("longcrawl", "datasets")

@@ -13,6 +13,8 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from longcrawl.printable import one_line
+
 __all__ = ["DiffPiece", "WordDiff", "diff_words"]
 
 AROUND = 12
@@ -74,7 +76,7 @@ class WordDiff:
 
     def __str__(self) -> str:
         marks = {"same": "{}", "removed": "[-{}-]", "added": "{{+{}+}}", "left out": "[… {} …]"}
-        said = [marks[piece.kind].format(_BREAKS.sub(" ", piece.text).strip()) for piece in self.pieces]
+        said = [marks[piece.kind].format(one_line(_BREAKS.sub(" ", piece.text).strip())) for piece in self.pieces]
         return " ".join(said)
 
     def _repr_html_(self) -> str:

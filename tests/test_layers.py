@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     [
         "core_clock",
+        "printable",
         "errors",
         "files",
         "data_files",

@@ -18,6 +18,7 @@ from longcrawl.formats.composed_plan import composition_of
 from longcrawl.formats.manifest import verify_described
 from longcrawl.formats.rectangle_verify import unescape
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
 from longcrawl.tokens.composition import LEGEND
 from longcrawl.tokens.encoders import load_encoder
@@ -62,7 +63,8 @@ class ComposedInspection(Inspection):
             lines.append(f"  {name}  {piece.get('url') or ''}  tokens {piece['start']:,} to {stop:,}, {whole}")
         if len(self.pieces) > MOST_PIECES:
             lines.append(f"  and {len(self.pieces) - MOST_PIECES:,} more")
-        return "\n".join([*lines, self.text if self.text is not None else "  (no tokenizer to decode it)"])
+        shown = "  (no tokenizer to decode it)" if self.text is None else printable(self.text)
+        return f"{as_lines(lines)}\n{shown}"
 
 
 @result

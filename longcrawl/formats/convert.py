@@ -27,6 +27,7 @@ from longcrawl.formats._token_shard_writing import (
 )
 from longcrawl.formats.shard_formats import FORMATS, ShardFormat, find_format, shards_in
 from longcrawl.formats.token_shard import Documents, TokenShard
+from longcrawl.printable import as_lines
 from longcrawl.user_warnings import warn_user
 
 __all__ = ["Conversion", "convert", "shard_settings"]
@@ -54,7 +55,7 @@ class Conversion:
         lines += [f"  lost: {loss}" for loss in self.losses]
         if self.not_recorded:
             lines.append(f"  {self.format} does not record {', '.join(self.not_recorded)}: say so when you open it")
-        return "\n".join(lines)
+        return as_lines(lines)
 
 
 def convert(

@@ -13,6 +13,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.formats.parquet import DESCRIPTION, UNKNOWN, dataset_configs, read_description
 from longcrawl.markdown import code, plain
+from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
 
 __all__ = ["ParquetInspection", "ParquetResult"]
@@ -43,7 +44,7 @@ class ParquetInspection(Inspection):
             f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),
             *(f"  {name}: {value}" for name, value in self.values.items()),
         ]
-        return "\n".join([*lines, self.text if self.text is not None else "  (no text)"])
+        return f"{as_lines(lines)}\n{'  (no text)' if self.text is None else printable(self.text)}"
 
 
 @result

@@ -22,6 +22,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX, SplitArray, open_loss_mask, open_split
+from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Verification
 
 __all__ = ["RectangleInspection", "inspect_rectangle", "verify_rectangle"]
@@ -56,10 +57,8 @@ class RectangleInspection(Inspection):
             lines.append(
                 f"  {self.n_tokens:,} tokens before truncation, rolled by {self.roll or 0:,}; shown rolled back"
             )
-        lines.append(
-            self.text if self.text is not None else "  (no tokenizer.json beside the arrays: the row stays undecoded)"
-        )
-        return "\n".join(lines)
+        undecoded = "  (no tokenizer.json beside the arrays: the row stays undecoded)"
+        return f"{as_lines(lines)}\n{undecoded if self.text is None else printable(self.text)}"
 
 
 def verify_rectangle(path: Path) -> Verification:

@@ -14,6 +14,7 @@ from longcrawl.formats.rectangle_verify import unescape
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.shard_output import read_description
 from longcrawl.formats.token_shard import TokenShard
+from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
 from longcrawl.tokens.encoders import load_encoder
 
@@ -51,7 +52,8 @@ class ShardInspection(Inspection):
             f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),
             f"  {self.shard} entry {self.entry:,}{windows}; {self.n_tokens:,} tokens",
         ]
-        return "\n".join([*lines, self.text if self.text is not None else "  (no tokenizer to decode it)"])
+        shown = "  (no tokenizer to decode it)" if self.text is None else printable(self.text)
+        return f"{as_lines(lines)}\n{shown}"
 
 
 class ShardResult(Result):

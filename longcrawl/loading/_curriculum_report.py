@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from longcrawl.loading._curriculum_planning import Drained
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
+from longcrawl.printable import as_lines
 
 __all__ = [
     "MOST_EPOCHS",
@@ -70,7 +71,7 @@ class CurriculumReport:
         lines += [f"note     {each}" for each in self.notes]
         lines += [f"WARNING  {each}" for each in self.warnings]
         lines += [f"ERROR    {each}" for each in self.problems]
-        return "\n".join(lines)
+        return as_lines(lines)
 
     def _total(self) -> str:
         tokens = sum(sum(each.tokens.values()) for each in self.plan.phases)

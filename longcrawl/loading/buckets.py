@@ -31,6 +31,7 @@ from longcrawl.loading._sufficient_epochs import sufficient_step_epochs
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
 from longcrawl.loading.curriculum import OnExhausted, Phase
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
+from longcrawl.printable import one_line
 
 __all__ = ["ComposedBatches"]
 
@@ -128,7 +129,7 @@ class ComposedBatches(StepFeed):
         if not len(self):
             raise LoaderError("the plan has no step: lower tokens_per_step, or say last_step='fill'")
         for warning in self.report.warnings:
-            warnings.warn(warning, stacklevel=4)
+            warnings.warn(one_line(warning), stacklevel=4)
 
     @property
     def _phases(self) -> tuple[ComposedPhase, ...]:

@@ -40,6 +40,7 @@ from longcrawl.loading.curriculum import (
     plan_curriculum,
 )
 from longcrawl.loading.packing_plan import Packing, check_packing
+from longcrawl.printable import one_line
 
 __all__ = ["Packed", "Status"]
 
@@ -168,7 +169,7 @@ class Packed(StepFeed):
         for problem in self.report.problems:
             raise LoaderError(problem)
         for warning in self.report.warnings:
-            warnings.warn(warning, stacklevel=4)
+            warnings.warn(one_line(warning), stacklevel=4)
         if not len(self):
             raise LoaderError(
                 f"the plan has {len(self.plan):,} samples, not one for each row of {self.world_size} batches of "

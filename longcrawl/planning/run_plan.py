@@ -18,6 +18,7 @@ from longcrawl.planning.estimates import Estimate, Values, estimate_parts, estim
 from longcrawl.planning.output import measure_output
 from longcrawl.planning.sample import Sample, draw_sample
 from longcrawl.planning.walk import Measured, measure_stages, quantity
+from longcrawl.printable import one_line
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.run_costs import StageCost
 from longcrawl.run_inputs import train_parts
@@ -68,7 +69,7 @@ class Checked:
 
     def __str__(self) -> str:
         low, high = self.estimate.low, self.estimate.high
-        return (
+        return one_line(
             f"{self.figure} became {self.truth:.4g}, planned were {self.estimate.value:.4g} ({low:.4g} to {high:.4g})"
         )
 

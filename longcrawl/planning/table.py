@@ -6,6 +6,7 @@ from math import floor, inf, log10
 from typing import TYPE_CHECKING
 
 from longcrawl.planning.estimates import Estimate
+from longcrawl.printable import as_lines
 
 if TYPE_CHECKING:
     from longcrawl.planning.run_plan import Plan
@@ -26,7 +27,7 @@ def plan_text(plan: "Plan") -> str:
         )
         for name, *cells in table
     ]
-    return "\n".join([*(line.rstrip() for line in lines), "", *_words(plan)])
+    return as_lines([*(line.rstrip() for line in lines), "", *_words(plan)])
 
 
 def plan_html(plan: "Plan") -> str:

@@ -4,6 +4,8 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from longcrawl.printable import as_lines
+
 __all__ = ["BarRow", "BarTable"]
 
 BAR = 24
@@ -43,7 +45,7 @@ class BarTable:
             bar = f"{self._bar(row):<{BAR}}"
             name = f"{_shown(row.name):{'>' if self.total else '<'}{width}}"
             lines.append(f"{name}  {row.documents:>12,}  {_percent(row.share):>7}  {bar}  {share}")
-        return "\n".join(line.rstrip() for line in [*lines, self.rest])
+        return as_lines(line.rstrip() for line in [*lines, self.rest])
 
     def markdown(self) -> str:
         """Give a Markdown table and the rest as a paragraph."""

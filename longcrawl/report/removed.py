@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from longcrawl.ledger import Reason
+from longcrawl.printable import as_lines, one_line
 from longcrawl.report.passages import Passage, as_html, escape, shortened
 
 __all__ = ["RemovedDocument", "RemovedDocuments", "brief", "measured"]
@@ -41,7 +42,7 @@ class RemovedDocument:
         return [(name, shortened(value, LONGEST_NAME)) for name, value in known if value]
 
     def __str__(self) -> str:
-        return f"{self.reason}\n  {self.opening}"
+        return as_lines([self.reason, f"  {self.opening}"])
 
     def _repr_html_(self) -> str:
         facts = "<br>".join(f"{name}: {escape(value)}" for name, value in self.facts())
@@ -81,7 +82,7 @@ class RemovedDocuments:
         )
 
     def __str__(self) -> str:
-        return "\n".join([self.summary(), *map(str, self), *([self.note] if self.note else [])])
+        return "\n".join([self.summary(), *map(str, self), *([one_line(self.note)] if self.note else [])])
 
     __repr__ = __str__
 
@@ -96,7 +97,7 @@ def measured(reason: Reason) -> str:
     >>> measured(Reason("a", "min_words", "min_words", 12.0, 50.0))
     '12 against 50'
     """
-    said = str(reason).removeprefix(f"{reason.id}: left at {reason.stage}, rule {reason.rule}")
+    said = str(reason).removeprefix(one_line(f"{reason.id}: left at {reason.stage}, rule {reason.rule}"))
     return said.removeprefix(": ")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from longcrawl.printable import as_lines, one_line
+
 __all__ = ["Change", "Explanation", "MeasuredRule", "SeenText", "Span", "Unexplained", "counted"]
 
 Span = tuple[int, int]
@@ -120,12 +122,13 @@ class Explanation:
                 f"KEPT: no rule of {len(self.rules)} fails{left}" if self.rules else f"UNKNOWN: no rule applies{left}"
             )
         numbers = f" is {first.measured}, must be {first.demand}" if first.demand else ""
-        return f"LEAVES at {first.stage}: {first.rule}{numbers} ({failed} of {len(self.rules)} rules fail){left}"
+        leaves = f"LEAVES at {first.stage}: {first.rule}{numbers}"
+        return one_line(f"{leaves} ({failed} of {len(self.rules)} rules fail){left}")
 
     def __str__(self) -> str:
         width = max(40, shutil.get_terminal_size((120, 24)).columns)
         parts = [self._table(), *(_places(text, width) for text in self.texts)]
-        parts.append("\n".join(f"not explained: {stage.stage}, which {stage.reason}" for stage in self.unexplained))
+        parts.append(as_lines(f"not explained: {stage.stage}, which {stage.reason}" for stage in self.unexplained))
         return "\n\n".join(part for part in [*parts, self.verdict_line()] if part)
 
     __repr__ = __str__
@@ -144,7 +147,7 @@ class Explanation:
             rows.append((rule.stage, rule.rule, rule.measured, rule.demand, verdict))
         a, b, c, d, _ = (max(map(len, cells)) for cells in zip(*rows, strict=True))
         lines = (f"{row[0]:<{a}}  {row[1]:<{b}}  {row[2]:>{c}}  {row[3]:<{d}}  {row[4]}" for row in rows)
-        return "\n".join(line.rstrip() for line in lines)
+        return as_lines(line.rstrip() for line in lines)
 
 
 def _places(seen: SeenText, width: int) -> str:

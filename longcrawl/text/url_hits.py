@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from longcrawl.crawl import Crawl
 from longcrawl.errors import StageError
+from longcrawl.printable import as_lines
 from longcrawl.stages import column, first_failure
 from longcrawl.text.url_filter import UrlFilter, UrlMatch
 from longcrawl.text.values import tables
@@ -53,7 +54,7 @@ class UrlHits:
         ]
         if (more := self.table.num_rows - _SHOWN) > 0:
             lines.append(f"and {more:,} more, in .table")
-        return "\n".join(lines)
+        return as_lines(lines)
 
     __repr__ = __str__
 

@@ -1,0 +1,54 @@
+r"""One border between texts that others wrote and a terminal: what would command it is shown instead.
+
+Ids, URLs, texts, file names and JSON keys of a crawl may hold escape sequences, which move a cursor, set a title or
+colour what follows, and line breaks, which forge lines of a table. :func:`one_line` is for names in sentences and
+tables, :func:`printable` for texts that are shown on purpose, and :func:`show` is the only place that prints.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+
+__all__ = ["as_lines", "one_line", "printable", "show"]
+
+_COMMANDS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but line breaks and tabs, overrides of the direction of writing, and lone surrogates."""
+
+
+def printable(text: object) -> str:
+    r"""Return a text without characters that command a terminal, each escaped as Python does; its lines stay.
+
+    >>> print(printable("one\n\x1b[31mtwo"))
+    one
+    \x1b[31mtwo
+    """
+    return _COMMANDS.sub(lambda found: _escaped(found[0]), str(text))
+
+
+def one_line(text: object) -> str:
+    r"""Return a text as one line: what Python does not count as printable is escaped, line breaks and tabs too.
+
+    >>> print(one_line("id\n\x1b[31m: kept"))
+    id\n\x1b[31m: kept
+    """
+    name = str(text)
+    if name.isprintable():
+        return name
+    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in name)
+
+
+def as_lines(lines: Iterable[object], separator: str = "\n") -> str:
+    """Join lines, none of which can become two."""
+    return separator.join(map(one_line, lines))
+
+
+def show(message: object, *, error: bool = False, end: str = "\n") -> None:
+    """Print to standard output or error; what its encoding cannot hold is escaped, too."""
+    stream = sys.stderr if error else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(f"{printable(message)}{end}".encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
