@@ -17,7 +17,7 @@ from longcrawl.builders.files import absolute, is_url, join, opened
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.formats.rectangle import DESCRIPTION
-from longcrawl.formats.rectangle_chunks import SplitArray, open_loss_mask, open_split
+from longcrawl.formats.rectangle_chunks import SplitArray, has_split, open_loss_mask, open_split
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 __all__ = ["Rectangle"]
@@ -53,7 +53,7 @@ class Rectangle(Source):
 
     def schema(self) -> pa.Schema:
         """Give ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
-        array = self._any_split()
+        array = self._open(self._split_names()[0])
         tokens = pa.list_(pa.from_numpy_dtype(array.dtype), self._window(array))
         columns = [("row", pa.int64()), ("start", pa.int64()), ("id", pa.string()), ("tokens", tokens)]
         if array.masked:
@@ -63,19 +63,14 @@ class Rectangle(Source):
     def splits(self) -> dict[str, list[Part]]:
         """Give "train" and "heldout", whichever there are, in parts of 2,048 rows."""
         found: dict[str, list[Part]] = {}
-        for split in SPLITS:
-            try:
-                rows = open_split(self._root(), split).shape[0]
-            except FormatError:
-                continue
+        for split in self._split_names():
+            rows = self._open(split).shape[0]
             found[split] = [Part(f"{split}/{first:09d}") for first in range(0, rows, PART_ROWS)]
-        if not found:
-            self._any_split()
         return found
 
     def fingerprint(self) -> str:
         """Give a text that changes with the settings and with what the rectangle says of itself."""
-        layouts = [open_split(self._root(), split).layout for split in self.splits()]
+        layouts = [self._open(split).layout for split in self._split_names()]
         described = join(absolute(self._root()), DESCRIPTION)
         filesystem, path = fsspec.core.url_to_fs(described)
         # The description holds a checksum of every chunk; an original-layout store has nothing that says as much.
@@ -109,14 +104,15 @@ class Rectangle(Source):
             raise SourceError("source 'rectangle' needs data_dir: the folder that holds train and heldout")
         return self.data_dir
 
-    def _any_split(self) -> SplitArray:
+    def _split_names(self) -> list[str]:
+        """Name the splits that are there, whole or not; the first, for its message, where there is none."""
+        return [split for split in SPLITS if has_split(self._root(), split)] or [SPLITS[0]]
+
+    def _open(self, split: str) -> SplitArray:
         try:
-            return open_split(self._root(), SPLITS[0])
-        except FormatError as first:
-            try:
-                return open_split(self._root(), SPLITS[1])
-            except FormatError:
-                raise SourceError(str(first)) from first
+            return open_split(self._root(), split)
+        except FormatError as wrong:
+            raise SourceError(str(wrong)) from wrong
 
     def _window(self, array: SplitArray) -> int:
         length = array.shape[1]

@@ -160,7 +160,7 @@ WRONG = [
     (changed(outputs={"rectangle": 5}), "recipe 'tiny': output 'rectangle' takes a mapping of its fields, got 5"),
     (
         changed(outputs={"rectangle": {"zarr": 3}}),
-        "recipe 'tiny': output 'rectangle' has no field 'zarr'; known: codec, ",
+        "recipe 'tiny': output 'rectangle' has no field 'zarr'; known: checksum, codec, ",
     ),
     (
         changed(card={"licence": "mit"}),

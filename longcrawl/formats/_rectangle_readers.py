@@ -3,9 +3,10 @@
 Neither holds a lock, so both survive a fork in the middle of a read by another thread.
 """
 
+import hashlib
 import os
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from struct import Struct
 from typing import Any, Literal, Protocol
@@ -13,11 +14,22 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError
+from longcrawl.errors import CorruptionError, SourceError
+from longcrawl.formats._array_folder import Folder
 from longcrawl.formats._byte_ranges import open_ranges
-from longcrawl.formats._rectangle_layout import ArrayLayout
+from longcrawl.formats._rectangle_layout import MOST_CHUNK_BYTES, ArrayLayout
+from longcrawl.unreadable import reason_of
 
-__all__ = ["ChunkReader", "DirectReader", "OnMissingChunks", "Tokens", "ZarrReader"]
+__all__ = [
+    "BLOSC_HEADER",
+    "ChunkReader",
+    "DirectReader",
+    "OnMissingChunks",
+    "StoredArray",
+    "Tokens",
+    "ZarrReader",
+    "wrong_blosc_header",
+]
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -39,24 +51,68 @@ class ChunkReader(Protocol):
         """Give one chunk, clipped to the array's shape."""
 
 
+@dataclass(frozen=True)
+class StoredArray:
+    """Where an array lies, and what is known of its files beside their metadata.
+
+    Attributes:
+        root: the folder or URL of the rectangle.
+        name: of the array in it.
+        layout: shape, chunks and codecs.
+        file_checksums: SHA-256 of the array's files by their names in ``root``; of those of unsharded chunks alone,
+            which are read whole.
+
+    """
+
+    root: str
+    name: str
+    layout: ArrayLayout
+    file_checksums: Mapping[str, str]
+
+    def corrupt(self, place: tuple[int, int], why: str) -> CorruptionError:
+        """Return the error for a chunk that is not as it was written."""
+        rows = self.layout.clip(*place)[0]
+        return CorruptionError(
+            f"{self.root}/{self.name}/{self.layout.file_name(*place)}: chunk {place}, rows {rows.start:,} to "
+            f"{rows.stop - 1:,}, is corrupt ({why}): copy this file again; longcrawl verify {self.root} lists all"
+        )
+
+    def check_file(self, place: tuple[int, int], content: bytes) -> None:
+        """Compare a chunk that is a file of its own with the checksum of that file, where one is known.
+
+        Raises:
+            CorruptionError: it differs.
+
+        """
+        expected = self.file_checksums.get(f"{self.name}/{self.layout.file_name(*place)}")
+        if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+            raise self.corrupt(place, "it differs from its SHA-256")
+
+
 class DirectReader:
     """Reads blosc chunks, sharded or not, with no Zarr code on the way; of a remote file the bytes of a chunk alone."""
 
-    def __init__(self, folder: str, layout: ArrayLayout, on_missing_chunks: OnMissingChunks) -> None:
+    def __init__(self, array: StoredArray, on_missing_chunks: OnMissingChunks) -> None:
         import numcodecs.blosc
 
         # Blosc's thread pool is one per process behind one lock, and dies in a fork; zarr also switches it off.
         numcodecs.blosc.use_threads = False
-        self._decompress: Callable[[bytes, Tokens], Any] = numcodecs.blosc.decompress
-        self._folder, self._layout, self._on_missing_chunks = folder, layout, on_missing_chunks
-        self._open_shard = lru_cache(maxsize=OPEN_SHARDS)(partial(_Shard, layout))
+        self._decompress: Callable[[npt.NDArray[np.uint8], Tokens], Any] = numcodecs.blosc.decompress
+        self._array, self._layout, self._on_missing_chunks = array, array.layout, on_missing_chunks
+        self._folder = f"{array.root}/{array.name}"
+        self._open_shard = lru_cache(maxsize=OPEN_SHARDS)(partial(_Shard, array.layout))
+        self._checked = set[tuple[int, int]]()
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Give one chunk, clipped to the array's shape."""
         layout = self._layout
         path = f"{self._folder}/{layout.file_name(row_chunk, column_chunk)}"
         try:
-            packed = _whole(path) if layout.index_at == "none" else self._open_shard(path).read(row_chunk, column_chunk)
+            packed = (
+                self._whole(path, (row_chunk, column_chunk))
+                if layout.index_at == "none"
+                else self._open_shard(path).read(row_chunk, column_chunk)
+            )
         except FileNotFoundError as missing:
             if self._on_missing_chunks == "error":
                 raise missing_chunk(path, row_chunk, column_chunk) from missing
@@ -66,22 +122,47 @@ class DirectReader:
         width = min(layout.chunks[1], layout.shape[1] - column_chunk * layout.chunks[1])
         if packed is None:
             return np.full((height, width), layout.fill_value, layout.dtype)
-        return self._decode(packed, path, (row_chunk, column_chunk))[:height, :width]
+        return self._decode(packed, (row_chunk, column_chunk))[:height, :width]
 
-    def _decode(self, packed: bytes, path: str, place: tuple[int, int]) -> Tokens:
-        # Blosc trusts the sizes in its header, so a cut chunk would be read past its end.
-        decoded, stored = HEADER_SIZES.unpack_from(packed) if len(packed) >= BLOSC_HEADER else (0, 0)
-        if decoded != self._layout.chunk_bytes or stored != len(packed):
-            raise CorruptionError(
-                f"{path}: chunk {place} is corrupt: {len(packed)} bytes of which the header says {stored}, decoding to "
-                f"{decoded} instead of {self._layout.chunk_bytes}; fetch this file again"
-            )
+    def _whole(self, path: str, place: tuple[int, int]) -> bytes:
+        file = open_ranges(path)
+        content = file.read(0, file.size)
+        if place not in self._checked:
+            self._array.check_file(place, content)
+            self._checked.add(place)
+        return content
+
+    def _decode(self, packed: bytes, place: tuple[int, int]) -> Tokens:
+        stored = np.frombuffer(packed, np.uint8)
+        if self._layout.checksum == "crc32c":
+            if len(stored) < CHECKSUM_BYTES or not _matches(stored):
+                raise self._array.corrupt(place, "it differs from its crc32c")
+            stored = stored[:-CHECKSUM_BYTES]
+        wrong = wrong_blosc_header(packed[:BLOSC_HEADER], len(stored), self._layout.chunk_bytes)
+        if wrong:
+            raise self._array.corrupt(place, wrong)
         chunk: Tokens = np.empty(self._layout.chunks, self._layout.dtype)
         try:
-            self._decompress(packed, chunk)
-        except (RuntimeError, ValueError) as wrong:
-            raise CorruptionError(f"{path}: chunk {place} is corrupt ({wrong}); fetch this file again") from wrong
+            self._decompress(stored, chunk)
+        except (RuntimeError, ValueError) as failed:
+            raise self._array.corrupt(place, f"it does not decode: {failed}") from failed
         return chunk
+
+
+def wrong_blosc_header(header: bytes, stored_bytes: int, decoded_bytes: int | None) -> str | None:
+    """Return what is wrong with the sizes in a blosc header, which blosc trusts: it would read past a cut chunk's end.
+
+    Args:
+        header: the first 16 bytes of a chunk.
+        stored_bytes: how many there are of it.
+        decoded_bytes: how many it must decode to; None where a limit is all that is known.
+
+    """
+    decoded, stored = HEADER_SIZES.unpack_from(header) if len(header) >= BLOSC_HEADER else (0, 0)
+    if stored == stored_bytes and (decoded == decoded_bytes or (decoded_bytes is None and decoded <= MOST_CHUNK_BYTES)):
+        return None
+    wanted = f" instead of {decoded_bytes:,}" if decoded_bytes is not None else ""
+    return f"{stored_bytes:,} bytes of which its header says {stored:,}, decoding to {decoded:,}{wanted}"
 
 
 class _Shard:
@@ -97,8 +178,12 @@ class _Shard:
                 f"{path} is cut: it has {self._file.size} bytes, its index alone {index_bytes}; fetch it again"
             )
         start = 0 if layout.index_at == "start" else self._file.size - index_bytes
-        stored = _without_checksum(self._file.read(start, index_bytes), path)
-        self._index = np.frombuffer(stored, "<u8").reshape(*self._per_file, 2)
+        stored = np.frombuffer(self._file.read(start, index_bytes), np.uint8)
+        if len(stored) != index_bytes or not _matches(stored):
+            raise CorruptionError(
+                f"{path} is corrupt: its shard index does not match its checksum; fetch this file again"
+            )
+        self._index = stored[:-CHECKSUM_BYTES].view("<u8").reshape(*self._per_file, 2)
 
     def read(self, row_chunk: int, column_chunk: int) -> bytes | None:
         """Give the stored bytes of a chunk, or None where the index says that it is all fill value."""
@@ -114,59 +199,68 @@ class _Shard:
         return self._file.read(offset, length)
 
 
-def _whole(path: str) -> bytes:
-    file = open_ranges(path)
-    return file.read(0, file.size)
-
-
-def _without_checksum(stored: bytes, path: str) -> bytes:
+def _matches(stored: npt.NDArray[np.uint8]) -> bool:
+    """Compare bytes with the crc32c behind them."""
     import google_crc32c
 
-    index, checksum = stored[:-CHECKSUM_BYTES], stored[-CHECKSUM_BYTES:]
-    if google_crc32c.value(index) != int.from_bytes(checksum, "little"):
-        raise CorruptionError(f"{path} is corrupt: its shard index does not match its checksum; fetch this file again")
-    return index
+    checksum: int = google_crc32c.value(stored[:-CHECKSUM_BYTES])
+    return checksum.to_bytes(CHECKSUM_BYTES, "little") == stored[-CHECKSUM_BYTES:].tobytes()
 
 
 class ZarrReader:
     """Reads chunks of any codec from any store through zarr-python."""
 
-    def __init__(
-        self,
-        root: str,
-        name: str,
-        layout: ArrayLayout,
-        exists: Callable[[str], bool],
-        on_missing_chunks: OnMissingChunks,
-    ) -> None:
-        self._root, self._name, self._layout = root, name, layout
-        self._exists, self._on_missing_chunks = exists, on_missing_chunks
-        self._seen: set[str] = set()
+    def __init__(self, array: StoredArray, folder: Folder, on_missing_chunks: OnMissingChunks) -> None:
+        self._stored, self._layout = array, array.layout
+        self._folder, self._on_missing_chunks = folder, on_missing_chunks
+        self._checked: set[str] = set()
         self._array: Any = None
         self._process = -1
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Give one chunk, clipped to the array's shape."""
-        file = self._layout.file_name(row_chunk, column_chunk)
-        if self._on_missing_chunks == "error" and file not in self._seen:
-            if not self._exists(f"{self._name}/{file}"):
-                raise missing_chunk(f"{self._root}/{self._name}/{file}", row_chunk, column_chunk)
-            self._seen.add(file)
+        place = (row_chunk, column_chunk)
+        file = self._layout.file_name(*place)
+        if file not in self._checked:
+            self._check_file(f"{self._stored.name}/{file}", place)
+            self._checked.add(file)
         try:
-            chunk: Tokens = self._open()[self._layout.clip(row_chunk, column_chunk)]
-        except (RuntimeError, ValueError, EOFError, zlib.error) as wrong:
-            raise CorruptionError(
-                f"{self._root}/{self._name}/{file}: chunk ({row_chunk}, {column_chunk}) is corrupt ({wrong}); "
-                "fetch this file again"
-            ) from wrong
+            chunk: Tokens = self._open()[self._layout.clip(*place)]
+        except OSError as failed:
+            raise SourceError(
+                f"{self._stored.root}/{self._stored.name}/{file} cannot be read now ({reason_of(failed)}): check the "
+                "connection and go on from the last state"
+            ) from failed
+        except Exception as failed:  # the errors of zarr and its codecs have no common root
+            raise self._stored.corrupt(place, f"it does not decode: {reason_of(failed)}") from failed
         return chunk
+
+    def _check_file(self, file: str, place: tuple[int, int]) -> None:
+        """Look for a file, and where it is one chunk at what it holds, before zarr and blosc trust it."""
+        content = self._folder.read(file) if self._layout.index_at == "none" else None
+        if content is None and not self._folder.exists(file):
+            if self._on_missing_chunks == "error":
+                raise missing_chunk(f"{self._stored.root}/{file}", *place)
+            return
+        if content is None:
+            return
+        self._stored.check_file(place, content)
+        if self._layout.blosc:
+            stored = len(content) - (CHECKSUM_BYTES if self._layout.checksum == "crc32c" else 0)
+            wrong = wrong_blosc_header(content[:BLOSC_HEADER], stored, None)
+            if wrong:
+                raise self._stored.corrupt(place, wrong)
 
     def _open(self) -> Any:
         # An array opened before a fork waits for an event loop whose thread the child does not have.
         if self._process != os.getpid():
             import zarr
 
-            self._array, self._process = zarr.open_array(self._root, path=self._name, mode="r"), os.getpid()
+            from longcrawl.formats._checked_blosc import checked_blosc
+
+            with checked_blosc():
+                array = zarr.open_array(self._stored.root, path=self._stored.name, mode="r")
+            self._array, self._process = array, os.getpid()
         return self._array
 
 

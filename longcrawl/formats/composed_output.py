@@ -45,7 +45,7 @@ from longcrawl.formats.composed_samples import PieceTable, SampleFile, write_arr
 from longcrawl.formats.heldout import heldout_rows
 from longcrawl.formats.parquet import folder_name
 from longcrawl.formats.parquet_build import Documents, order_documents
-from longcrawl.formats.rectangle_build import BAND, Layout, lay_out
+from longcrawl.formats.rectangle_build import BAND, Checksum, Layout, lay_out
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
@@ -79,11 +79,11 @@ class ComposedOutput(TokenOutput):
     themselves. ``domains`` names a column of text, such as ``source`` or ``language``: each of its values is composed
     by itself.
 
-    ``format`` is that of the samples: ``"zarr"``, with ``zarr_format`` and ``codec`` as of the rectangle, or a format
-    of token shards of ``shard_bytes`` at most. ``end_of_text`` is taken from the stage ``tokenize`` where it is left
-    out, and so are ``vocabulary_size``, which every id must be below, and ``dtype``: "auto" is uint16 for 65,536 ids or
-    fewer, and what the documents have where no vocabulary is known. ``on_loss`` says what is done about a loss mask
-    that the format cannot hold.
+    ``format`` is that of the samples: ``"zarr"``, with ``zarr_format``, ``codec`` and ``checksum`` as of the rectangle,
+    or a format of token shards of ``shard_bytes`` at most. ``end_of_text`` is taken from the stage ``tokenize`` where
+    it is left out, and so are ``vocabulary_size``, which every id must be below, and ``dtype``: "auto" is uint16 for
+    65,536 ids or fewer, and what the documents have where no vocabulary is known. ``on_loss`` says what is done about a
+    loss mask that the format cannot hold.
 
     Peak memory is that of one band of 2,048 samples of the largest capacity, 2.7 times over, or some 60 MB for shards,
     whatever the number of documents (benchmarks/composed_write.py); planning takes some 110 bytes for each document.
@@ -91,7 +91,7 @@ class ComposedOutput(TokenOutput):
 
     second_pass = (
         "strategy", "capacities", "padding_threshold", "planner", "seed", "pool_size", "heldout", "format",
-        "zarr_format", "codec", "shard_bytes", "on_loss",
+        "zarr_format", "codec", "checksum", "shard_bytes", "on_loss",
     )  # fmt: skip
 
     strategy: StrategyName = "buckets"
@@ -105,6 +105,7 @@ class ComposedOutput(TokenOutput):
     format: Format = "zarr"
     zarr_format: Literal[2, 3] = 3
     codec: Literal["zstd", "lz4hc", "lz4"] = "zstd"
+    checksum: Checksum = "crc32c"
     shard_bytes: int = 500_000_000
     end_of_text: int | None = None
     vocabulary_size: int | None = None
@@ -250,7 +251,9 @@ class ComposedWriter(TokenWriter):
     def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
         """Give the layouts of a bucket's arrays by what follows the bucket in their names."""
         settings, chunk = self.settings, (_chunk_rows(capacity), capacity)
-        tokens = Layout(capacity, facts.dtype, self._end_of_text(), settings.zarr_format, settings.codec, chunk)
+        tokens = Layout(
+            capacity, facts.dtype, self._end_of_text(), settings.zarr_format, settings.codec, chunk, settings.checksum
+        )
         mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
         return {"": tokens} | (mask if facts.masked else {})
 

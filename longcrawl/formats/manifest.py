@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longcrawl.errors import FormatError
+from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum
+from longcrawl.unreadable import unreadable
 
-__all__ = ["is_sealed", "read_description", "seal", "verify_described", "verify_files"]
+__all__ = ["is_sealed", "read_description", "seal", "sealed_files", "verify_described", "verify_files"]
 
 SEAL = "sha256"
 
@@ -31,6 +32,27 @@ def seal(content: Mapping[str, Any]) -> str:
 def is_sealed(file: Path, content: Mapping[str, Any]) -> bool:
     """Say whether a JSON file that gives its own SHA-256 is, to the byte, as it was written."""
     return file.read_bytes() == seal(content).encode()
+
+
+def sealed_files(text: bytes, file: str) -> dict[str, str]:
+    """Return the SHA-256 of every file that a description names, by name, after comparing the description with its own.
+
+    Args:
+        text: the content of the description.
+        file: where it lies, for messages.
+
+    Raises:
+        CorruptionError: the description was changed after it was written, or is not one.
+
+    """
+    fix = f"copy {file} back, or build the dataset again"
+    with unreadable(file, CorruptionError, fix):
+        described = json.loads(text)
+        whole = text == seal(described).encode()
+    if not whole:
+        raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
+    with unreadable(file, CorruptionError, fix):
+        return {name: entry["sha256"] for name, entry in described["files"].items()}
 
 
 def verify_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -68,12 +90,10 @@ def read_description(file: Path, kind: str, version: int, needed: Sequence[str])
         FormatError: there is none, or it is of a version that this longcrawl does not know.
 
     """
-    try:
+    if not file.is_file():
+        raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl")
+    with unreadable(file, FormatError, f"copy it back, or build the {kind} again"):
         described: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError as missing:
-        raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl") from missing
-    except ValueError as broken:
-        raise FormatError(f"{file} is not JSON: {broken}; build the {kind} again") from broken
     if not isinstance(described, dict):
         raise FormatError(f"{file} holds no JSON object; build the {kind} again")
     if described.get(f"longcrawl_{kind}") != version:
@@ -84,4 +104,13 @@ def read_description(file: Path, kind: str, version: int, needed: Sequence[str])
     for name in needed:
         if name not in described:
             raise FormatError(f"{file} lacks {name!r}; build the {kind} again")
+    if not _lists_files(described.get("files", {})):
+        raise FormatError(f"{file} does not list files with bytes and SHA-256; build the {kind} again")
     return described
+
+
+def _lists_files(files: Any) -> bool:
+    return isinstance(files, dict) and all(
+        isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
+        for entry in files.values()
+    )

@@ -6,8 +6,10 @@ Specification
 context_length), little-endian uint16 or uint32, fill value = the end-of-text token. Zarr v3 (the default) has one
 shard per band of 2,048 rows with inner chunks of 64 x 2,048 tokens, Blosc zstd level 3 *without* shuffle: on GPT-2
 tokens of long documents that is 1.64 times smaller than raw, with shuffle 1.43, with bitshuffle 1.19
-(benchmarks/codecs.py). ``zarr_format=2`` gives the chunks of the original LongCrawl64, 2,048 x 2,048 (103,296 files
-for its 6.6 million rows where v3 has 3,228), with the same codec.
+(benchmarks/codecs.py). Behind each inner chunk is its crc32c, Zarr's codec of this name, so that every reader notices
+changed bytes. ``zarr_format=2`` gives the chunks of the original LongCrawl64, 2,048 x 2,048 (103,296 files for its 6.6
+million rows where v3 has 3,228), with the same codec and no checksum in them: each is a file, whose SHA-256 is in
+``rectangle.json``.
 
 Beside the arrays lie
 
@@ -36,7 +38,16 @@ from longcrawl.errors import FormatError, StageError
 from longcrawl.files import file_entries, whole_file, write_text
 from longcrawl.formats import manifest
 from longcrawl.formats.heldout import check_heldout, heldout_rows
-from longcrawl.formats.rectangle_build import BAND, Layout, gather, lay_out, order_rows, spill_part, write_band
+from longcrawl.formats.rectangle_build import (
+    BAND,
+    Checksum,
+    Layout,
+    gather,
+    lay_out,
+    order_rows,
+    spill_part,
+    write_band,
+)
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.outputs import Output, Writer, WriteTask, output
 from longcrawl.stages import Stage
@@ -60,15 +71,19 @@ class RectangleOutput(Output):
     ``codec``: on GPT-2 tokens of 264 long documents "zstd" (level 3) is 1.64 times smaller than raw; "lz4hc" (level 5)
     1.43 times and decodes 3.6 times as fast; "lz4" (level 5) 1.14 times and 6 times as fast (benchmarks/codecs.py).
 
+    ``checksum``: "crc32c" puts four bytes behind each chunk of Zarr v3; "none" leaves them out, as rectangles before
+    longcrawl had them, and then only ``longcrawl verify`` notices a changed byte.
+
     Peak memory is that of one band of 2,048 rows, 2.2 times over, whatever the number of rows; ordering the rows
     takes some 50 bytes for each.
     """
 
-    second_pass = ("heldout", "zarr_format", "codec")
+    second_pass = ("heldout", "zarr_format", "codec", "checksum")
 
     heldout: float = 0
     zarr_format: Literal[2, 3] = 3
     codec: Literal["zstd", "lz4hc", "lz4"] = "zstd"
+    checksum: Checksum = "crc32c"
     context_length: int | None = None
     end_of_text: int | None = None
 
@@ -200,7 +215,15 @@ class RectangleWriter(Writer):
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
         """Give the layouts of a split's arrays by what follows the split in their names."""
-        tokens = Layout(self.context_length, dtype, self._end_of_text(), self.settings.zarr_format, self.settings.codec)
+        settings = self.settings
+        tokens = Layout(
+            self.context_length,
+            dtype,
+            self._end_of_text(),
+            settings.zarr_format,
+            settings.codec,
+            checksum=settings.checksum,
+        )
         return {"": tokens} | ({LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)} if masked else {})
 
     def _end_of_text(self) -> int:

@@ -24,7 +24,10 @@ from longcrawl.keyed_hash import keyed_hash
 from longcrawl.stages import SORT_KEY, column, document_ids
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
-__all__ = ["BAND", "Layout", "gather", "lay_out", "order_rows", "spill_part", "write_band"]
+__all__ = ["BAND", "Checksum", "Layout", "gather", "lay_out", "order_rows", "spill_part", "write_band"]
+
+Checksum = Literal["crc32c", "none"]
+"""What each chunk carries, so that readers notice changed bytes."""
 
 BAND = 2048
 """Rows per shard (v3) and per chunk (v2)."""
@@ -49,11 +52,13 @@ class Layout:
     codec: Literal["zstd", "lz4hc", "lz4"]
     inner_chunk: tuple[int, int] = (INNER_ROWS, CHUNK_COLUMNS)
     """Rows, of which a band has a whole number of times as many, and columns that are decoded at once (v3)."""
+    checksum: Checksum = "crc32c"
+    """Behind each chunk that is decoded at once (v3)."""
 
     def create(self, store: Path, rows: int, *, write_empty_chunks: bool = False) -> Any:
         """Create an empty array of so many rows at ``store``."""
         import zarr
-        from zarr.codecs import BloscCodec
+        from zarr.codecs import BloscCodec, Crc32cCodec
 
         shared: dict[str, Any] = {
             "shape": (rows, self.context_length),
@@ -69,11 +74,12 @@ class Layout:
             blosc = Blosc(cname=self.codec, clevel=level, shuffle=Blosc.NOSHUFFLE)
             chunks = (BAND, min(CHUNK_COLUMNS, self.context_length))
             return zarr.create_array(str(store), chunks=chunks, compressors=blosc, **shared)
-        codec = BloscCodec(cname=self.codec, clevel=level, shuffle="noshuffle")
+        blosc_codec = BloscCodec(cname=self.codec, clevel=level, shuffle="noshuffle")
+        codecs = [blosc_codec, Crc32cCodec()] if self.checksum == "crc32c" else [blosc_codec]
         rows_of_chunk, columns = self.inner_chunk[0], min(self.inner_chunk[1], self.context_length)
         shard_columns = -(-self.context_length // columns) * columns
         return zarr.create_array(
-            str(store), chunks=(rows_of_chunk, columns), shards=(BAND, shard_columns), compressors=codec, **shared
+            str(store), chunks=(rows_of_chunk, columns), shards=(BAND, shard_columns), compressors=codecs, **shared
         )
 
 

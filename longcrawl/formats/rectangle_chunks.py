@@ -12,24 +12,36 @@ Both read local folders and URLs of fsspec (``http://``, ``hf://``, ``memory://`
 shard once and then the bytes of each chunk that is asked for; plain Zarr over ``hf://`` reads five megabytes ahead.
 
 A chunk that a shard's index records as absent is all fill value. A *file* that is absent reads as fill value in plain
-Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError` unless ``on_missing_chunks="fill"``. Bytes
-changed inside a chunk are noticed only where blosc notices them, as chunks carry no checksum: use ``longcrawl verify``.
+Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError` unless ``on_missing_chunks="fill"``.
+
+Changed bytes are a CorruptionError too, in what longcrawl has written. Shards carry a crc32c behind each chunk,
+compared whenever that is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when it
+is first read. Metadata is compared with that file when a split is opened. :attr:`SplitArray.checksum` says which. In
+arrays that carry none, changed bytes are noticed only where blosc notices them.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import Any, Literal
 
 import numpy as np
 
-from longcrawl.errors import FormatError
-from longcrawl.formats._byte_ranges import is_remote
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats._array_folder import Folder, open_folder
 from longcrawl.formats._rectangle_layout import ArrayLayout, parse_layout
-from longcrawl.formats._rectangle_readers import ChunkReader, DirectReader, OnMissingChunks, Tokens, ZarrReader
+from longcrawl.formats._rectangle_readers import (
+    ChunkReader,
+    DirectReader,
+    OnMissingChunks,
+    StoredArray,
+    Tokens,
+    ZarrReader,
+)
+from longcrawl.formats.manifest import sealed_files
+from longcrawl.unreadable import unreadable
 
 __all__ = [
     "GPT2_END_OF_TEXT",
@@ -37,6 +49,7 @@ __all__ = [
     "Engine",
     "OnMissingChunks",
     "SplitArray",
+    "has_split",
     "open_loss_mask",
     "open_split",
 ]
@@ -46,6 +59,9 @@ Engine = Literal["auto", "direct", "zarr"]
 
 GPT2_END_OF_TEXT = 50256
 """The end-of-text id of a rectangle that does not name its own, as the original LongCrawl64 does not."""
+
+DESCRIPTIONS = ("rectangle.json", "composed.json")
+"""What names the checksums of all files: of a rectangle; of a composed dataset, whose splits are folders of arrays."""
 
 LOSS_MASK_SUFFIX = "_loss_mask"
 """What follows the name of a split in that of its loss mask: ``train_loss_mask``."""
@@ -63,6 +79,7 @@ class SplitArray:
         engine: the engine that reads, never "auto".
         on_missing_chunks: what a missing file does.
         masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
+        file_checksums: SHA-256 of chunks that are files of their own, by their names in ``root``, where recorded.
 
     """
 
@@ -73,20 +90,22 @@ class SplitArray:
     engine: Literal["direct", "zarr"]
     on_missing_chunks: OnMissingChunks = "error"
     masked: bool = False
+    file_checksums: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     _reader: ChunkReader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         reader: ChunkReader
+        stored = StoredArray(self.root, self.name, self.layout, self.file_checksums)
         if self.engine == "direct":
-            reader = DirectReader(f"{self.root}/{self.name}", self.layout, self.on_missing_chunks)
+            reader = DirectReader(stored, self.on_missing_chunks)
         else:
-            reader = ZarrReader(self.root, self.name, self.layout, _folder(self.root).exists, self.on_missing_chunks)
+            reader = ZarrReader(stored, open_folder(self.root), self.on_missing_chunks)
         object.__setattr__(self, "_reader", reader)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without open files."""
-        told = (self.root, self.name, self.layout, self.end_of_text, self.engine, self.on_missing_chunks, self.masked)
-        return SplitArray, told
+        names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
+        return SplitArray, tuple(getattr(self, name) for name in names)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -97,6 +116,11 @@ class SplitArray:
     def dtype(self) -> "np.dtype[Any]":
         """The stored dtype in native byte order: uint16 or uint32, bool of a loss mask."""
         return self.layout.dtype
+
+    @property
+    def checksum(self) -> Literal["crc32c", "sha256", "none"]:
+        """What the bytes of each chunk are compared with as they are read."""
+        return "sha256" if self.layout.checksum == "none" and self.file_checksums else self.layout.checksum
 
     def read_chunk(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Decode one chunk: a new array, clipped at the array's last row and column.
@@ -135,6 +159,12 @@ def open_split(
     return array
 
 
+def has_split(path: str | os.PathLike[str], split: str) -> bool:
+    """Return whether there is metadata of a split, whole or not."""
+    folder = open_folder(os.fspath(path))
+    return any(folder.exists(file) for file in _metadata_files(split))
+
+
 def open_loss_mask(array: SplitArray) -> SplitArray:
     """Open the loss mask of a split that is ``masked``: bool, of the shape and the chunks of its tokens.
 
@@ -153,26 +183,51 @@ def open_loss_mask(array: SplitArray) -> SplitArray:
 
 
 def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChunks) -> SplitArray:
-    folder = _folder(path)
-    name, metadata = _find_array(folder, split)
+    folder = open_folder(path)
+    checksums = _recorded_checksums(folder, split)
+    name, metadata = _find_array(folder, split, checksums)
     layout = parse_layout(metadata, f"{folder.root}/{name}")
     if engine == "direct" and layout.indirect:
         raise FormatError(f"{folder.root}/{name}: the direct engine does not read {layout.indirect}; use engine='auto'")
     chosen: Literal["direct", "zarr"] = "zarr" if engine == "zarr" or layout.indirect else "direct"
-    attributes = (_read_json(folder, "zarr.json") or {}).get("attributes") or _read_json(folder, ".zattrs") or {}
-    masked = attributes.get("loss_mask") is True
+    attributes = _attributes(folder, checksums)
     return SplitArray(
-        folder.root, name, layout, _end_of_text(folder.root, attributes), chosen, on_missing_chunks, masked
+        folder.root,
+        name,
+        layout,
+        _end_of_text(folder.root, attributes),
+        chosen,
+        on_missing_chunks,
+        attributes.get("loss_mask") is True,
+        {file: each for file, each in checksums.items() if layout.index_at == "none" and file.startswith(f"{name}/")},
     )
 
 
-def _find_array(folder: "_Folder", split: str) -> tuple[str, Mapping[str, Any]]:
-    for name in (split, f"{split}.zarr"):
-        for file in ("zarr.json", ".zarray"):
-            metadata = _read_json(folder, f"{name}/{file}")
-            if metadata is not None and metadata.get("node_type", "array") == "array":
-                return name, metadata
-    if folder.exists(".zarray") or (_read_json(folder, "zarr.json") or {}).get("node_type") == "array":
+def _recorded_checksums(folder: Folder, split: str) -> dict[str, str]:
+    """Return the SHA-256 of all files of a finished dataset of longcrawl; nothing of others."""
+    name = DESCRIPTIONS["/" in split]
+    text = folder.read(name)
+    return {} if text is None else sealed_files(text, f"{folder.root}/{name}")
+
+
+def _attributes(folder: Folder, checksums: Mapping[str, str]) -> Mapping[str, Any]:
+    attributes = (_read_json(folder, "zarr.json", checksums) or {}).get("attributes")
+    attributes = attributes or _read_json(folder, ".zattrs", checksums) or {}
+    if not isinstance(attributes, dict):
+        raise FormatError(f"{folder.root}: the attributes in zarr.json are not an object; fetch this file again")
+    return attributes
+
+
+def _metadata_files(split: str) -> list[str]:
+    return [f"{name}/{file}" for name in (split, f"{split}.zarr") for file in ("zarr.json", ".zarray")]
+
+
+def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    for file in _metadata_files(split):
+        metadata = _read_json(folder, file, checksums)
+        if metadata is not None and metadata.get("node_type", "array") == "array":
+            return file.rpartition("/")[0], metadata
+    if folder.exists(".zarray") or (_read_json(folder, "zarr.json", checksums) or {}).get("node_type") == "array":
         parent = folder.root.rsplit("/", 1)[0]
         raise FormatError(
             f"{folder.root} is one array, not a rectangle: open the folder that holds its splits, {parent!r}"
@@ -194,71 +249,18 @@ def _end_of_text(root: str, attributes: Mapping[str, Any]) -> int:
     return end_of_text
 
 
-def _read_json(folder: "_Folder", name: str) -> dict[str, Any] | None:
+def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[str, Any] | None:
     text = folder.read(name)
     if text is None:
+        if name in checksums:
+            raise CorruptionError(f"{folder.root}/{name} is missing, which was written with this dataset; copy it back")
         return None
-    try:
+    if name in checksums and hashlib.sha256(text).hexdigest() != checksums[name]:
+        raise CorruptionError(
+            f"{folder.root}/{name} has been changed: its SHA-256 differs from the one recorded; copy this file again"
+        )
+    with unreadable(f"{folder.root}/{name}", FormatError, "it must be JSON; fetch this file again"):
         value = json.loads(text)
-    except ValueError as wrong:
-        raise FormatError(f"{folder.root}/{name} is not JSON ({wrong}); fetch this file again") from wrong
     if not isinstance(value, dict):
         raise FormatError(f"{folder.root}/{name} holds no JSON object; fetch this file again")
     return value
-
-
-class _Folder(Protocol):
-    """The little that is asked of a folder, local or remote."""
-
-    root: str
-
-    def read(self, name: str) -> bytes | None: ...
-    def exists(self, name: str) -> bool: ...
-    def names(self) -> list[str] | None: ...
-
-
-class _LocalFolder:
-    def __init__(self, root: str) -> None:
-        self.root = root.rstrip("/") or "/"
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return Path(self.root, name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def exists(self, name: str) -> bool:
-        return Path(self.root, name).is_file()
-
-    def names(self) -> list[str] | None:
-        return sorted(entry.name for entry in Path(self.root).iterdir()) if Path(self.root).is_dir() else None
-
-
-class _RemoteFolder:
-    def __init__(self, root: str) -> None:
-        import fsspec
-
-        self.root = root.rstrip("/")
-        self._files, self._path = fsspec.core.url_to_fs(self.root)
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            text: bytes = self._files.cat_file(f"{self._path}/{name}")
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
-        return text
-
-    def exists(self, name: str) -> bool:
-        return bool(self._files.exists(f"{self._path}/{name}"))
-
-    def names(self) -> list[str] | None:
-        try:
-            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._files.ls(self._path, detail=False))
-        except (OSError, NotImplementedError):
-            return None
-
-
-def _folder(root: str) -> _Folder:
-    if root.startswith("file://"):
-        return _LocalFolder(unquote(urlsplit(root).path))
-    return _RemoteFolder(root) if is_remote(root) else _LocalFolder(root)

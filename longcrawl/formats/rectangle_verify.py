@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats._rectangle_layout import ArrayLayout
 from longcrawl.formats.manifest import is_sealed, verify_files
 from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX, SplitArray, open_loss_mask, open_split
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Verification
+from longcrawl.unreadable import unreadable
 
 __all__ = ["RectangleInspection", "inspect_rectangle", "verify_rectangle"]
+
+MOST_NAMED = 1000
+"""Missing files of an array that are named; the others are counted."""
+
+CHECKED = {
+    "crc32c": "a crc32c behind each chunk",
+    "sha256": "a SHA-256 of each chunk in rectangle.json",
+    "none": "no checksum of chunks",
+}
+"""What readers compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +48,7 @@ class RectangleInspection(Inspection):
     dtype: str
     chunks: str
     codec: str
+    checksum: Literal["crc32c", "sha256", "none"]
     stored_bytes: int
     roll: int | None
     n_tokens: int | None
@@ -49,7 +62,7 @@ class RectangleInspection(Inspection):
         rows, length = self.shape
         lines = [
             f"{self.path}  split {self.split}: {rows:,} rows x {length:,} tokens, {self.dtype}",
-            f"chunks {self.chunks}, {self.codec}",
+            f"chunks {self.chunks}, {self.codec}, {CHECKED[self.checksum]}",
             f"{self.stored_bytes:,} bytes stored, {self.ratio:.2f} times smaller than raw",
             f"row {self.row}: {self.row_id or 'of unknown origin'}  {self.url or ''}".rstrip(),
         ]
@@ -91,6 +104,7 @@ def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters
 
     """
     import zarr
+    from zarr.codecs import Crc32cCodec
 
     name = next((name for name in (split, f"{split}.zarr") if name in _arrays(path)), None)
     if name is None:
@@ -100,7 +114,9 @@ def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters
         raise FormatError(f"{path} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
     origin = _origin(path, split, row)
     tokens = np.roll(_row(opened, row), -(origin.get("roll") or 0))
-    folder, array = path / name, zarr.open_array(str(path / name), mode="r")
+    folder = path / name
+    with unreadable(f"the Zarr metadata of {folder}", FormatError, "copy it again from where the array was made"):
+        array = zarr.open_array(str(folder), mode="r")
     shard = f" in shards {array.shards}" if array.shards else ""
     return RectangleInspection(
         path=str(path),
@@ -108,7 +124,8 @@ def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters
         shape=(array.shape[0], array.shape[1]),
         dtype=str(array.dtype),
         chunks=f"{array.chunks}{shard}",
-        codec=", ".join(_codec(codec) for codec in array.compressors),
+        codec=", ".join(_codec(codec) for codec in array.compressors if not isinstance(codec, Crc32cCodec)),
+        checksum=opened.checksum,
         stored_bytes=sum(file.stat().st_size for file in _chunk_files(folder)),
         row=row,
         row_id=origin.get("id"),
@@ -189,23 +206,34 @@ def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
     except FormatError as broken:
         yield f"{folder} cannot be opened: {broken}"
         return
-    layout = array.layout
-    (down, across), grid = layout.chunks_per_file, layout.chunk_grid
-    corners = product(range(0, grid[0], down), range(0, grid[1], across))
-    expected = {layout.file_name(*corner): corner for corner in corners}
-    present = {file.relative_to(path / folder).as_posix() for file in _chunk_files(path / folder)}
-    for name in sorted(present - expected.keys()):
-        yield f"{folder}/{name} lies outside the shape {array.shape}: the shape is wrong"
-    for name, (top, left) in expected.items():
-        if name not in present:
-            yield f"{folder}/{name} is missing and would be read as {layout.fill_value}"
+    layout, grid = array.layout, array.layout.chunk_grid
+    down, across = layout.chunks_per_file
+    names = sorted(file.relative_to(path / folder).as_posix() for file in _chunk_files(path / folder))
+    present = {name: layout.chunk_of_file(name) for name in names}
+    for name, corner in present.items():
+        if corner is None:
+            yield f"{folder}/{name} lies outside the shape {array.shape}: the shape is wrong"
             continue
-        chunks = product(range(top, min(top + down, grid[0])), range(left, min(left + across, grid[1])))
+        rows, columns = (
+            range(first, min(first + many, most))
+            for first, many, most in zip(corner, (down, across), grid, strict=True)
+        )
         try:
-            for chunk in chunks:
+            for chunk in product(rows, columns):
                 array.read_chunk(*chunk)
         except CorruptionError as broken:
             yield f"{folder}/{name} does not decode: {broken}"
+    yield from _missing_files(folder, layout, {corner for corner in present.values() if corner is not None})
+
+
+def _missing_files(folder: str, layout: ArrayLayout, there: set[tuple[int, int]]) -> Iterator[str]:
+    """Name the first files that are not there, and count the others: of wrong shapes there may be millions."""
+    (rows, columns), (down, across) = layout.chunk_grid, layout.chunks_per_file
+    corners = ((row, column) for row in range(0, rows, down) for column in range(0, columns, across))
+    for corner in islice((corner for corner in corners if corner not in there), MOST_NAMED):
+        yield f"{folder}/{layout.file_name(*corner)} is missing and would be read as {layout.fill_value}"
+    if layout.files - len(there) > MOST_NAMED:
+        yield f"{folder} lacks {layout.files - len(there) - MOST_NAMED:,} more files"
 
 
 def _codec(codec: Any) -> str:

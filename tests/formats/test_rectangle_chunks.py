@@ -203,7 +203,7 @@ def test_a_changed_index_fails_its_checksum(tmp_path):
     shard.write_bytes(changed)
     with pytest.raises(CorruptionError, match=r"c/0/0 is corrupt: its shard index does not match"):
         open_split(tmp_path, engine="direct").read_chunk(0, 0)
-    with pytest.raises(CorruptionError, match=r"c/0/0: chunk \(0, 0\) is corrupt"):
+    with pytest.raises(CorruptionError, match=r"c/0/0: chunk \(0, 0\), rows 0 to 7, is corrupt"):
         open_split(tmp_path, engine="zarr").read_chunk(0, 0)
 
 
@@ -215,7 +215,7 @@ def test_a_damaged_chunk_file_names_file_and_chunk(tmp_path, damage):
     write_original(tmp_path, tokens_of(75, 210))
     file = tmp_path / "train.zarr/2.1"
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(CorruptionError, match=r"train\.zarr/2\.1: chunk \(2, 1\) is corrupt"):
+    with pytest.raises(CorruptionError, match=r"train\.zarr/2\.1: chunk \(2, 1\), rows 32 to 47, is corrupt"):
         open_split(tmp_path).read_chunk(2, 1)
 
 
@@ -225,7 +225,7 @@ def test_damaged_compressed_bytes_are_noticed_by_blosc(tmp_path):
     changed = bytearray(shard.read_bytes())
     changed[16:60] = b"\xff" * 44
     shard.write_bytes(changed)
-    with pytest.raises(CorruptionError, match=r"chunk \(0, 0\) is corrupt"):
+    with pytest.raises(CorruptionError, match=r"chunk \(0, 0\), rows 0 to 63, is corrupt"):
         open_split(tmp_path).read_chunk(0, 0)
 
 
@@ -253,10 +253,10 @@ def test_what_is_no_rectangle_is_said(tmp_path):
     with pytest.raises(FormatError, match="end_of_text must be a token id, it is 'eot'"):
         open_split(tmp_path / "group")
     (tmp_path / "group" / "train" / "zarr.json").write_text("{")
-    with pytest.raises(FormatError, match=r"zarr\.json is not JSON"):
+    with pytest.raises(FormatError, match=r"zarr\.json cannot be read .JSONDecodeError"):
         open_split(tmp_path / "group")
     (tmp_path / "group" / "train" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "array"}')
-    with pytest.raises(FormatError, match="cannot be understood"):
+    with pytest.raises(FormatError, match=r"the Zarr metadata of .*train cannot be read \(KeyError: 'chunk_grid'\)"):
         open_split(tmp_path / "group")
 
 
