@@ -69,6 +69,8 @@ class Outcome:
 
     word: str
     detail: str = ""
+    faults: tuple[str, ...] = ()
+    """Kinds of what was done, where a trial is more than one fault."""
 
     @property
     def survived(self) -> bool:
@@ -81,6 +83,8 @@ class Target(ABC):
     name: str
     weight: int = 1
     """Its share of the trials of a campaign."""
+    seconds: float = SECONDS
+    """How long a trial may take."""
 
     @abstractmethod
     def make(self, folder: Path) -> None:
@@ -96,11 +100,13 @@ class Counted:
     """What became of the trials of one target."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, Outcome]] = field(default_factory=list)
     seconds: float = 0.0
 
     def add(self, number: int, outcome: Outcome) -> None:
         self.outcomes[outcome.word] += 1
+        self.faults.update(outcome.faults)
         if not outcome.survived:
             self.failures.append((number, outcome))
 
@@ -296,13 +302,13 @@ class Campaign:
         *lines, worker.buffer = (worker.buffer + block).split(b"\n")
         counted = self.counted[worker.job.target.name]
         for line in lines:
-            number, word, detail = json.loads(line)
+            number, word, detail, faults = json.loads(line)
             if word == READY:
                 worker.ready, worker.started = True, time.monotonic()
             else:
-                counted.add(number, Outcome(word, detail))
+                counted.add(number, Outcome(word, detail, tuple(faults)))
                 worker.next_number = number + 1
-        worker.deadline = time.monotonic() + 2 * SECONDS
+        worker.deadline = time.monotonic() + 2 * worker.job.target.seconds
 
     def _finish(self, worker: Worker, *, hangs: bool = False) -> list[Job]:
         if hangs:
@@ -331,6 +337,9 @@ class Campaign:
             rate = count / counted.seconds if counted.seconds > 0.01 else 0
             cells = "".join(f"{counted.outcomes[word]:>{len(word) + 2},}" for word in words)
             print(f"{name:26}{count:>9,}{rate:>8,.0f}{cells}")
+            if counted.faults:
+                kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(counted.faults.items()))
+                print(f"  {sum(counted.faults.values()):,} faults: {kinds}")
         for name, counted in self.counted.items():
             for number, outcome in _distinct(counted.failures):
                 print(
@@ -352,14 +361,14 @@ def _work(job: Job, pipe: int, seed: int, end: float) -> None:
     try:
         trial = job.target.open(SCRATCH / "made" / job.target.name, scratch)
         _limit_memory()
-        os.write(pipe, json.dumps([job.numbers.start, READY, ""]).encode() + b"\n")
+        os.write(pipe, json.dumps([job.numbers.start, READY, "", ()]).encode() + b"\n")
         for number in job.numbers:
             if time.monotonic() > end:
                 break
             chance = chance_of(seed, job.target.name, number)
-            outcome = guarded(lambda: trial(chance))  # noqa: B023  # it is called here
+            outcome = guarded(lambda: trial(chance), job.target.seconds)  # noqa: B023  # it is called here
             detail = "" if outcome.survived else outcome.detail
-            os.write(pipe, json.dumps([number, outcome.word, detail]).encode() + b"\n")
+            os.write(pipe, json.dumps([number, outcome.word, detail, outcome.faults]).encode() + b"\n")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import zstandard
 
 VOCABULARY = """
-the of to and that have with be in is was were for not all had been which their people town harbour boats children morning
-river houses hill bread storm winter bells nobody afraid because long until old fishermen waiting brought baskets remember
-window garden letters evening street school teacher between tide mud flour water time rain stone
+the of to and that have with be in is was were for not all had been which their people town harbour boats children
+morning river houses hill bread storm winter bells nobody afraid because long until old fishermen waiting brought
+baskets remember window garden letters evening street school teacher between tide mud flour water time rain stone
 """
 WORDS = VOCABULARY.split()
 END_OF_TEXT = "<|endoftext|>"
