@@ -45,11 +45,11 @@ class RunSpec:
             os.dup2(opened, 1)
             os.dup2(opened, 2)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            code = self._run(processes, before)
+            code = self._run(processes, log, before)
         finally:
             os._exit(code)
 
-    def _run(self, processes: int, before: Callable[[], None] | None) -> int:
+    def _run(self, processes: int, log: Path, before: Callable[[], None] | None) -> int:
         from longcrawl.errors import LongCrawlError
         from longcrawl.run import run
 
@@ -58,7 +58,7 @@ class RunSpec:
                 before()
             run(self.recipe, self.out, processes, self.settings)
         except LongCrawlError as error:
-            print(error, flush=True)
+            _sentence_file(log).write_text(str(error), "utf-8", "surrogateescape")
             return SENTENCE
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -111,7 +111,13 @@ class ForkedRun:
         self.wait(10)
 
     def said(self) -> str:
-        return self.log.read_text("utf-8", "replace").strip() if self.log.exists() else ""
+        """Return the sentence that it ended with; where there is none, all that it printed."""
+        found = _sentence_file(self.log) if self.code == SENTENCE else self.log
+        return found.read_text("utf-8", "replace").strip() if found.exists() else ""
+
+
+def _sentence_file(log: Path) -> Path:
+    return log.with_name(f"{log.name}.sentence")
 
 
 def _own_group(process: int) -> None:
