@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.crawl_batches import VERDICT, Edited, Kept, Sketched, Verdicts
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
@@ -38,8 +38,6 @@ from longcrawl.stages import (
     Spans,
     Stage,
     Survey,
-    document_ids,
-    first_failure,
     refuse_twins,
 )
 from longcrawl.user_warnings import warn_user
@@ -48,45 +46,6 @@ __all__ = ["Crawl", "open_crawl"]
 
 BATCH = 200
 """Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
-
-_VERDICT = "verdict of this edit: "
-"""What the columns of verdicts are called while they stand beside edited documents."""
-
-
-@dataclass(frozen=True)
-class _Verdicts:
-    """Judge a batch and keep nothing of it but ids and verdicts, so that no text is copied."""
-
-    judge: Judge
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        verdicts = self.judge.judge(table)
-        return verdicts.add_column(0, "id", document_ids(table, self.judge.name))
-
-
-@dataclass(frozen=True)
-class _Edited:
-    """Edit a batch and put the verdicts beside it; the documents that leave go once they are in the ledger."""
-
-    edit: Edit
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        edited, checks = self.edit.edit(table)
-        document_ids(edited, self.edit.name)
-        verdicts = first_failure(edited.num_rows, checks)
-        for name in VERDICT_SCHEMA.names:
-            edited = edited.append_column(_VERDICT + name, verdicts[name])
-        return edited
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """Give the documents of a batch that a judge keeps."""
-
-    judge: Judge
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        return table.filter(pc.is_null(self.judge.judge(table)["rule"]))
 
 
 @runtime_checkable
@@ -237,9 +196,10 @@ class Crawl:
             )
         place = labels.index(stage)
         survey, seen = self.steps[place], self._before(len(labels) - place).data
-        sketches = _all_rows(_map(seen, survey, survey))
+        assert isinstance(survey, Survey)  # as one of ``known`` is
+        assert isinstance(survey, _SavesIndex)
+        sketches = _all_rows(_map(seen, Sketched(survey), survey))
         kept = pc.is_in(pc.cast(sketches["id"], pa.string()), value_set=_ids(self.data))
-        assert isinstance(survey, _SavesIndex)  # as one of ``known`` is
         survey.save_index(sketches.filter(kept), Path(folder))
 
     def __repr__(self) -> str:
@@ -295,14 +255,14 @@ class Crawl:
         return write_output(self._tables(), self.steps, output, Path(path))
 
     def _judged(self, stage: Judge) -> "Crawl":
-        verdicts = _all_rows(_map(self.data, _Verdicts(stage), stage))
+        verdicts = _all_rows(_map(self.data, Verdicts(stage), stage))
         kept = pc.is_null(verdicts["rule"]).to_numpy()
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
     def _edited(self, edit: Edit, stage: Stage) -> "Crawl":
-        data = _map(self.data, _Edited(edit), stage)
-        beside = [_VERDICT + name for name in VERDICT_SCHEMA.names]
+        data = _map(self.data, Edited(edit), stage)
+        beside = [VERDICT + name for name in VERDICT_SCHEMA.names]
         verdicts = _all_rows(data.select_columns(beside)).rename_columns(VERDICT_SCHEMA.names)
         gone = _entries(_ids(data), verdicts, self._label(stage))
         data = data.remove_columns(beside)
@@ -312,11 +272,11 @@ class Crawl:
     def _with_spans(self, stage: SpanSurvey) -> "Crawl":
         _fit_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_fit_folder()) as directory:
-            spans = stage.find(_batches(_map(self.data, stage, stage)), directory)
+            spans = stage.find(_batches(_map(self.data, Sketched(stage), stage)), directory)
         return self._edited(WithSpans(stage, spans), stage)
 
     def _surveyed(self, stage: Survey) -> "Crawl":
-        answer = stage.resolve(_all_rows(_map(self.data, stage, stage)))
+        answer = stage.resolve(_all_rows(_map(self.data, Sketched(stage), stage)))
         if isinstance(answer, Order):
             return self._then(self.data.select(answer.indices), stage, LEDGER_SCHEMA.empty_table())
         if isinstance(answer, Spans):
@@ -412,7 +372,7 @@ def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.Iterabl
         raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
     stage.prepare()
     # IterableDataset.filter cannot follow another one under the arrow format: a judge is a map that gives fewer rows.
-    function = _Kept(stage) if isinstance(stage, Judge) else stage
+    function = Kept(stage) if isinstance(stage, Judge) else stage
     return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)
 
 

@@ -1,7 +1,6 @@
 """What a stage is.
 
-A stage is a frozen dataclass that is its own configuration, and a callable on a batch of documents. There are four
-kinds:
+A stage is a frozen dataclass that is its own configuration. There are four kinds:
 
 * :class:`Judge` looks at one batch and says of each document "kept", or which rule failed with which value.
 * :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
@@ -9,22 +8,25 @@ kinds:
 * :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
   removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.spans`).
 
-Each works alone in ``datasets.Dataset.map``/``.filter``, in ``crawl | stage`` and in a recipe, with equal results.
+Each works in ``crawl | stage`` and in a recipe, and all but surveys alone too, with equal rows: a judge in
+``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
+`datasets` is rejected, see :mod:`longcrawl.batches`.
 """
 
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.batches import as_table, check_call, like_batch
 from longcrawl.data_files import content_digest
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
@@ -44,7 +46,6 @@ __all__ = [
     "Spans",
     "Stage",
     "Survey",
-    "as_table",
     "column",
     "document_ids",
     "first_failure",
@@ -134,8 +135,14 @@ class Judge(Stage):
         """Give one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
         return first_failure(table.num_rows, self.checks(table))
 
-    def __call__(self, batch: Any) -> list[bool]:
-        """Give the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document."""
+    def __call__(self, batch: Any, *others: Any, **named: Any) -> list[bool]:
+        """Return the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document.
+
+        Raises:
+            StageError: `datasets` calls it in another way.
+
+        """
+        check_call(self.name, "filter", others, named)
         kept: list[bool] = pc.is_null(self.judge(as_table(batch))["rule"]).to_pylist()
         return kept
 
@@ -156,14 +163,15 @@ class Rewrite(Stage):
         """Whether ``fit`` must see all documents first."""
         return False
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
         """Rewrite a batch of ``Dataset.map(stage, batched=True)``.
 
-        A table comes back as a table, which replaces all columns. A plain mapping, the batch of an ``IterableDataset``
-        without the "arrow" format, or of the "numpy" format, comes back as one, and `datasets` then keeps columns that
-        the stage has dropped.
+        Raises:
+            StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
+
         """
-        return _like(batch, self.rewrite(as_table(batch)))
+        caller = check_call(self.name, "map", others, named)
+        return like_batch(self.name, batch, self.rewrite(as_table(batch)), caller)
 
 
 class Edit(Stage):
@@ -173,13 +181,17 @@ class Edit(Stage):
     def edit(self, table: pa.Table) -> "tuple[pa.Table, Sequence[Check]]":
         """Give the corrected documents, as many as came, and every rule measured on them."""
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
         """Edit a batch of ``Dataset.map(stage, batched=True)``: fewer rows may come back than went in.
 
-        Plain mappings keep columns as said at :class:`Rewrite`.
+        Raises:
+            StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
+
         """
+        caller = check_call(self.name, "map", others, named)
         edited, checks = self.edit(as_table(batch))
-        return _like(batch, edited.filter(pc.is_null(first_failure(edited.num_rows, checks)["rule"])))
+        kept = edited.filter(pc.is_null(first_failure(edited.num_rows, checks)["rule"]))
+        return like_batch(self.name, batch, kept, caller)
 
 
 @dataclass(frozen=True)
@@ -243,9 +255,14 @@ class Survey(Stage):
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
         """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans."""
 
-    def __call__(self, batch: Any) -> Any:
-        """Sketch a batch of ``Dataset.map(stage, batched=True)``."""
-        return _like(batch, self.sketch(as_table(batch)))
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Reject being run on a batch, which would remove nothing and look as if it had.
+
+        Raises:
+            StageError: always.
+
+        """
+        raise StageError(f"{self.name} needs all documents at once, not a batch: write lc.Crawl(dataset) | stage")
 
 
 @dataclass_transform(frozen_default=True)
@@ -291,28 +308,6 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
             thresholds = pc.if_else(pa.array(failed), bound, thresholds)
     verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
     return pa.table(verdicts, schema=VERDICT_SCHEMA)
-
-
-def as_table(batch: Any) -> pa.Table:
-    """Give a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy), a data frame or a mapping.
-
-    Raises:
-        StageError: for a single example; stages work on batches.
-
-    """
-    if isinstance(batch, pa.Table):
-        return batch
-    if isinstance(lazy := getattr(batch, "pa_table", None), pa.Table):
-        return lazy
-    if hasattr(batch, "to_dict") and hasattr(batch, "columns"):
-        return pa.Table.from_pandas(batch, preserve_index=False)
-    if isinstance(batch, Mapping) and all(
-        hasattr(values, "__len__") and not isinstance(values, str) for values in batch.values()
-    ):
-        return pa.table({name: _as_array(values) for name, values in batch.items()})
-    raise StageError(
-        "a stage works on batches: write dataset.map(stage, batched=True) or dataset.filter(stage, batched=True)"
-    )
 
 
 def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
@@ -365,45 +360,6 @@ def refuse_twins(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
         raise StageError(
             f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each"
         )
-
-
-def _as_array(values: Any) -> Any:
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    # Tensors of torch and others say what they are by __array__.
-    plain = np.asarray(values) if hasattr(values, "__array__") else values
-    if isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype.kind in "biuf":
-        return pa.array(plain)
-    return pa.array([_plain(one) for one in plain])
-
-
-def _plain(one: Any) -> Any:
-    # Spans and signals: the formats "numpy" and "torch" make an array of every number inside.
-    if isinstance(one, Mapping):
-        return {name: _plain(value) for name, value in one.items()}
-    items: Any = one if isinstance(one, list) or (isinstance(one, np.ndarray) and one.ndim) else ()
-    if len(items) and isinstance(items[0], Mapping):
-        return [_plain(each) for each in items]
-    if not hasattr(one, "__array__"):
-        return one
-    return np.asarray(one) if np.ndim(one) else one.item()
-
-
-def _like(batch: Any, table: pa.Table) -> Any:
-    lazy = isinstance(getattr(batch, "pa_table", None), pa.Table)
-    return _plain_columns(table) if isinstance(batch, Mapping) and not lazy else table
-
-
-def _plain_columns(table: pa.Table) -> dict[str, list[Any]]:
-    """Give columns as lists; lists of numbers become NumPy arrays, since `datasets` would make int64 of their items."""
-    columns = {}
-    for name in table.column_names:
-        kind = table[name].type
-        numbers = hasattr(kind, "value_type") and pa.types.is_primitive(kind.value_type)
-        rows = table[name] if numbers else []
-        arrays = [row.values.to_numpy(zero_copy_only=False) if row.is_valid else None for row in rows]
-        columns[name] = arrays if numbers else table[name].to_pylist()
-    return columns
 
 
 def _restore(

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     [
+        "batches",
         "core_clock",
         "printable",
         "errors",
@@ -28,6 +29,7 @@ LAYERS = [
     ["ledger", "word_diff"],
     ["duplicates", "removal_rates"],
     ["outputs", "results", "fused", "run_manifest"],
+    ["crawl_batches"],
     ["crawl"],
     ["text"],
     ["tokens"],

@@ -10,8 +10,9 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 import longcrawl as lc
+from longcrawl.batches import as_table
 from longcrawl.errors import StageError
-from longcrawl.stages import STAGES, Check, as_table, first_failure
+from longcrawl.stages import STAGES, Check, first_failure
 
 DOCUMENTS = {"id": ["a", "b", "c"], "text": ["one two three", "one", "one two"], "language": ["en", "de", "en"]}
 

@@ -1,0 +1,166 @@
+"""Every stage in every call that `datasets` offers: the rows of ``Crawl | stage``, or one sentence; never a mask."""
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict
+
+import longcrawl as lc
+from longcrawl.errors import StageError
+from longcrawl.stages import STAGES, Edit, Judge, Rewrite, Survey
+
+TIDE = "The tide was out, and the boats lay in the mud of the harbour until the evening came. " * 3
+TEXTS = [TIDE, "short", TIDE, "Bread needs flour, water, salt and mostly time, which nobody has."]
+TABLE = pa.table(
+    {
+        "id": ["a", "b", "c", "d"],
+        "text": pa.array(TEXTS, pa.large_string()),
+        "url": ["http://a.example/", "http://b.example/porn", "http://a.example/", None],
+        "language": ["en", "de", "en", "en"],
+        "duplicate": [False, True, False, False],
+        "tokens": pa.array([[5, 6, 7, 8], [1], [2, 3, 4], [7, 8, 9]], pa.list_(pa.uint16())),
+        "signals": [{"rps_doc_word_count": count} for count in (60.0, None, 70.0, 12.0)],
+        "signature_sim0.8": [[bytes([number] * 52)] * 9 for number in (1, 2, 1, 3)],
+    }
+)
+HTML = [f"<main><p>{text}</p></main>" if text != "short" else "" for text in TEXTS]
+PAGES = TABLE.append_column("html", [HTML]).drop_columns("text")
+RULES = dict.fromkeys((rule.name for rule in lc.text.SignalRules().rules()), None) | {"min_word_count": 50}
+"""Of all rules of the release, those for which the documents carry a signal."""
+MADE = {
+    "c4_quality": lc.text.C4Quality(min_sentences=1, min_words_per_line=None),
+    "exact_documents": lc.dedup.ExactDocuments(),
+    "exact_substring": lc.dedup.ExactSubstring(30, unit="character"),
+    "extract_text": lc.text.ExtractText(engine="resiliparse"),
+    "fine_web_quality": lc.text.FineWebQuality(),
+    "gopher_quality": lc.text.GopherQuality(min_words=10, min_stop_words=None),
+    "gopher_repetition": lc.text.GopherRepetition(),
+    "identify_language": lc.text.IdentifyLanguage(),
+    "language": lc.text.Language(("en",)),
+    "line_corrections": lc.text.LineCorrections(on_unknown_language="keep"),
+    "listed_duplicates": lc.dedup.ListedDuplicates(),
+    "min_bytes": lc.text.MinBytes(50),
+    "min_chars": lc.text.MinChars(50),
+    "min_hash": lc.dedup.MinHash.preset("fineweb"),
+    "min_hash_signatures": lc.dedup.MinHashSignatures(),
+    "min_tokens": lc.tokens.MinTokens(2),
+    "min_words": lc.text.MinWords(2),
+    "roll": lc.tokens.Roll(seed=3),
+    "shuffle": lc.tokens.Shuffle(seed=1),
+    "signal_rules": lc.text.SignalRules(thresholds=RULES, on_missing="keep"),
+    "signals": lc.text.Signals(),
+    "tokenize": lc.tokens.Tokenize("trained"),
+    "truncate": lc.tokens.Truncate(2),
+    "url_filter": lc.text.UrlFilter(),
+    "urls": lc.dedup.Urls(),
+    "windows": lc.tokens.Windows(2),
+}
+FORMATS = [None, "arrow", "numpy", "pandas", "polars", "torch"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    tokenizer = MADE["tokenize"].fit([TABLE], str(tmp_path_factory.mktemp("tokenizer")))
+    return {**MADE, "tokenize": tokenizer}
+
+
+def documents(stage):
+    return Dataset(PAGES if stage.looks_at == "html" else TABLE)
+
+
+def plain(value):
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    listed = value.tolist() if hasattr(value, "tolist") else value  # of NumPy and of torch
+    return [plain(each) for each in listed] if isinstance(listed, list) else listed
+
+
+def rows(data):
+    return [plain(row) for row in data.with_format(None)]
+
+
+def call(data, method, stage, **settings):
+    return rows(getattr(data, method)(stage, **settings))
+
+
+def test_every_stage_is_called_here():
+    shipped = [name for name, kind in STAGES.items() if kind.__module__.startswith("longcrawl.")]
+    assert sorted(MADE) == sorted(shipped)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_a_call_gives_the_rows_of_a_crawl_or_one_sentence(made, name, form):
+    if form is not None and form not in ("arrow", "numpy"):
+        pytest.importorskip(form)
+    stage = made[name]
+    works = {Judge: "filter", Rewrite: "map", Edit: "map", Survey: None}
+    method = next(works[kind] for kind in works if isinstance(stage, kind))
+    whole = documents(stage)
+    wanted = rows((lc.Crawl(whole) | stage).data)
+    if isinstance(stage, Judge) or name in ("c4_quality", "extract_text"):
+        assert 0 < len(wanted) < len(whole)  # or a filter that keeps all would pass
+    for data in (whole.with_format(form), whole.to_iterable_dataset().with_format(form)):
+        streams_columns = not isinstance(data, Dataset) and form in (None, "numpy", "torch")
+        removes = set(whole.column_names) - set(wanted[0])
+        if method is not None and not (streams_columns and removes):
+            assert call(data, method, stage, batched=True) == wanted
+        elif method is not None:
+            with pytest.raises(StageError, match=rf'removes {removes.pop()}.*with_format\("arrow"\)'):
+                call(data, method, stage, batched=True)
+        for other in {"map", "filter"} - {method}:
+            with pytest.raises(StageError, match=rf"^{name} .*lc\.Crawl\(dataset\) \| stage"):
+                call(data, other, stage, batched=True)
+        for each in ("map", "filter"):
+            # `datasets` cannot filter rows of these formats one by one, whatever the function.
+            theirs = each == "filter" and isinstance(data, Dataset) and form in ("arrow", "polars")
+            with pytest.raises(AttributeError if theirs else StageError):
+                call(data, each, stage)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    "settings", [{"with_indices": True}, {"input_columns": ["id", "text"]}, {"fn_kwargs": {"least": 3}}], ids=str
+)
+@pytest.mark.parametrize("name", ["min_words", "roll", "c4_quality", "exact_documents"])
+def test_a_call_with_more_than_a_batch_is_one_sentence(name, settings, streaming):
+    data = Dataset(TABLE).to_iterable_dataset() if streaming else Dataset(TABLE)
+    for method in ("map", "filter"):
+        with pytest.raises(StageError, match=rf"^{name} (takes batches of documents alone|needs all documents)"):
+            call(data, method, MADE[name], batched=True, **settings)
+        if "input_columns" in settings:
+            with pytest.raises(StageError):
+                call(data, method, MADE[name], batched=True, input_columns=["text"])
+
+
+def test_workers_are_called_as_this_process_is(made):
+    data = Dataset(TABLE)
+    assert call(data, "filter", MADE["min_words"], batched=True, num_proc=2) == rows(
+        (lc.Crawl(data) | MADE["min_words"]).data
+    )
+    with pytest.raises(StageError, match=r"tokenize changes documents.*write dataset.map\(stage, batched=True\)"):
+        data.filter(made["tokenize"], batched=True, num_proc=2)
+
+
+def test_a_dictionary_of_splits_is_no_way_around():
+    splits = DatasetDict(train=Dataset(TABLE), test=Dataset(TABLE).select([0]))
+    with pytest.raises(StageError, match=r"exact_documents needs all documents at once"):
+        splits.filter(MADE["exact_documents"], batched=True)
+    with pytest.raises(StageError, match=r"min_words chooses documents"):
+        splits.map(MADE["min_words"], batched=True)
+
+
+def test_a_stream_removes_the_column_if_it_is_named():
+    stream = Dataset(PAGES).to_iterable_dataset()
+    wanted = rows((lc.Crawl(Dataset(PAGES)) | MADE["extract_text"]).data)
+    for columns in ("html", ["html"]):
+        assert call(stream, "map", MADE["extract_text"], batched=True, remove_columns=columns) == wanted
+
+
+def test_functions_of_the_user_take_what_they_want_of_a_stage(made):
+    data = Dataset(TABLE)
+    flagged = data.map(lambda batch: {"long": MADE["min_words"](batch)}, batched=True)
+    assert flagged["long"][:] == [True, False, True, True]
+    long = data.filter(lambda batch: [len(one) > 5 for one in made["tokenize"](batch)["tokens"]], batched=True)
+    assert long["id"][:] == ["a", "c", "d"]
+    sketches = data.with_format("arrow").map(MADE["shuffle"].sketch, batched=True)
+    assert sketches.column_names == ["id", "sort_key"]
