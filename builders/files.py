@@ -39,7 +39,14 @@ PAUSE = 0.5
 
 
 class DamagedFileError(SourceError):
-    """A file is missing, cut or corrupt; what came before the damage has been yielded."""
+    """A file is missing, cut or corrupt; what came before the damage has been yielded.
+
+    ``records_lost`` is how many records are lost by it, None where nobody can know.
+    """
+
+    def __init__(self, reason: str, records_lost: int | None = None) -> None:
+        super().__init__(reason)
+        self.records_lost = records_lost
 
 
 def is_url(path: str) -> bool:

@@ -15,7 +15,7 @@ read counts from 1, as editors do.
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,11 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.blocks import RECORD_BYTES, Loss, read_blocks, stop_at
 from longcrawl.builders.files import DamagedFileError, absolute, fetch_texts, join, list_tree, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.rpv2_signals import read_signals
-from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source
+from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
 from longcrawl.errors import SourceError
 from longcrawl.text.rpv2_schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
 
@@ -85,8 +85,10 @@ class RedPajamaV2(Source):
         line_signals: names of line-level signals to give as lists, or "all".
         minhash: whether to read the MinHash signatures.
         duplicates: whether to read the lists of duplicates.
-        on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents before
-            the damage are kept; where only signals, duplicates or signatures are damaged, the documents keep null ones.
+        max_record_bytes: how long a line of documents or signals is at most; a longer one is a bad record.
+        on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
+            gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
+            signals, duplicates or signatures are damaged, the documents keep null ones.
 
     """
 
@@ -99,12 +101,14 @@ class RedPajamaV2(Source):
     line_signals: tuple[str, ...] = ()
     minhash: bool = False
     duplicates: bool = True
+    max_record_bytes: int = RECORD_BYTES
     on_bad_files: OnBadFiles = "error"
 
     name: ClassVar[str] = "redpajama-v2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_record_bytes(self.max_record_bytes)
         _check_known("partition", self.partitions, PARTITIONS)
         _check_known("line signal", self.line_signals, (*LINE_SIGNALS, "all"))
         if not self.languages or not self.partitions:
@@ -166,7 +170,9 @@ class RedPajamaV2(Source):
         lost = LostRecords(bad_files, files["documents"])
         first = rows = 0
         try:
-            for block in read_blocks(files["documents"]):
+            for block in read_blocks(
+                files["documents"], most_bytes=self.max_record_bytes, on_loss=_stop_at_damage(lost)
+            ):
                 lines = read_lines(block, _RECORD)
                 ids = _document_ids(part.name, lines.numbers + first)
                 for number, reason in lines.lost:
@@ -181,7 +187,7 @@ class RedPajamaV2(Source):
             for path in unmatched.values() if rows else ():
                 bad_files.report(path, f"none of its ids is that of one of the {rows} documents")
         except DamagedFileError as damage:
-            lost.report(f"{damage}; {first} lines were read before that")
+            lost.report(f"{damage}; {first} lines were read before that", damage.records_lost)
 
     def _listed(self, base: str) -> list[str]:
         """Give the parts that the listings of the wanted snapshots and languages name."""
@@ -251,13 +257,13 @@ class RedPajamaV2(Source):
         }
 
     def _read_signals(self, path: str, bad_files: BadFiles) -> pa.Table | None:
-        lost = LostRecords(bad_files, path)
+        lost = LostRecords(bad_files, path, "the documents without signals keep null ones")
         tables: list[pa.Table] = []
         try:
-            tables.extend(read_signals(path, self._line_signals, lost))
+            tables.extend(read_signals(path, self._line_signals, lost, self.max_record_bytes))
             lost.report()
         except DamagedFileError as damage:
-            lost.report(f"{damage}; the documents without signals keep null ones")
+            lost.report(str(damage))
         return pa.concat_tables(tables).combine_chunks() if tables else None
 
     def _table(self, ids: pa.Array, records: pa.Table, joined: dict[str, pa.Table]) -> pa.Table:
@@ -280,6 +286,17 @@ class RedPajamaV2(Source):
 
 
 SOURCES[RedPajamaV2.name] = RedPajamaV2
+
+
+def _stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
+    """Note single lines that are lost, and stop at damage: nobody knows the numbers, and so the ids, of later lines."""
+
+    def note(loss: Loss) -> None:
+        if loss.kind == "damage":
+            stop_at(loss)
+        lost.add_loss(loss)
+
+    return note
 
 
 def _document_ids(part: str, lines: npt.NDArray[np.int64]) -> pa.Array:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.blocks import RECORD_BYTES, read_blocks
 from longcrawl.builders.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
+from longcrawl.builders.sources import LostRecords
 from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 
 __all__ = ["read_signals"]
@@ -21,7 +22,9 @@ __all__ = ["read_signals"]
 _NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
 
 
-def read_signals(path: str, line_signals: Sequence[str], lost: Any) -> Iterator[pa.Table]:
+def read_signals(
+    path: str, line_signals: Sequence[str], lost: LostRecords, most_bytes: int = RECORD_BYTES
+) -> Iterator[pa.Table]:
     """Read a signals file in tables of ``id``, ``signals`` and, where asked for, ``line_signals``.
 
     ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
@@ -30,20 +33,21 @@ def read_signals(path: str, line_signals: Sequence[str], lost: Any) -> Iterator[
     Args:
         path: local file or URL.
         line_signals: names of line-level signals to give as lists.
-        lost: a :class:`~longcrawl.builders.sources.LostRecords` that is told of lines which cannot be read.
+        lost: notes the lines that cannot be read.
+        most_bytes: how long a line is at most.
 
     Raises:
-        DamagedFileError: after the tables before the damage.
+        DamagedFileError: the file is missing or cannot be read.
 
     """
     first = 0
-    for block in read_blocks(path):
+    for block in read_blocks(path, most_bytes=most_bytes, on_loss=lost.add_loss):
         found = find_fields(block, ["id", "quality_signals"], unchecked=1)
         yield _table(found, line_signals, first, lost)
         first += len(found.starts)
 
 
-def _table(found: Found, line_signals: Sequence[str], first: int, lost: Any) -> pa.Table:
+def _table(found: Found, line_signals: Sequence[str], first: int, lost: LostRecords) -> pa.Table:
     from longcrawl.builders._kernels import ABSENT
     from longcrawl.builders._signal_kernels import read_signals as read_objects
 
@@ -93,7 +97,7 @@ def _parse_lists(lines: bytes, reader: Any) -> pa.Array:
     return pa.concat_arrays(column.chunks)
 
 
-def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, first: int, lost: Any) -> pa.Table:
+def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, first: int, lost: LostRecords) -> pa.Table:
     """Read the lines that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
     rows = []
     for number in np.flatnonzero(found.status).tolist():

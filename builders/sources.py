@@ -14,14 +14,28 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from longcrawl.builders.blocks import Loss
 from longcrawl.errors import SourceError
 from longcrawl.fields import build, check_fields, plain_settings
 from longcrawl.user_warnings import warn_user
 
-__all__ = ["SOURCES", "BadFile", "BadFiles", "LostRecords", "OnBadFiles", "Part", "Source", "make_source"]
+__all__ = [
+    "SOURCES",
+    "BadFile",
+    "BadFiles",
+    "LostRecords",
+    "OnBadFiles",
+    "Part",
+    "Source",
+    "check_record_bytes",
+    "make_source",
+]
 
 OnBadFiles = Literal["error", "warn", "skip"]
 """What a missing, cut or corrupt input file does: stop, warn and go on, or go on; it is reported in each case."""
+
+MOST_NAMED = 3
+"""How many damaged places of a file are named; all are counted."""
 
 SOURCES: dict[str, type["Source"]] = {}
 """Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
@@ -42,7 +56,7 @@ class BadFile:
     file: str
     reason: str
     records_lost: int | None = None
-    """How many records are lost; None when the rest of the file is, and nobody can know how many."""
+    """How many records are lost, those that damaged data seems to hold; None when nobody can know how many."""
 
 
 @dataclass
@@ -74,12 +88,14 @@ class BadFiles:
 class LostRecords:
     """Gathers the records of one file that cannot be read, and reports them together when the file has been read.
 
-    Under the policy "error" the first one stops the run.
+    Under the policy "error" the first one stops the run. ``consequence`` is what becomes of the rest, if the report is
+    to say it.
     """
 
-    def __init__(self, bad_files: BadFiles, file: str) -> None:
-        self._bad_files, self._file = bad_files, file
+    def __init__(self, bad_files: BadFiles, file: str, consequence: str = "") -> None:
+        self._bad_files, self._file, self._consequence = bad_files, file, consequence
         self._first, self._count = "", 0
+        self._damages: list[Loss] = []
 
     def add(self, where: str, reason: str) -> None:
         """Note one record.
@@ -93,12 +109,33 @@ class LostRecords:
         if self._bad_files.policy == "error":
             self.report()
 
-    def report(self, damage: str = "") -> None:
+    def add_loss(self, loss: Loss) -> None:
+        """Note lines that :func:`~longcrawl.builders.blocks.read_blocks` cannot yield.
+
+        Raises:
+            SourceError: under the policy "error".
+
+        """
+        if loss.kind == "line":
+            self.add(f"line {loss.line}", loss.reason)
+            return
+        self._damages.append(loss)
+        if self._bad_files.policy == "error":
+            self.report()
+
+    def report(self, damage: str = "", records_lost: int | None = None) -> None:
         """Report what was lost, if anything, together with ``damage`` that ended the reading, in one entry."""
+        damages = [(each.reason, each.lines) for each in self._damages]
+        damages += [(damage, records_lost)] * bool(damage)
+        reasons = [reason for reason, _ in damages[:MOST_NAMED]]
+        reasons += [f"and {len(damages) - MOST_NAMED} more places like these"] * (len(damages) > MOST_NAMED)
         others = f" (and {self._count - 1} more like it)" if self._count > 1 else ""
-        reasons = [damage] * bool(damage) + [self._first + others] * bool(self._count)
+        reasons += [self._first + others] * bool(self._count)
+        counts = [self._count, *(lines for _, lines in damages)]
         if reasons:
-            self._bad_files.report(self._file, "; ".join(reasons), None if damage else self._count)
+            reasons += [self._consequence] * bool(self._consequence)
+            known = [count for count in counts if count is not None]
+            self._bad_files.report(self._file, "; ".join(reasons), sum(known) if len(known) == len(counts) else None)
 
 
 class Source(ABC):
@@ -144,6 +181,17 @@ class Source(ABC):
     @abstractmethod
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read one part in tables of some 32 MB of text at most, always cut at the same places."""
+
+
+def check_record_bytes(most: int) -> None:
+    """Check the setting that says how long a record is at most.
+
+    Raises:
+        SourceError: it is not positive.
+
+    """
+    if most < 1:
+        raise SourceError(f"max_record_bytes is {most}; it must be at least 1")
 
 
 def make_source(name: str, settings: Mapping[str, Any]) -> Source:

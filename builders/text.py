@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.builders.blocks import read_blocks, read_bytes
+from longcrawl.builders.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
 from longcrawl.builders.files import DamagedFileError, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.named_files import DataFiles, named_parts
-from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source
+from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
 from longcrawl.errors import SourceError
 
 __all__ = ["Text"]
@@ -73,7 +73,10 @@ class Text(Source):
         source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
             that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
-        on_bad_files: what a missing, cut or corrupt file does, and a record without text.
+        max_record_bytes: how long a line of JSON or text, a text of parquet, and a text file that is one document is at
+            most; a longer one is a bad record. Reading one takes several times its length of memory.
+        on_bad_files: what a missing, cut or corrupt file does, and a record without text. Of a compressed file, the
+            members whose checksum is right are kept, see ``longcrawl.builders.members``.
 
     """
 
@@ -88,12 +91,14 @@ class Text(Source):
     fields: tuple[str, ...] = ()
     source_from: Literal["file", "folder"] = "file"
     unit: Literal["file", "line"] = "file"
+    max_record_bytes: int = RECORD_BYTES
     on_bad_files: OnBadFiles = "error"
 
     name: ClassVar[str] = "text"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_record_bytes(self.max_record_bytes)
         for name in self.fields:
             if name in _SETTINGS:
                 raise SourceError(f"text.fields names {name!r}, a column in any case: set {_SETTINGS[name]} instead")
@@ -135,7 +140,7 @@ class Text(Source):
             yield from tables
             lost.report()
         except DamagedFileError as damage:
-            lost.report(str(damage))
+            lost.report(str(damage), damage.records_lost)
 
     def _json(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
@@ -144,7 +149,7 @@ class Text(Source):
         for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
         first = 0
-        for block in read_blocks(path):
+        for block in read_blocks(path, most_bytes=self.max_record_bytes, on_loss=lost.add_loss):
             text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
             lines = read_lines(text, pa.schema(list(wanted.values())))
             for number, reason in lines.lost:
@@ -183,6 +188,13 @@ class Text(Source):
     def _rows(self, name: str, table: pa.Table, first: int, lost: LostRecords) -> pa.Table:
         """Take the rows of a parquet batch that have a text and, where it is asked for, an id."""
         numbers = np.arange(first, first + table.num_rows)
+        lengths = pc.binary_length(table[self.text_field].cast(pa.large_string()))
+        short = pc.fill_null(pc.less_equal(lengths, self.max_record_bytes), fill_value=True)
+        if not pc.all(short).as_py():
+            kept = short.to_numpy(zero_copy_only=False)
+            for number in numbers[~kept].tolist():
+                lost.add(f"row {number}", too_long(self.max_record_bytes))
+            table, numbers = table.filter(short), numbers[kept]
         for field in (self.text_field, self.id_field):
             if field and table[field].null_count:
                 kept = pc.is_valid(table[field]).to_numpy(zero_copy_only=False)
@@ -193,7 +205,8 @@ class Text(Source):
 
     def _lines(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
         first = 0
-        for block in read_blocks(path):
+        blocks = read_blocks(path, most_bytes=self.max_record_bytes, on_loss=lost.add_loss, after_damage="drop")
+        for block in blocks:
             texts, numbers = [], []
             lines = block.split(b"\n")
             for number, line in enumerate(lines, first):
@@ -210,9 +223,9 @@ class Text(Source):
 
     def _file(self, name: str, path: str) -> Iterator[pa.Table]:
         try:
-            text = read_bytes(path).decode("utf-8-sig")
+            text = read_bytes(path, self.max_record_bytes).decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})") from error
+            raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})", 1) from error
         yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
 
     def _table(self, name: str, table: pa.Table, numbers: pa.Array | None) -> pa.Table:

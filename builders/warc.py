@@ -56,7 +56,7 @@ from longcrawl.builders.blocks import BLOCK_BYTES
 from longcrawl.builders.charsets import decode_page
 from longcrawl.builders.files import DamagedFileError, opened
 from longcrawl.builders.named_files import DataFiles, named_parts
-from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
+from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source, check_record_bytes
 from longcrawl.builders.warc_http import LeftOutError, body_of, parse_message
 from longcrawl.builders.warc_records import Fields, Lost, Record, read_records
 from longcrawl.errors import SourceError
@@ -144,8 +144,7 @@ class Warc(Source):
                 raise SourceError(f"record_types has {kind!r}; known: {', '.join(DOCUMENT_TYPES)}")
         if not self.record_types or not self.mimes:
             raise SourceError("source 'warc' needs at least one of record_types and of mimes; e.g. mimes=['text/html']")
-        if self.max_record_bytes < 1:
-            raise SourceError(f"max_record_bytes is {self.max_record_bytes}; it must be at least 1")
+        check_record_bytes(self.max_record_bytes)
 
     def schema(self) -> pa.Schema:
         """Give the Arrow schema of every table that ``read`` yields."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from longcrawl.builders.members import BrokenMemberError, Members, compression_of
 from longcrawl.builders.sources import BadFiles
-from longcrawl.builders.warc_members import compression_of, next_member
 from longcrawl.builders.warc_stream import MAGIC, Stream
 
 __all__ = ["HEADER_BYTES", "Fields", "Lost", "Record", "parse_fields", "read_records"]
@@ -28,6 +28,7 @@ MOST_NAMED = 10
 _ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
+_LINE_BEGINS = b"\nWARC/1"
 _HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
 _NEWLINES = re.compile(rb"[\r\n]*")
 _LENGTH = re.compile(r"\d{1,18}")
@@ -91,17 +92,20 @@ class Lost:
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
     """Read the records of an archive file; blocks of more than ``most_bytes`` are passed over."""
-    compression = compression_of(file)
+    members = Members(file, compression_of(file))
     offset: int | None = 0
     number = 0
     while offset is not None:
-        stream = Stream(file, compression, offset)
+        stream = Stream(members, offset)
         reader = _Reader(stream, most_bytes, lost, number)
         yield from reader.records()
         number, offset = reader.number, None
         if (damage := stream.damage) is not None:
-            lost.open(damage.offset, str(damage), records=int(damage.is_member and not reader.noted_damage))
-            offset = next_member(file, compression, damage.offset + 1)
+            records, end = _count_records(members, damage)
+            lost.open(damage.offset, str(damage), records=records or int(damage.is_member and not reader.noted_damage))
+            offset = members.recover(damage)
+            if offset is None and end == stream.file_bytes():
+                lost.close(end)
     if number == 0:
         lost.open(0, "holds no record of a web archive", records=0)
     lost.close(None)
@@ -302,6 +306,20 @@ class _Reader:
             if not stream.fill(len(stream.buffer) + 1):
                 stream.drop(len(stream.buffer))
                 return
+
+
+def _count_records(members: Members, broken: BrokenMemberError) -> tuple[int, int | None]:
+    """Count the records that seem to begin in a broken member, and find its end, if it has one."""
+    beginnings, tail = 0, b"\n"
+
+    def count(data: bytes) -> None:
+        nonlocal beginnings, tail
+        text = tail + data
+        beginnings += len(_NEXT_LINE.findall(text))
+        tail = text[1 - len(_LINE_BEGINS) :]
+
+    end = members.read_broken(broken, count)
+    return beginnings, end
 
 
 def _blank(buffer: bytearray, start: int) -> int:

@@ -2,9 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import BinaryIO
 
-from longcrawl.builders.warc_members import BrokenMemberError, Compression, Event, events
+from longcrawl.builders.members import BrokenMemberError, Event, Members
 
 __all__ = ["MAGIC", "Stream"]
 
@@ -15,15 +14,15 @@ MAGIC = b"WARC/"
 class Stream:
     """The decompressed bytes of a file from a member's beginning up to damage, and where members begin and end."""
 
-    def __init__(self, file: BinaryIO, compression: Compression, offset: int) -> None:
-        self._file, self.compression = file, compression
+    def __init__(self, members: Members, offset: int) -> None:
+        self._members, self.compression = members, members.compression
         self.buffer = bytearray()
         self.damage: BrokenMemberError | None = None
         self.open(offset)
 
     def open(self, offset: int) -> None:
         """Go on at an offset of the file; positions of an uncompressed file are its offsets."""
-        self._events: Iterator[Event] = events(self._file, self.compression, offset)
+        self._events: Iterator[Event] = self._members.events(offset)
         self.position = offset if self.compression == "none" else 0
         self.buffer.clear()
         self.begins: deque[tuple[int, int]] = deque()
@@ -71,9 +70,10 @@ class Stream:
 
     def file_bytes(self) -> int:
         """Give the length of the file."""
-        here = self._file.tell()
-        size = self._file.seek(0, 2)
-        self._file.seek(here)
+        file = self._members.file
+        here = file.tell()
+        size = file.seek(0, 2)
+        file.seek(here)
         return size
 
     def _pull(self) -> None:

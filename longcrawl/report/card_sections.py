@@ -88,7 +88,7 @@ def _broken(card: CardSource) -> str:
     if found:
         lines = [f"{len(found)} input file(s) could not be read whole; `manifest.json` lists all."]
     for bad in found[:MOST_BAD_FILES]:
-        lost = "the rest of the file" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
+        lost = "an unknown number of records" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
         lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
     rules = card.manifest.get("left_out", {})
     told = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())

@@ -139,15 +139,21 @@ WAYS = ("missing", "cut", "corrupt", "empty")
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_damaged_documents_keep_the_rows_before_the_damage(tmp_path, make_release, how):
+def test_damaged_documents_keep_the_members_before_the_damage(tmp_path, make_release, how):
     generator = random.Random(0)  # incompressible text, so that half of the file is half of the rows
     texts = [generator.randbytes(400).hex() for _ in range(100)]
     release = make_release(tmp_path, {HEAD: texts})
     complete, _ = head(release)
-    damage(release / f"documents/{HEAD}.json.gz", how)
+    path = release / f"documents/{HEAD}.json.gz"
+    with gzip.open(path) as file:
+        lines = file.readlines()
+    path.write_bytes(b"".join(gzip.compress(b"".join(lines[first : first + 10])) for first in range(0, 100, 10)))
+    assert head(release) == (complete, [])
+    damage(path, how)
     rows, bad = head(release, "skip")
+    # Nobody knows how many lines a damaged member has, so nobody knows the ids of those after it.
     assert rows == complete[: len(rows)]
-    assert (len(rows) > 40) == (how in ("cut", "corrupt"))
+    assert len(rows) == (40 if how in ("cut", "corrupt") else 0)
     assert len(bad) == 1
     assert "missing" in bad[0].reason if how == "missing" else "lines were read before that" in bad[0].reason
     with pytest.raises(SourceError, match="on_bad_files"):

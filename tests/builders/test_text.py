@@ -221,7 +221,7 @@ BROKEN = {
     "utf8.jsonl": (JSONL + b'{"text": "\xff"}\n', 3, 1),
     "null.jsonl": (JSONL + b'{"text": null}\n', 3, 1),
     "list.json": (b"[" + JSONL.replace(b"}\n", b"},", 2) + b"]", 0, 2),
-    "utf8.txt": (b"a\n\xff\n", 0, None),
+    "utf8.txt": (b"a\n\xff\n", 0, 1),
 }
 
 

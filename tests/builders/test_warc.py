@@ -598,7 +598,7 @@ def test_a_damaged_member_costs_its_own_record_only(tmp_path, name):
         assert left == rows[:number] + rows[number + 1 :]
         (bad,) = bad_files.found
         assert f"from byte {row['offset']:,} to " in bad.reason
-        assert bad.records_lost == (1 if number < 5 else None)
+        assert bad.records_lost == 1 or (number == 5 and bad.records_lost is None)
         with pytest.raises(SourceError, match=rf"{name}: at byte {row['offset']:,}: .*; to go on without it"):
             read(path)
         with pytest.warns(UserWarning, match=f"from byte {row['offset']:,}"):

@@ -242,10 +242,10 @@ def test_a_broken_line_is_named(tmp_path, tokenizer, suffix):
         list(Jsonl(path, text_field="txt", **fields))
 
 
-def test_a_damaged_file_gives_what_comes_before_the_damage(tmp_path, tokenizer):
+def test_a_damaged_file_gives_the_members_before_the_damage(tmp_path, tokenizer):
     write(tmp_path, [[3] * 400, [4] * 3], ".jsonl.gz")
     whole = (tmp_path / "0.jsonl.gz").read_bytes()
-    (tmp_path / "0.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "0.jsonl.gz").write_bytes(whole + whole[: len(whole) // 2])
     fields = {"tokenizer": tokenizer, "max_length": 5, "batch_size": 1, "block_bytes": 300}
     feed = Jsonl(tmp_path, on_bad_files="skip", **fields)
     assert len(list(feed)) > 50

@@ -1,0 +1,192 @@
+"""Lines of compressed files: nothing of a member whose checksum is wrong, and lines and members that are too long."""
+
+import gzip
+import io
+import itertools
+import json
+import random
+import struct
+
+import pytest
+import zstandard
+
+from longcrawl.builders import files, members
+from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.sources import BadFiles
+from longcrawl.builders.text import Text
+from longcrawl.errors import SourceError
+
+DOCUMENTS = [{"text": f"Tide {number}: {'ebb flood ' * (number % 5)}{number * 7}"} for number in range(30)]
+LINES = [json.dumps(document).encode() + b"\n" for document in DOCUMENTS]
+TEXTS = [document["text"] for document in DOCUMENTS]
+
+
+def zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+PACK = {"gz": lambda data: gzip.compress(data, mtime=0), "zst": zstd}
+
+
+def packed(kind, *, lines_each=10, lines=LINES):
+    """Pack lines, so many in a member."""
+    return [PACK[kind](b"".join(lines[first : first + lines_each])) for first in range(0, len(lines), lines_each)]
+
+
+def rows_of(path, policy="skip", **settings):
+    bad_files, source = BadFiles(policy), Text(data_files=str(path), **settings)
+    (part,) = source.splits()["train"]
+    return [row for table in source.read(part, bad_files) for row in table.to_pylist()], bad_files.found
+
+
+def texts_until_error(path):
+    """Read under the policy "error" up to the error, which must come."""
+    source, found = Text(data_files=str(path)), []
+    tables = source.read(source.splits()["train"][0], BadFiles())
+    with pytest.raises(SourceError, match="on_bad_files"):
+        found.extend(text for table in tables for text in table["text"].to_pylist())
+    return found
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    place = bit // 8 % len(data)
+    return data[:place] + bytes([data[place] ^ 1 << bit % 8]) + data[place + 1 :]
+
+
+def with_wrong_checksum(kind, member):
+    """Change the CRC of a gzip member, which stands before its length, or the checksum of a zstd frame."""
+    return flipped(member, -40 if kind == "gz" else -8)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("held", [members.HELD_BYTES, 100])
+def test_no_flipped_bit_makes_a_wrong_text(tmp_path, monkeypatch, kind, held):
+    monkeypatch.setattr(members, "HELD_BYTES", held)
+    path, chance = tmp_path / f"a.jsonl.{kind}", random.Random(0)
+    data = b"".join(packed(kind))
+    noticed = 0
+    for bit in chance.sample(range(len(data) * 8), 200):
+        path.write_bytes(flipped(data, bit))
+        rows, bad = rows_of(path)
+        found = [row["text"] for row in rows]
+        assert set(found) <= set(TEXTS)
+        assert len(found) in (0, 10, 20, 30)
+        assert bool(bad) == (len(found) < 30)
+        if bad:
+            noticed += 1
+            # The lines are those of damaged data, so their number may be wrong too.
+            assert bad[0].records_lost != 0
+            before = texts_until_error(path)
+            assert before == TEXTS[: len(before)]
+    assert noticed > 150
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_lines_of_a_member_whose_checksum_is_wrong_are_lost_and_counted(tmp_path, kind, broken):
+    parts = packed(kind)
+    parts[broken] = with_wrong_checksum(kind, parts[broken])
+    path = tmp_path / f"a.jsonl.{kind}"
+    path.write_bytes(b"".join(parts))
+    rows, bad = rows_of(path)
+    left = [number for number in range(30) if number // 10 != broken]
+    assert [(row["id"], row["text"]) for row in rows] == [(f"{path.name}:{number}", TEXTS[number]) for number in left]
+    assert [found.records_lost for found in bad] == [10]
+    assert "checksum" in bad[0].reason
+    assert f"10 lines seem to be lost, from line {broken * 10 + 1} on" in bad[0].reason
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_a_cut_member_is_lost_whole(tmp_path, kind):
+    parts = packed(kind)
+    path = tmp_path / f"a.jsonl.{kind}"
+    path.write_bytes(parts[0] + parts[1][:-4])
+    rows, bad = rows_of(path)
+    assert [row["text"] for row in rows] == TEXTS[:10]
+    assert bad[0].records_lost is None
+    assert bad[0].reason.startswith("is cut: it ends before its compressed data does")
+    with pytest.raises(files.DamagedFileError, match="is cut"):
+        list(read_blocks(str(path)))
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_lines_across_members_are_lost_with_any_of_them(tmp_path, kind):
+    text = b"".join(LINES)
+    cuts = [0, 700, 1300, len(text)]
+    parts = [PACK[kind](text[start:stop]) for start, stop in itertools.pairwise(cuts)]
+    path = tmp_path / f"a.jsonl.{kind}"
+    path.write_bytes(b"".join(parts))
+    assert [row["text"] for row in rows_of(path)[0]] == TEXTS
+    parts[1] = with_wrong_checksum(kind, parts[1])
+    path.write_bytes(b"".join(parts))
+    rows, bad = rows_of(path)
+    first, last = text[:700].count(b"\n"), text[:1300].count(b"\n") + 1
+    assert [row["id"] for row in rows] == [f"{path.name}:{number}" for number in [*range(first), *range(last, 30)]]
+    assert [row["text"] for row in rows] == TEXTS[:first] + TEXTS[last:]
+    assert [found.records_lost for found in bad] == [last - first]
+
+
+def test_a_line_of_plain_text_that_may_lack_its_beginning_is_lost(tmp_path):
+    parts = [gzip.compress(text) for text in (b"one\ntwo", b"two\nthree\nth", b"ree\nfour\n")]
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(b"".join(parts))
+    assert [row["text"] for row in rows_of(path, unit="line")[0]] == ["one", "twotwo", "three", "three", "four"]
+    parts[1] = with_wrong_checksum("gz", parts[1])
+    path.write_bytes(b"".join(parts))
+    rows, bad = rows_of(path, unit="line")
+    assert [(row["id"], row["text"]) for row in rows] == [("a.txt.gz:0", "one"), ("a.txt.gz:4", "four")]
+    assert [found.records_lost for found in bad] == [3]
+    assert "line 4 may lack its beginning" in bad[0].reason
+
+
+def test_a_text_file_with_a_wrong_checksum_is_no_document(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(with_wrong_checksum("gz", gzip.compress(b"one\ntwo\n")))
+    rows, bad = rows_of(path)
+    assert rows == []
+    assert [found.records_lost for found in bad] == [1]
+    assert "checksum" in bad[0].reason
+
+
+def test_damage_that_hides_the_next_member_keeps_those_after_it(tmp_path):
+    parts = packed("gz")
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(parts[0][:30] + b"\xff" * 9 + parts[0][39:-9] + parts[1] + parts[2])
+    rows, bad = rows_of(path)
+    assert [row["text"] for row in rows] == TEXTS[10:]
+    assert [found.records_lost for found in bad] == [None]
+    path.write_bytes(b"".join(parts) + b"no gzip data")
+    rows, bad = rows_of(path)
+    assert [row["text"] for row in rows] == TEXTS
+    assert [(found.reason, found.records_lost) for found in bad] == [
+        (f"is corrupt at byte {sum(map(len, parts)):,}: no gzip data", None)
+    ]
+
+
+def test_a_frame_without_a_checksum_is_known_by_its_length_alone(tmp_path):
+    data = b"".join(LINES)
+    frame = zstandard.ZstdCompressor(write_checksum=False, level=1).compress(data)
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(frame)
+    assert [row["text"] for row in rows_of(path)[0]] == TEXTS
+    assert struct.unpack("<H", frame[5:7])[0] + 256 == len(data)
+    path.write_bytes(flipped(frame, 40))
+    rows, bad = rows_of(path)
+    assert (rows, len(bad)) == ([], 1)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_the_end_of_a_member_with_a_wrong_checksum_is_found(kind):
+    chance = random.Random(1)
+    for size in (0, 1, 100, 65_510, 70_000, 3_000_000):
+        data = chance.randbytes(size // 2).hex().encode()
+        part = with_wrong_checksum(kind, PACK[kind](data))
+        opened = io.BytesIO(PACK[kind](b"first") + part + PACK[kind](b"next") * 3)
+        found = members.Members(opened, "gzip" if kind == "gz" else "zstd")
+        with pytest.raises(members.BrokenMemberError) as raised:
+            list(found.events())
+        begin, taken = len(PACK[kind](b"first")), []
+        assert raised.value.offset == begin
+        assert found.read_broken(raised.value, taken.append) == begin + len(part)
+        assert b"".join(taken) == data
+        assert found.recover(raised.value) == begin + len(part)
