@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from longcrawl.crawl_batches import VERDICT, Edited, Kept, Sketched, Verdicts
+from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
 from longcrawl.duplicates import Clusters, find_clusters
+from longcrawl.edit_ledger import find_edits
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.fields import build
 from longcrawl.hub import Visibility, push_documents
@@ -28,9 +30,9 @@ from longcrawl.ledger import (
     label_stages,
 )
 from longcrawl.outputs import OUTPUTS, write_output
+from longcrawl.places import EDIT_SCHEMA
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import (
-    VERDICT_SCHEMA,
     Edit,
     Judge,
     Order,
@@ -83,6 +85,7 @@ class Crawl:
         self.data = data
         self.steps: tuple[Stage, ...] = ()
         self.ledger: pa.Table = LEDGER_SCHEMA.empty_table()
+        self.edits: pa.Table = EDIT_SCHEMA.empty_table()
         self._funnel = None if self.streaming else Funnel(source, len(data))
         self._parent: Crawl | None = None
 
@@ -112,7 +115,7 @@ class Crawl:
             return self._edited(stage, stage)
         if isinstance(stage, Rewrite):
             fitted = stage.fit(self._tables(), str(_fit_folder())) if stage.needs_fit else stage
-            return self._then(_map(self.data, fitted, fitted), fitted, LEDGER_SCHEMA.empty_table())
+            return self._edited(fitted, fitted)
         if isinstance(stage, SpanSurvey):
             return self._with_spans(stage)
         if isinstance(stage, Survey):
@@ -120,17 +123,18 @@ class Crawl:
         raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, an Edit or a Survey")
 
     def why(self, document: str) -> Reason:
-        """Say why a document left, or that it was kept.
+        """Say why a document left, or that it was kept, and what was changed in it.
 
         Raises:
             LedgerError: the crawl never had a document of this id.
 
         """
         funnel = self.funnel
+        edits = find_edits(pads.dataset(self.edits), document)
         if (reason := find_reason(self.ledger, document)) is not None:
-            return reason
+            return replace(reason, edits=edits)
         if pc.index(_ids(self.data), document).as_py() >= 0:
-            return Reason(document)
+            return Reason(document, edits=edits)
         raise LedgerError(f"no document {document!r} among the {funnel.documents:,} of {funnel.source}")
 
     def clusters(self, stage: str | None = None, most: int = 10) -> Clusters:
@@ -260,14 +264,15 @@ class Crawl:
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
-    def _edited(self, edit: Edit, stage: Stage) -> "Crawl":
-        data = _map(self.data, Edited(edit), stage)
-        beside = [VERDICT + name for name in VERDICT_SCHEMA.names]
-        verdicts = _all_rows(data.select_columns(beside)).rename_columns(VERDICT_SCHEMA.names)
-        gone = _entries(_ids(data), verdicts, self._label(stage))
-        data = data.remove_columns(beside)
-        kept = pc.is_null(verdicts["rule"]).to_numpy()
-        return self._then(data.select(np.flatnonzero(kept)) if gone.num_rows else data, stage, gone)
+    def _edited(self, edit: Edit | Rewrite, stage: Stage) -> "Crawl":
+        label = self._label(stage)
+        traced = split_traced(_map(self.data, TracedBatch(edit), stage), label)
+        data, edits = traced.documents, traced.edits
+        if traced.verdicts is None:
+            return self._then(data, stage, LEDGER_SCHEMA.empty_table(), edits)
+        gone = _entries(_ids(data), traced.verdicts, label)
+        kept = pc.is_null(traced.verdicts["rule"]).to_numpy()
+        return self._then(data.select(np.flatnonzero(kept)) if gone.num_rows else data, stage, gone, edits)
 
     def _with_spans(self, stage: SpanSurvey) -> "Crawl":
         _fit_folder().mkdir(parents=True, exist_ok=True)
@@ -296,14 +301,22 @@ class Crawl:
             )
         return self
 
-    def _then(self, data: "datasets.Dataset | datasets.IterableDataset", stage: Stage, gone: pa.Table) -> "Crawl":
+    def _then(
+        self,
+        data: "datasets.Dataset | datasets.IterableDataset",
+        stage: Stage,
+        gone: pa.Table,
+        edits: Edits = NO_EDITS,
+    ) -> "Crawl":
         after = Crawl(data)
         after.steps = (*self.steps, stage)
         after.ledger = pa.concat_tables([self.ledger, gone]) if gone.num_rows else self.ledger
+        after.edits = pa.concat_tables([self.edits, edits.table]) if edits.table.num_rows else self.edits
         after._parent = self
         if self._funnel is not None:
             values = count_values(_all_rows(data.select_columns(stage.counts)), stage.counts) if stage.counts else {}
-            row = FunnelRow(self._label(stage), self._funnel.kept, len(data), count_rules(gone), values=values)
+            label, rules = self._label(stage), count_rules(gone)
+            row = FunnelRow(label, self._funnel.kept, len(data), rules, values=values, edits=edits.counts)
             after._funnel = self._funnel.then(row)
         return after
 

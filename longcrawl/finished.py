@@ -1,6 +1,7 @@
 """Questions to what a run has left on disk: the funnel, why a document left and what it duplicated, is all whole."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.duplicates import Clusters, find_clusters
+from longcrawl.edit_ledger import find_edits, open_edits
 from longcrawl.errors import FormatError, LedgerError
 from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats.manifest import is_sealed, verify_files
@@ -37,7 +39,7 @@ def removal_rates(run: str | Path) -> RemovalRates:
 
 
 def why(run: str | Path, document: str) -> Reason:
-    """Say why a document left a run, or that it was kept.
+    """Say why a document left a run, or that it was kept, and what was changed in it.
 
     Raises:
         LedgerError: the run never had a document of this id.
@@ -47,15 +49,17 @@ def why(run: str | Path, document: str) -> Reason:
     read_manifest(folder)
     with open_ledger(folder) as ledger:
         found = ledger.to_table(filter=pc.field("id") == document)
+    with open_edits(folder) as ledger:
+        edits = find_edits(ledger, document)
     reason = find_reason(found, document)
     if reason is not None:
-        return reason
+        return replace(reason, edits=edits)
     told, output = _result(folder)
     tables = told.tables(output)
     if not tables:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
     if _is_among(tables, document):
-        return Reason(document)
+        return Reason(document, edits=edits)
     raise LedgerError(f"{folder} never had a document {document!r}; ids look like those in {tables[-1]}")
 
 

@@ -4,7 +4,7 @@ Only survivors and ledger entries leave: what the first rule drops is never writ
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core_clock import CoreClock
+from longcrawl.edit_ledger import EditCounts, add_edits, count_edits
 from longcrawl.errors import StageError
 from longcrawl.ledger import LEDGER_SCHEMA, add_values, count_values, entries, total
+from longcrawl.places import edit_rows
 from longcrawl.stages import SORT_KEY, Edit, Judge, Rewrite, Stage, Survey, document_ids, first_failure, with_column
 
 __all__ = ["Tally", "characters", "run_fused", "text_lengths"]
@@ -29,6 +31,10 @@ class Tally:
     characters: dict[str, int | None] = field(default_factory=dict)
     values: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """By label, documents that stayed by the values of a column, of stages that count one."""
+    edits: dict[str, EditCounts] = field(default_factory=dict)
+    """By label, what stages changed in documents."""
+    keep_edits: Callable[[pa.Table], None] | None = None
+    """What takes the edit ledger, batch by batch; nobody where it is None."""
     clock: CoreClock = field(default_factory=CoreClock)
     """What each stage took, by label."""
 
@@ -39,6 +45,15 @@ class Tally:
         self.rules.setdefault(label, Counter()).update(gone["rule"].to_pylist())
         if gone.num_rows:
             self.ledger.append(gone)
+
+    def note_edits(self, label: str, documents: pa.Table, places: pa.Table) -> None:
+        """Add what a stage changed in the documents of one batch."""
+        if places.num_rows:
+            counted = add_edits([self.edits.get(label), count_edits(places)])
+            assert counted is not None  # there are places
+            self.edits[label] = counted
+            if self.keep_edits is not None:
+                self.keep_edits(edit_rows(documents, places, label))
 
     def note_values(self, label: str, documents: pa.Table, column: str | None) -> None:
         """Add the documents of one batch that stayed, by the values of a column."""
@@ -58,6 +73,7 @@ class Tally:
                 "rules": dict(sorted(self.rules[label].items())),
                 "characters": self.characters[label],
                 **({"values": self.values[label]} if self.values[label] else {}),
+                **({"edits": self.edits[label].as_dict()} if label in self.edits else {}),
             }
             for label, came in self.documents_in.items()
         ]
@@ -77,7 +93,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
         for label, stage in stages:
             with tally.clock.measure(label):
                 came = flowing.num_rows
-                flowing, gone = _through(flowing, label, stage)
+                flowing, gone = _through(flowing, label, stage, tally)
                 if gone.num_rows or not isinstance(stage, Judge):
                     amount = characters(flowing)
                 tally.note(label, came, gone, amount)
@@ -85,20 +101,20 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
         yield flowing
 
 
-def _through(documents: pa.Table, label: str, stage: Stage) -> tuple[pa.Table, pa.Table]:
+def _through(documents: pa.Table, label: str, stage: Stage, tally: Tally) -> tuple[pa.Table, pa.Table]:
     """Give the documents that a stage leaves, and the ledger entries of those that it removes."""
     if isinstance(stage, Judge):
         return _without(documents, stage.judge(documents), label)
-    if isinstance(stage, Edit):
-        edited, checks = stage.edit(documents)
-        return _without(edited, first_failure(documents.num_rows, checks), label)
-    if isinstance(stage, Rewrite):
-        left = stage.rewrite(documents)
-    elif isinstance(stage, Survey) and stage.orders:
-        left = with_column(documents, SORT_KEY, stage.sketch(documents)[SORT_KEY])
-    else:
-        raise StageError(f"{label} needs all documents and cannot run inside a part")
-    return left, LEDGER_SCHEMA.empty_table()
+    if isinstance(stage, Edit | Rewrite):
+        edited, checks, places = stage.trace(documents)
+        tally.note_edits(label, documents, places)
+        if isinstance(stage, Edit):
+            return _without(edited, first_failure(documents.num_rows, checks), label)
+        return edited, LEDGER_SCHEMA.empty_table()
+    if isinstance(stage, Survey) and stage.orders:
+        ordered = with_column(documents, SORT_KEY, stage.sketch(documents)[SORT_KEY])
+        return ordered, LEDGER_SCHEMA.empty_table()
+    raise StageError(f"{label} needs all documents and cannot run inside a part")
 
 
 def characters(documents: pa.Table) -> int | None:

@@ -5,7 +5,7 @@ The ledger is a side table, one row per removed document. Kept documents are nev
 
 import html
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.edit_ledger import EditCounts, TextEdit, describe_edits
 from longcrawl.errors import LedgerError
 from longcrawl.markdown import code, plain
-from longcrawl.printable import as_lines, one_line
+from longcrawl.printable import as_lines
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -62,11 +63,13 @@ class Reason:
     value: float | None = None
     threshold: float | None = None
     kept_id: str | None = None
+    edits: tuple[TextEdit, ...] = ()
+    """What stages changed in the document, before it left or in what was kept of it."""
 
     def __str__(self) -> str:
-        return one_line(self._sentence())
+        return as_lines([self._decision(), *describe_edits(self.edits)], "\n  ")
 
-    def _sentence(self) -> str:
+    def _decision(self) -> str:
         if self.stage is None:
             return f"{self.id}: kept"
         said = f"{self.id}: left at {self.stage}, rule {self.rule}"
@@ -93,6 +96,8 @@ class FunnelRow:
 
     Stages say with ``counts`` which column that is; "" stands for a null.
     """
+    edits: EditCounts | None = None
+    """What the stage changed in documents; None where it changed nothing, or an earlier longcrawl did not count."""
 
     @property
     def removed(self) -> int:
@@ -142,6 +147,7 @@ class Funnel:
                 "rules": dict(row.rules),
                 "characters": row.characters,
                 **({"values": {column: dict(counts) for column, counts in row.values.items()}} if row.values else {}),
+                **({"edits": row.edits.as_dict()} if row.edits else {}),
             }
             for row in self.rows
         ]
@@ -152,7 +158,13 @@ class Funnel:
         """Read what :meth:`as_dict` gave."""
         rows = tuple(
             FunnelRow(
-                row["stage"], row["in"], row["out"], dict(row["rules"]), row.get("characters"), row.get("values", {})
+                row["stage"],
+                row["in"],
+                row["out"],
+                dict(row["rules"]),
+                row.get("characters"),
+                row.get("values", {}),
+                EditCounts.from_dict(row["edits"]) if "edits" in row else None,
             )
             for row in values["stages"]
         )
@@ -164,7 +176,7 @@ class Funnel:
         lines = [f"{'stage':<{width}}  {'documents':>12}  {'left here':>12}  "]
         lines.append(f"{self.source:<{width}}  {self.documents:>12,}  {'':>12}  {self._bar(self.documents)}")
         for row in self.rows:
-            reasons = ", ".join(f"{rule} {count:,}" for rule, count in _largest(row.rules))
+            reasons = _reasons(row)
             tail = f"{self._bar(row.documents_out):<{BAR_WIDTH}}  {reasons}".rstrip()
             lines.append(f"{row.stage:<{width}}  {row.documents_out:>12,}  {row.removed:>12,}  {tail}")
         return as_lines(line.rstrip() for line in lines)
@@ -177,14 +189,14 @@ class Funnel:
         lines = ["| stage | documents | left here | rules |", "| --- | ---: | ---: | --- |"]
         lines.append(f"| {plain(self.source)} | {self.documents:,} | | |")
         for row in self.rows:
-            reasons = ", ".join(f"{code(rule)} {count:,}" for rule, count in _largest(row.rules))
+            reasons = _reasons(row, code)
             lines.append(f"| {plain(row.stage)} | {row.documents_out:,} | {row.removed:,} | {reasons} |")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = [_html_row(self.source, self.documents, "", self.documents, "")]
         for row in self.rows:
-            reasons = ", ".join(f"{rule} {count:,}" for rule, count in _largest(row.rules))
+            reasons = _reasons(row)
             rows.append(_html_row(row.stage, row.documents_out, f"{row.removed:,}", self.documents, reasons))
         names = zip(("stage", "documents", "", "left here", "rules"), _SIDES, strict=True)
         head = "".join(f"<th style='text-align:{side}'>{name}</th>" for name, side in names)
@@ -276,6 +288,12 @@ def open_ledger(run: Path) -> Iterator[pads.Dataset]:
 def number_rule(rule: str, number: int, of: int) -> str:
     """Name a rule by which a document leaves for one in an earlier dataset, the first, second, … of several."""
     return rule if of == 1 else f"{rule}_{number}"
+
+
+def _reasons(row: FunnelRow, shown: Callable[[str], str] = str) -> str:
+    """Return by which rules documents left, and how many of the others were edited."""
+    reasons = [f"{shown(rule)} {count:,}" for rule, count in _largest(row.rules)]
+    return "; ".join([*([", ".join(reasons)] if reasons else []), *([str(row.edits)] if row.edits else [])])
 
 
 def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int]]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.builders.sources import BadFiles, Part, Source
 from longcrawl.core_clock import CoreClock
+from longcrawl.edit_ledger import EDITS, edit_writer
 from longcrawl.files import whole_file, write_text
 from longcrawl.fused import Tally, run_fused, text_lengths
 from longcrawl.ledger import total
@@ -54,17 +55,19 @@ class PartTask:
 def run_part(task: PartTask) -> dict[str, Any]:
     """Run one part and give its counts: documents read, in and out of each stage, broken files, records left out."""
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
+    name = f"{task.segment:02d}-{task.number:05d}.parquet"
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
     kept = run_fused([*_applied(task), *task.stages], read, tally)
-    with clock.measure("all"):
+    with clock.measure("all"), edit_writer(task.folder / EDITS / name) as edits:
+        tally.keep_edits = edits.add
         if task.writer is not None:
             task.writer.spill(kept, work / "spill", task.number)
         else:
             _keep(kept, task)
         gone = tally.table()
         if gone.num_rows:
-            with whole_file(task.folder / "ledger" / f"{task.segment:02d}-{task.number:05d}.parquet") as beside:
+            with whole_file(task.folder / "ledger" / name) as beside:
                 pq.write_table(gone, beside)
     counts = {
         "documents": read.documents,

@@ -3,7 +3,7 @@
 A run's folder holds, when it is done,
 
 * ``README.md``, the dataset card; ``recipe.yaml``, every field spelled out;
-* ``ledger/*.parquet``, a row per document that left;
+* ``ledger/*.parquet``, a row per document that left; ``edits/*.parquet``, a row per place changed in a document;
 * ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
 * one folder named after the output, such as ``rectangle/``;
 * ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what stages had to
@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 
 from longcrawl.core_clock import CoreClock
 from longcrawl.dedup.indexed import IndexedSurvey
+from longcrawl.edit_ledger import EditCounts, add_edits
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
 from longcrawl.files import file_entries, remove_partial, write_text
@@ -277,7 +278,8 @@ class _Job:
             came, left = sum(row["in"] for row in rows), sum(row["out"] for row in rows)
             characters = total(row["characters"] for row in rows)
             values = add_values(row.get("values", {}) for row in rows)
-            row = FunnelRow(first["stage"], came, left, dict(sorted(rules.items())), characters, values)
+            edits = add_edits(EditCounts.from_dict(row["edits"]) if "edits" in row else None for row in rows)
+            row = FunnelRow(first["stage"], came, left, dict(sorted(rules.items())), characters, values, edits)
             self.funnel = self.funnel.then(row)
         self._refuse_empty()
 

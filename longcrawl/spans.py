@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from longcrawl.stages import Check, Edit, Spans, Survey
+from longcrawl.places import changed_places
+from longcrawl.stages import Check, Edit, Edited, Spans, Survey
 
 __all__ = ["SpanSurvey", "WithSpans"]
 
@@ -35,6 +36,11 @@ class SpanSurvey(Survey):
     def apply(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
         """Edit a batch of documents, as :meth:`longcrawl.stages.Edit.edit` does; ``spans`` are found by id."""
 
+    def trace(self, table: pa.Table, spans: Spans) -> Edited:
+        """Apply, and list what changed, as :meth:`longcrawl.stages.Edit.trace` does."""
+        edited, checks = self.apply(table, spans)
+        return Edited(edited, checks, changed_places(table, edited))
+
     def resolve(self, sketches: pa.Table) -> Spans:
         """Turn the sketches of all documents into spans, with files in a temporary folder."""
         with tempfile.TemporaryDirectory() as directory:
@@ -55,3 +61,7 @@ class WithSpans(Edit):
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
         """Apply the spans to a batch."""
         return self.survey.apply(table, self.spans)
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Apply the spans to a batch, and list what changed."""
+        return self.survey.trace(table, self.spans)

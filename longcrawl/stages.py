@@ -18,8 +18,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from longcrawl.batches import as_table, check_call, like_batch
 from longcrawl.data_files import content_digest
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
+from longcrawl.places import SPAN_SCHEMA, Spans, changed_places
 
 __all__ = [
     "PART",
@@ -40,6 +40,7 @@ __all__ = [
     "VERDICT_SCHEMA",
     "Check",
     "Edit",
+    "Edited",
     "Judge",
     "Order",
     "Rewrite",
@@ -67,9 +68,6 @@ REMOVAL_SCHEMA = pa.schema(
     ]
 )
 """One row per document that a survey removes; ``kept_id`` is the document that it duplicates."""
-
-SPAN_SCHEMA = pa.schema([("document", pa.int64()), ("id", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
-"""One row per place that a survey finds in a document; ``document`` counts the sketches, start and end its units."""
 
 PART = "part"
 """The int32 column of sketches by which surveys that see all parts of a run tell earlier documents from later ones."""
@@ -154,6 +152,11 @@ class Rewrite(Stage):
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Give the table of rewritten documents."""
 
+    def trace(self, table: pa.Table) -> "Edited":
+        """Rewrite, and list what is cut; a stage that cuts tokens overrides this."""
+        rewritten = self.rewrite(table)
+        return Edited(rewritten, (), changed_places(table, rewritten))
+
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Rewrite":  # noqa: ARG002  # only stages that learn use them
         """Learn from all documents before any is rewritten; files go to ``directory``. Most stages learn nothing."""
         return self
@@ -181,6 +184,11 @@ class Edit(Stage):
     def edit(self, table: pa.Table) -> "tuple[pa.Table, Sequence[Check]]":
         """Give the corrected documents, as many as came, and every rule measured on them."""
 
+    def trace(self, table: pa.Table) -> "Edited":
+        """Edit, and list what changed; a stage that knows rules and places overrides this."""
+        edited, checks = self.edit(table)
+        return Edited(edited, checks, changed_places(table, edited))
+
     def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
         """Edit a batch of ``Dataset.map(stage, batched=True)``: fewer rows may come back than went in.
 
@@ -194,49 +202,22 @@ class Edit(Stage):
         return like_batch(self.name, batch, kept, caller)
 
 
+class Edited(NamedTuple):
+    """What an edit or a rewrite made of a batch."""
+
+    documents: pa.Table
+    """As many as came."""
+    checks: "Sequence[Check]"
+    """Every rule measured on them."""
+    places: pa.Table
+    """What changed: :data:`longcrawl.places.PLACE_SCHEMA`."""
+
+
 @dataclass(frozen=True)
 class Order:
     """The answer of a survey that only orders documents: position of each output row among the sketches."""
 
     indices: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Spans:
-    """The answer of a survey that finds places in documents, see :mod:`longcrawl.spans`."""
-
-    table: pa.Table
-    """``SPAN_SCHEMA``, sorted by document and start; spans of one document do not overlap."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the table alone, so that a fingerprint does not depend on what has been asked."""
-        return Spans, (self.table,)
-
-    def of(self, ids: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Give the spans of these documents: int64 [n], the place among ``ids``, and int64 [n, 2], start and end."""
-        numbers = np.array([self._numbers.get(name, -1) for name in ids.to_pylist()], np.int64)
-        rows = np.flatnonzero(numbers >= 0)
-        firsts, counts = self._firsts[numbers[rows]], np.diff(self._firsts)[numbers[rows]]
-        before = np.cumsum(counts) - counts
-        chosen = np.repeat(firsts - before, counts) + np.arange(counts.sum())
-        return np.repeat(rows, counts), self._places[chosen]
-
-    @cached_property
-    def _places(self) -> npt.NDArray[np.int64]:
-        return np.stack([self.table["start"].to_numpy(), self.table["end"].to_numpy()], axis=1)
-
-    @cached_property
-    def _firsts(self) -> npt.NDArray[np.int64]:
-        """Give where the spans of each document that has some start, and where the last ones end."""
-        documents = self.table["document"].to_numpy()
-        changes = np.flatnonzero(np.diff(documents)) + 1
-        return np.concatenate([[0], changes, [len(documents)]]) if len(documents) else np.zeros(1, np.int64)
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        """Give the number of each document that has spans, by id."""
-        names = self.table["id"].take(pa.array(self._firsts[:-1])).to_pylist()
-        return {name: number for number, name in enumerate(names)}
 
 
 class Survey(Stage):

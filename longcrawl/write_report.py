@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.duplicates import Clusters
+from longcrawl.edit_ledger import EDITS
 from longcrawl.errors import RunError
 from longcrawl.files import write_text
 from longcrawl.finished import clusters
@@ -20,7 +21,7 @@ __all__ = ["REPORT", "write_report"]
 REPORT = "report.html"
 CLUSTERS = 20
 OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
-OWN_FOLDERS = frozenset({WORK, "ledger", "index", "card"})
+OWN_FOLDERS = frozenset({WORK, "ledger", EDITS, "index", "card"})
 """Of a run, besides those that its manifest names."""
 
 

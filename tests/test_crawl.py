@@ -350,7 +350,10 @@ def test_an_edit_corrects_documents_and_says_which_leave():
     crawl = lc.Crawl(data) | ShoutLess()
     assert texts_of(crawl) == {"a": "fine", "c": "also fine"}
     assert crawl.data.column_names == data.column_names
-    assert str(crawl.why("b")) == "b: left at shout_less, rule capitals: 7 against 3"
+    assert str(crawl.why("b")).splitlines() == [
+        "b: left at shout_less, rule capitals: 7 against 3",
+        "  shout_less changed 1 place, 0 characters cut: changed 0-8, replaced by 8",
+    ]
     assert crawl.removed("shout_less")["text"][:] == ["TOO LOUD"]
     assert [row.removed for row in crawl.funnel] == [1]
     assert (lc.Crawl(data) | ShoutLess(most=9)).data["text"][:] == ["fine", "too loud", "also fine"]
@@ -371,8 +374,9 @@ def test_an_edit_runs_fused():
     [kept] = run_fused([("shout_less", ShoutLess())], [table], tally)
     assert kept["text"].to_pylist() == ["fine"]
     assert tally.table().to_pylist()[0]["rule"] == "capitals"
-    rules = {"capitals": 1}
-    assert tally.counts() == [{"stage": "shout_less", "in": 2, "out": 1, "rules": rules, "characters": len("fine")}]
+    edits = {"documents": 2, "unit": "characters", "rules": {"changed": {"places": 2, "touched": 9, "removed": 0}}}
+    counts = {"stage": "shout_less", "in": 2, "out": 1, "rules": {"capitals": 1}, "characters": len("fine")}
+    assert tally.counts() == [counts | {"edits": edits}]
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -290,7 +290,9 @@ def test_cut_discards_documents_with_fewer_than_20_characters_left():
     texts = {"short": f"{'x' * 18} {SHARED}", "enough": f"{'y' * 19} {SHARED}", "third": f"{SHARED} {prose(87)}"}
     cut = crawl_of(**texts) | exact()
     assert cut.data["id"][:] == ["enough", "third"]
-    assert str(cut.why("short")) == "short: left at exact_substring, rule characters_left: 19 against 20"
+    assert (
+        str(cut.why("short")).splitlines()[0] == "short: left at exact_substring, rule characters_left: 19 against 20"
+    )
 
 
 def test_mask_leaves_the_dataset_unchanged_and_discards_by_characters_not_masked():

@@ -1,7 +1,7 @@
 """Sorted ranges [start, stop) on disk, in pieces that were made one after the other, and all of them in one order.
 
-A file of ranges is 16 bytes per range, two little-endian int64. Beside it a JSON file, written last, says how many
-ranges each piece has: a file without it is not finished.
+A file of ranges is 16 bytes per range, two little-endian int64, or 24 where a third number goes with each. Beside it a
+JSON file, written last, says how many ranges each piece has: a file without it is not finished.
 """
 
 import json
@@ -19,15 +19,17 @@ __all__ = ["RangeFile", "join_sorted", "merge_ranges", "range_writer"]
 
 Longs = npt.NDArray[np.int64]
 
-_BYTES = 16
+_BYTES = 8
 _LEAST_BLOCK = 512
 
 
 class RangeFile:
     """Pieces of ranges, each sorted by start; made by :func:`range_writer`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: int = 2) -> None:
         self.path = path
+        self.columns = columns
+        """Start, stop and, with 3, the number that goes with a range."""
 
     @property
     def finished(self) -> bool:
@@ -41,12 +43,13 @@ class RangeFile:
         return counts
 
     def read(self, first: int, count: int) -> Longs:
-        """Read ranges ``first`` … ``first + count - 1``, shape (count, 2)."""
-        return np.fromfile(self.path, "<i8", 2 * count, offset=first * _BYTES).reshape(-1, 2)
+        """Read ranges ``first`` … ``first + count - 1``, shape (count, columns)."""
+        stored = np.fromfile(self.path, "<i8", self.columns * count, offset=first * self.columns * _BYTES)
+        return stored.reshape(-1, self.columns)
 
     def blocks(self, memory: int) -> Iterator[Longs]:
         """Give all ranges as they were written, ``memory`` bytes of them at once."""
-        count, rows = sum(self.pieces), max(memory // _BYTES, 1)
+        count, rows = sum(self.pieces), max(memory // (self.columns * _BYTES), 1)
         return (self.read(first, min(rows, count - first)) for first in range(0, count, rows))
 
     @property
@@ -86,7 +89,7 @@ def range_writer(target: RangeFile) -> Iterator[RangeWriter]:
 
 
 def join_sorted(ranges: Longs) -> Longs:
-    """Sort ranges by start and join those that overlap or touch."""
+    """Sort ranges by start and join those that overlap or touch, as :func:`merge_ranges` does."""
     from longcrawl.dedup._substring_kernels import join
 
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
@@ -96,11 +99,14 @@ def join_sorted(ranges: Longs) -> Longs:
 def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
     """Give the ranges of all pieces of all files in increasing order, joined where they overlap or touch.
 
+    Files have as many columns each; a joined range keeps the least third number of those that start where it starts.
+
     What is read at once stays near ``memory`` bytes, however many pieces there are, down to 8 KiB for each.
     """
     pieces = [piece for file in files for piece in _pieces(file)]
-    rows = max(memory // (6 * _BYTES * max(len(pieces), 1)), _LEAST_BLOCK)
-    last = np.empty((0, 2), np.int64)
+    columns = max((file.columns for file in files), default=2)
+    rows = max(memory // (6 * columns * _BYTES * max(len(pieces), 1)), _LEAST_BLOCK)
+    last = np.empty((0, columns), np.int64)
     while pieces:
         for piece in pieces:
             piece.fill(rows)
@@ -118,7 +124,7 @@ class _Piece:
         self._file = file
         self._first = first
         self.unread = count
-        self.held = np.empty((0, 2), np.int64)
+        self.held = np.empty((0, file.columns), np.int64)
 
     def fill(self, rows: int) -> None:
         """Hold ``rows`` ranges, or all that are left."""

@@ -43,6 +43,8 @@ _FULL = 0.9
 _SAMPLE = 1 << 16
 """Windows from which it is foretold, to 0.4 %."""
 _FEW = 64
+_LINKED = 3
+"""Columns of what the second step finds: start, stop, and the start of an equal stretch."""
 
 
 def find_repeats(
@@ -58,7 +60,8 @@ def find_repeats(
         hash_mask: the bits of hashes that are used; fewer make passes slower, and change nothing else.
 
     Yields:
-        int64 arrays of shape (n, 2): [start, stop) in tokens of the store; no range reaches over a separator.
+        int64 arrays of shape (n, 3): [start, stop) in tokens of the store, no range reaches over a separator; and where
+        the window at its start also stands: at the first other place in the store, by any ``memory``.
 
     Raises:
         StageError: ``folder`` holds passes over other documents or with other settings.
@@ -75,7 +78,13 @@ def find_repeats(
 
 
 def _refuse_strangers(store: TokenStore, min_tokens: int, memory: int, folder: Path) -> None:
-    here = {"documents": len(store.bounds) - 1, "tokens": len(store.tokens), "min_tokens": min_tokens, "memory": memory}
+    here: dict[str, int] = {"columns": _LINKED}
+    here |= {
+        "documents": len(store.bounds) - 1,
+        "tokens": len(store.tokens),
+        "min_tokens": min_tokens,
+        "memory": memory,
+    }
     plan = folder / "passes.json"
     if not plan.exists():
         write_text(plan, json.dumps(here))
@@ -146,7 +155,7 @@ class _Search:
         most = max(self.memory // 2 // 8, _FEW)
         parts = -(-rows // most)
         table = np.empty(min(rows // parts + _FEW, most), np.uint64)
-        files = [RangeFile(self.folder / f"windows-{part:04d}.bin") for part in range(parts)]
+        files = [RangeFile(self.folder / f"windows-{part:04d}.bin", _LINKED) for part in range(parts)]
         for part, file in enumerate(_shown(files, "look windows up")):
             if not file.finished:
                 with range_writer(file) as writer:
@@ -178,7 +187,7 @@ class _Search:
         """Fill the table and look up in it; where it is full, begin anew at the first window that it did not take."""
         from longcrawl.dedup._substring_kernels import START, STATE, UNSEEN
 
-        buffer = _Buffer(self.memory // 256, writer)
+        buffer = _Buffer(max(self.memory // 384, 4), writer)
         first = 0
         while first >= 0:
             table[:] = 0
@@ -232,7 +241,7 @@ class _Buffer:
     """Ranges found in any order, on their way to a file; they are sorted and joined where they are many."""
 
     def __init__(self, rows: int, writer: RangeWriter) -> None:
-        self._rows = np.empty((rows, 2), np.int64)
+        self._rows = np.empty((rows, _LINKED), np.int64)
         self._used = 0
         self._writer = writer
 

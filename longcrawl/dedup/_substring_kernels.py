@@ -178,7 +178,8 @@ def match_windows(
         table: zeros, or what the last call left; it must have more rows than it may hold windows.
         room: windows the table may hold, tokens compared at once, bytes of tokens to touch before coming back.
         state: see ``STATE``; it is done when ``RUN`` is the number of runs.
-        spans: shape (n, 2), n at least 2: [start, stop) in tokens; ``FOUND`` says how many rows are written.
+        spans: shape (n, 3), n at least 2: [start, stop) in tokens, and the start of the other stretch; ``FOUND`` says
+            how many rows are written.
 
     """
     length = windows.length
@@ -207,8 +208,8 @@ def match_windows(
                 earlier, same = _meet(windows, place, mixed, table, room, state)
                 if same > 0:
                     found = state[FOUND]
-                    spans[found, 0], spans[found, 1] = earlier, earlier + same
-                    spans[found + 1, 0], spans[found + 1, 1] = place, place + same
+                    spans[found, 0], spans[found, 1], spans[found, 2] = earlier, earlier + same, place
+                    spans[found + 1, 0], spans[found + 1, 1], spans[found + 1, 2] = place, place + same, earlier
                     state[FOUND] = found + 2
                     state[SKIP] = place + same - length + 1
                     step += same - length
@@ -248,12 +249,19 @@ def sample_hashes(
 
 @compiled
 def join(spans: Longs) -> int:
-    """Join, in place, stretches that overlap or touch; they are sorted by start. Gives how many are left."""
-    kept = 0
+    """Join, in place, stretches that overlap or touch; they are sorted by start. Gives how many are left.
+
+    Where rows have a third number, a joined stretch keeps the least of those that start where it starts.
+    """
+    kept, linked = 0, spans.shape[1] > 2
     for row in range(len(spans)):
         if kept > 0 and spans[row, 0] <= spans[kept - 1, 1]:
             spans[kept - 1, 1] = max(spans[kept - 1, 1], spans[row, 1])
+            if linked and spans[row, 0] == spans[kept - 1, 0]:
+                spans[kept - 1, 2] = min(spans[kept - 1, 2], spans[row, 2])
         else:
             spans[kept, 0], spans[kept, 1] = spans[row, 0], spans[row, 1]
+            if linked:
+                spans[kept, 2] = spans[row, 2]
             kept += 1
     return kept

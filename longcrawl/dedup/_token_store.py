@@ -46,7 +46,7 @@ class TokenStore:
     def documents_of(self, ranges: Longs) -> tuple[Longs, Longs]:
         """Give the document of each range of tokens, and the ranges counted from their document's first token."""
         documents = np.searchsorted(self.bounds, ranges[:, 0], "right") - 1
-        return documents, ranges - self.bounds[documents, None]
+        return documents, ranges[:, :2] - self.bounds[documents, None]
 
 
 def as_store(tokens: npt.NDArray[Any], offsets: Longs) -> TokenStore:

@@ -17,8 +17,9 @@ from longcrawl.dedup._repeats import LEAST_MEMORY, find_repeats
 from longcrawl.dedup._token_store import store_tokens, stored_ids
 from longcrawl.dedup.units import NormalText, Unit, locate, make_unit
 from longcrawl.errors import StageError
+from longcrawl.places import MASK, SPAN_SCHEMA, Spans, make_places, no_places
 from longcrawl.spans import SpanSurvey
-from longcrawl.stages import SPAN_SCHEMA, Check, Spans, column, document_ids, stage, with_column
+from longcrawl.stages import Check, Edited, column, document_ids, stage, with_column
 from longcrawl.text._texts import valid_texts
 from longcrawl.tokens.encoders import restore_with_tokenizer, tokenizer_digest
 
@@ -88,7 +89,7 @@ class ExactSubstring(SpanSurvey):
     max_share: float = 0.2
     min_characters: int = 20
     memory: int = 1 << 30
-    code_version: ClassVar[str] = "2"
+    code_version: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,27 +134,45 @@ class ExactSubstring(SpanSurvey):
         """
         folder = Path(directory)
         store = store_tokens(sketches, folder, self.name)
-        found = []
+        found, links = [], []
         for ranges in find_repeats(store, self.min_tokens, self.memory, folder):
             documents, inside = store.documents_of(ranges)
-            ids = pc.cast(stored_ids(folder, documents), pa.string())
-            found.append(pa.table([documents, ids, inside[:, 0], inside[:, 1]], schema=SPAN_SCHEMA))
-        return Spans(pa.concat_tables([SPAN_SCHEMA.empty_table(), *found]))
+            found.append((documents, inside))
+            links.append(ranges[:, [0, 2]])
+        if not found:
+            return Spans(SPAN_SCHEMA.empty_table())
+        spans = _Found(np.concatenate([documents for documents, _ in found]), np.concatenate(links))
+        tables, at = [], 0
+        for documents, inside in found:
+            also = spans.also(at, at + len(documents))
+            columns = [documents, _ids(folder, documents), inside[:, 0], inside[:, 1]]
+            columns += [_ids(folder, spans.documents[also]), spans.numbers(also)]
+            tables.append(pa.table(columns, schema=SPAN_SCHEMA))
+            at += len(documents)
+        return Spans(pa.concat_tables(tables))
 
     def apply(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
         """Do what ``policy`` says to a batch of documents."""
+        edited = self.trace(table, spans)
+        return edited.documents, edited.checks
+
+    def trace(self, table: pa.Table, spans: Spans) -> Edited:
+        """Do what ``apply`` does, and list the spans that were cut or masked, each with one in which it also stands."""
         texts = valid_texts(column(table, "text", self.name), self.name)
         if "masked" in table.column_names and self.policy in ("cut", "mask"):
             raise StageError("exact_substring would lose the column 'masked' of an earlier stage: drop it first")
-        rows, places = self._characters(document_ids(table, self.name), texts, spans)
+        rows, places, origins = self._characters(document_ids(table, self.name), texts, spans)
+        lengths = places[:, 1] - places[:, 0]
         covered = np.zeros(table.num_rows, np.int64)
-        np.add.at(covered, rows, places[:, 1] - places[:, 0])
-        lengths = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
+        np.add.at(covered, rows, lengths)
+        checks = [self._check(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), covered)]
         if self.policy == "cut":
             table = with_column(table, "text", _cut(texts, rows, places))
-        elif self.policy == "mask":
+            return Edited(table, checks, make_places(rows, "cut", places, **origins))
+        if self.policy == "mask":
             table = with_column(table, "masked", _masked(rows, places, table.num_rows))
-        return table, [self._check(lengths, covered)]
+            return Edited(table, checks, make_places(rows, MASK, places, lengths, **origins))
+        return Edited(table, checks, no_places())
 
     def _check(self, lengths: Longs, covered: Longs) -> Check:
         untouched = covered == 0
@@ -165,17 +184,38 @@ class ExactSubstring(SpanSurvey):
         most = self.max_share if self.policy == "drop-partial" else 0.0
         return Check("repeated_share", pa.array(share), pa.array(untouched | (share <= most)), most, "at_most")
 
-    def _characters(self, ids: pa.Array, texts: pa.Array, spans: Spans) -> tuple[Longs, Longs]:
-        """Give the spans of a batch in characters, and the row of each."""
-        rows, in_units = spans.of(ids)
+    def _characters(self, ids: pa.Array, texts: pa.Array, spans: Spans) -> tuple[Longs, Longs, dict[str, pa.Array]]:
+        """Give the row of each span of a batch, the spans in characters, and where they come from."""
+        rows, chosen = spans.rows_of(ids)
+        in_units = spans.units(chosen)
         with_spans, places = np.unique(rows, return_inverse=True)
         found = locate(self._unit(), texts.take(pa.array(with_spans)), places, in_units)
         whole = found[:, 1] > found[:, 0]
-        return rows[whole], found[whole]
+        return rows[whole], found[whole], spans.origins(chosen[whole])
 
     def _unit(self) -> Unit:
         unit = _load_unit(self.unit, self.tokenizer)
         return NormalText(unit) if self.text == "normalised" else unit
+
+
+class _Found:
+    """Spans of all documents, and for each a place in the store where its beginning also stands."""
+
+    def __init__(self, documents: Longs, links: Longs) -> None:
+        self.documents = documents
+        self._starts, self._also = links[:, 0], links[:, 1]
+
+    def also(self, first: int, stop: int) -> Longs:
+        """Return, for some of the spans, the span that holds the other place: each copy lies in one."""
+        return np.searchsorted(self._starts, self._also[first:stop], "right") - 1
+
+    def numbers(self, spans: Longs) -> Longs:
+        """Return the numbers of spans among those of their documents, from 0."""
+        return spans - np.searchsorted(self.documents, self.documents[spans], "left")
+
+
+def _ids(folder: Path, documents: Longs) -> pa.Array:
+    return pc.cast(stored_ids(folder, documents), pa.string())
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,8 @@
 """RefinedWeb's line-wise corrections: lines that are no text are discarded or edited."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Edit, column, stage, with_column
+from longcrawl.places import make_places, no_places
+from longcrawl.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.text._line_places import locate_lines, most_lines
 from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import refuse_masked, text_buffers, text_column, valid_texts
 from longcrawl.text._unicode import load_characters
@@ -90,6 +93,7 @@ class LineCorrections(Edit):
     patterns: str | None = "refinedweb"
     language: str | None = None
     on_unknown_language: Literal["error", "default", "keep"] = "error"
+    code_version: ClassVar[str] = "2"
 
     def files(self) -> tuple[str, ...]:
         """Name what ``patterns`` reads."""
@@ -105,22 +109,30 @@ class LineCorrections(Edit):
         one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
         self.edit(one.slice(0, 0 if self.language is None else 1))
 
-    def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
         """Correct the column ``text`` of every document, and measure the share of words that were touched."""
+        edited = self.trace(table)
+        return edited.documents, edited.checks
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Do what ``edit`` does, and list each flagged line: all of a discarded one, of an edited one what changed."""
         refuse_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         patterns = read_line_patterns(self.patterns)
         data, offsets = text_buffers(texts)
-        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, 0)
+        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, most_lines(data, offsets))
+        places = no_places()
         if corrected.flagged:
+            places = _places(data, offsets, corrected)
             made = text_column(corrected.data, corrected.ends, texts, table.schema.field("text").type)
             table = with_column(table, "text", made)
         if self.max_removed_words is None:
-            return table, []
+            return Edited(table, [], places)
         touched = corrected.counts[:, 2 if self.counted == "flagged" else 1]
         share = pa.array(touched / np.maximum(corrected.counts[:, 0], 1))
         passes = pc.less_equal(share, self.max_removed_words)
-        return table, [Check("max_removed_words", share, passes, self.max_removed_words, "at_most")]
+        check = Check("max_removed_words", share, passes, self.max_removed_words, "at_most")
+        return Edited(table, [check], places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:
         """Give what the stage does to one text of a language (None takes the field), line by line.
@@ -188,9 +200,20 @@ class _Corrected(NamedTuple):
 
 
 def _change(data: Any, out: Any, row: list[int]) -> LineChange:
-    from longcrawl.text._line_kernels import KINDS
-
     number, start, stop, begin, end, kinds = row
     after = out[begin:end].tobytes().decode() if end > begin else None
-    rules = "+".join(name for name, kind in KINDS.items() if kinds & kind)
-    return LineChange(number, data[start:stop].tobytes().decode(), after, rules)
+    return LineChange(number, data[start:stop].tobytes().decode(), after, _name(kinds))
+
+
+def _name(kinds: int) -> str:
+    from longcrawl.text._line_kernels import KINDS
+
+    return "+".join(name for name, kind in KINDS.items() if kinds & kind)
+
+
+def _places(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], corrected: "_Corrected") -> pa.Table:
+    log = corrected.log[: corrected.flagged]
+    rows, places, left = locate_lines(data, offsets, corrected.data, log)
+    kinds, numbers = np.unique(log[:, 5], return_inverse=True)
+    rules = pa.array([_name(kind) for kind in kinds.tolist()], pa.string()).take(pa.array(numbers))
+    return make_places(rows, rules, places, left)

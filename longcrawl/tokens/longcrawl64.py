@@ -3,7 +3,7 @@
 Source: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed".
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.keyed_hash import keyed_hash
+from longcrawl.places import make_places
 from longcrawl.stages import (
     SORT_KEY,
     Check,
+    Edited,
     Judge,
     Order,
     Rewrite,
@@ -61,6 +63,7 @@ class Truncate(Rewrite):
 
     n: int = 65_536
     looks_at = "tokens"
+    code_version: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,14 +72,19 @@ class Truncate(Rewrite):
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Slice ``tokens``, list<uint16|uint32>, and ``loss_mask``, without touching the other columns."""
+        return self.trace(table).documents
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Do what ``rewrite`` does, and list the tokens cut off each longer document."""
         tokens = column(table, "tokens", self.name)
         lengths = _lengths(tokens).to_numpy()
         firsts, kept = np.zeros_like(lengths), np.minimum(lengths, self.n)
         done = _with_tokens(table, _take_ranges(tokens, firsts, kept))
         if LOSS_MASK in table.column_names:
             flags = loss_mask_of_tokens(table, lengths, self.name)
-            return with_column(done, LOSS_MASK, _take_ranges(flags, firsts, kept))
-        return done
+            done = with_column(done, LOSS_MASK, _take_ranges(flags, firsts, kept))
+        rows = np.flatnonzero(lengths > kept)
+        return Edited(done, (), make_places(rows, "cut", np.stack([kept, lengths], axis=1)[rows], unit="tokens"))
 
 
 @stage

@@ -75,6 +75,21 @@ def our_spans(store, length, folder, memory=1 << 26, hash_mask=ALL_BITS):
     return spans
 
 
+def our_links(store, length, folder, memory=1 << 26, hash_mask=ALL_BITS):
+    """Give (start, other start) of all spans, counted in the store."""
+    found = [ranges[:, [0, 2]].tolist() for ranges in find_repeats(store, length, memory, Path(folder), hash_mask)]
+    return [tuple(link) for links in found for link in links]
+
+
+def naive_links(store, spans, length):
+    """Give for the window at the start of each span the first other place where it stands."""
+    tokens = store.tokens.tolist()
+    starts = [int(store.bounds[document]) + start for document, start, _ in spans]
+    windows = [(start, tokens[start : start + length]) for start in starts]
+    ends = range(len(tokens) - length + 1)
+    return [(at, next(o for o in ends if o != at and tokens[o : o + length] == window)) for at, window in windows]
+
+
 alphabets = st.sampled_from([1, 2, 3, 250])
 periodic = st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(1, 80)).map(
     lambda made: (made[0] * made[1])[:120]
@@ -110,8 +125,10 @@ def test_spans_equal_a_dictionary_of_all_windows_whatever_collides(
     tmp_path_factory, documents, length, memory, hash_mask, dtype
 ):
     store = as_store(*as_arrays(documents, dtype))
-    found = our_spans(store, length, tmp_path_factory.mktemp("passes"), memory, hash_mask)
+    folder = tmp_path_factory.mktemp("passes")
+    found = our_spans(store, length, folder, memory, hash_mask)
     assert found == naive_spans(documents, length)
+    assert our_links(store, length, folder, memory, hash_mask) == naive_links(store, found, length)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 30)), max_size=40), max_size=5))
@@ -552,7 +569,10 @@ def test_cut_takes_every_copy_and_the_ledger_says_who_left():
         "id": ["a", "b", "c"],
         "text": ["Alone at first" + "And alone in the end.", TEXTS["b"][len(SEEN) :], TEXTS["c"]],
     }
-    assert str(crawl.why("d")) == "d: left at exact_substring, rule characters_left: 4 against 20"
+    assert str(crawl.why("d")).splitlines() == [
+        "d: left at exact_substring, rule characters_left: 4 against 20",
+        "  exact_substring changed 1 place, 58 characters cut: cut 4-62, also in a at 14-72",
+    ]
     assert crawl.removed("exact_substring")["text"][:] == [TEXTS["d"]]
     assert crawl.funnel.rows[-1].rules == {"characters_left": 1}
 

@@ -194,7 +194,10 @@ def test_a_document_leaves_when_more_than_its_share_of_words_was_touched():
     data = Dataset.from_dict({"id": ["five", "six", "edit"], "text": documents, "language": ["en"] * 3})
     flagged = lc.Crawl(data) | lc.text.LineCorrections()
     assert flagged.data["id"][:] == ["five"]
-    assert str(flagged.why("six")) == "six: left at line_corrections, rule max_removed_words: 0.06 against 0.05"
+    assert (
+        str(flagged.why("six")).splitlines()[0]
+        == "six: left at line_corrections, rule max_removed_words: 0.06 against 0.05"
+    )
     removed = lc.Crawl(data) | lc.text.LineCorrections(counted="removed")
     assert removed.data["id"][:] == ["five", "edit"]
     assert removed.data["text"][1] == "w " * 94 + "\none two three four"

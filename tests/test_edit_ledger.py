@@ -1,0 +1,382 @@
+"""What stages change in documents that stay: nothing is cut without a row that says where, by which rule, and why."""
+
+import json
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from datasets import Dataset, load_dataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.edit_ledger import EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer, open_edits
+from longcrawl.errors import LedgerError
+from longcrawl.ledger import Funnel, FunnelRow
+from longcrawl.part import run_part
+from longcrawl.places import EDIT_SCHEMA, PLACE_SCHEMA, changed_places, edit_rows, make_places, replay
+from longcrawl.stages import Check, Edit, Rewrite, stage
+
+COPY = "See also: the list of all articles that somebody has written about it."
+TEXTS = {
+    "a": f"Of Paris and of London, a tale that goes on. {COPY}",
+    "b": f"It was the best of times, it was the wörst. {COPY.upper()}\n3 likes\nIt was. Read more...\n",
+    "c": "Nothing here was ever said before, and nobody says it again.",
+    "d": f"Brief. {COPY}",
+}
+
+
+def crawl_of(texts: dict[str, str]) -> lc.Crawl:
+    columns = {"id": list(texts), "text": list(texts.values()), "language": ["en"] * len(texts)}
+    return lc.Crawl(Dataset.from_dict(columns))
+
+
+def edited(texts: dict[str, str]) -> lc.Crawl:
+    lines = lc.text.LineCorrections(max_removed_words=None)
+    return crawl_of(texts) | lines | lc.dedup.ExactSubstring(30, unit="character")
+
+
+@pytest.fixture(scope="module")
+def crawl() -> lc.Crawl:
+    return edited(TEXTS)
+
+
+# -------------------- one document
+
+
+def test_why_shows_what_was_cut_and_where_it_also_stands(crawl):
+    assert str(crawl.why("a")).splitlines() == [
+        "a: kept",
+        "  exact_substring changed 1 place, 69 characters cut: cut 45-114, also in b at 44-113",
+    ]
+    assert str(crawl.why("b")).splitlines() == [
+        "b: kept",
+        "  line_corrections changed 2 places, 21 characters cut: counter 115-123; suffix 130-143",
+        "  exact_substring changed 1 place, 69 characters cut: cut 44-113, also in a at 45-114",
+    ]
+    assert str(crawl.why("c")) == "c: kept"
+
+
+def test_why_shows_what_was_cut_of_a_document_that_left(crawl):
+    assert str(crawl.why("d")).splitlines() == [
+        "d: left at exact_substring, rule characters_left: 8 against 20",
+        "  exact_substring changed 1 place, 69 characters cut: cut 7-76, also in a at 45-114",
+    ]
+
+
+def test_every_cut_names_a_place_that_holds_the_same(crawl):
+    cuts = crawl.edits.filter(pc.equal(crawl.edits["stage"], "exact_substring"))
+    assert cuts.num_rows == 3
+    for row in cuts.to_pylist():
+        other = crawl.why(row["also_id"]).edits[-1]
+        assert (other.start, other.end) != (row["start"], row["end"]) or row["also_id"] != row["id"]
+        text = TEXTS[row["id"]][row["start"] : row["end"]]
+        assert text.lower() == TEXTS[row["also_id"]][other.start : other.end].lower() == COPY[:-1].lower()
+
+
+def test_a_text_that_repeats_itself_names_itself():
+    crawl = crawl_of({"a": "ab" * 40 + " and the end of it, which is said but once."})
+    crawl |= lc.dedup.ExactSubstring(20, unit="character", text="raw")
+    (edit,) = crawl.why("a").edits
+    assert edit == TextEdit("exact_substring", "cut", "characters", 0, 80, 0, "a", (0, 80))
+
+
+def test_at_most_ten_places_of_a_stage_are_printed():
+    text = "".join(f"A line with words, number {number} of them.\n{number} likes\n" for number in range(12))
+    crawl = crawl_of({"a": text}) | lc.text.LineCorrections(max_removed_words=None)
+    reason = crawl.why("a")
+    assert len(reason.edits) == 12
+    said = str(reason)
+    assert "line_corrections changed 12 places" in said
+    assert said.count("counter ") == 10
+    assert said.endswith("; and 2 more")
+
+
+def test_masks_change_no_text_and_are_named(crawl):
+    masked = crawl_of(TEXTS) | lc.dedup.ExactSubstring(30, policy="mask", unit="character")
+    assert masked.data["text"][:] == [text for name, text in TEXTS.items() if name != "d"]
+    assert "0 characters cut: mask 45-114, also in b at 44-113" in str(masked.why("a"))
+    assert str(masked.funnel.rows[-1].edits) == "3 edited, 207 characters masked"
+
+
+def test_truncated_tokens_are_listed():
+    crawl = crawl_of(TEXTS) | lc.tokens.Tokenize("trained", vocabulary_size=300)
+    tokens = dict(zip(crawl.data["id"], crawl.data["n_tokens"], strict=True))
+    cut = crawl | lc.tokens.Truncate(10)
+    assert cut.why("a").edits == (TextEdit("truncate", "cut", "tokens", 10, tokens["a"]),)
+    row = cut.funnel.rows[-1]
+    assert str(row.edits) == f"4 edited, {sum(tokens.values()) - 40:,} tokens cut"
+
+
+# -------------------- the funnel
+
+
+def test_the_funnel_counts_edited_documents_and_characters(crawl):
+    lines, copies = crawl.funnel.rows
+    assert lines.edits == EditCounts(1, "characters", {"counter": RuleEdits(1, 8, 8), "suffix": RuleEdits(1, 13, 13)})
+    assert copies.edits == EditCounts(3, "characters", {"cut": RuleEdits(3, 207, 207)})
+    shown = ["1 edited, 21 characters cut", "characters_left 1; 3 edited, 207 characters cut"]
+    for text in (repr(crawl.funnel), crawl.funnel._repr_html_()):
+        assert all(each in text for each in shown)
+    assert "`characters_left` 1; 3 edited, 207 characters cut |" in crawl.funnel.markdown()
+
+
+def test_a_funnel_without_edits_looks_as_before():
+    row = FunnelRow("min_chars", 2, 1, {"min_chars": 1})
+    assert "edited" not in repr(Funnel("text", 2, (row,)))
+    assert "edits" not in json.dumps(Funnel("text", 2, (row,)).as_dict())
+
+
+def test_a_funnel_survives_json(crawl):
+    assert Funnel.from_dict(json.loads(json.dumps(crawl.funnel.as_dict()))) == crawl.funnel
+
+
+def test_counts_of_batches_add_up(crawl):
+    places = crawl.edits.filter(pc.equal(crawl.edits["stage"], "exact_substring"))
+    table = pa.table(
+        [pa.array([0, 1, 2], pa.int64()), *(places[name] for name in PLACE_SCHEMA.names[1:])], schema=PLACE_SCHEMA
+    )
+    whole = count_edits(table)
+    assert add_edits([count_edits(table[:1]), None, count_edits(table[1:])]) == whole
+    assert add_edits([None]) is None
+    assert count_edits(table[:0]) is None
+
+
+# -------------------- stages that do not know what they change
+
+
+@stage
+class LowerEverything(Rewrite):
+    """Writes a text in lower case: a rewrite that says nothing of what it changes."""
+
+    def rewrite(self, table):
+        texts = pc.utf8_lower(table["text"])
+        return table.set_column(table.column_names.index("text"), "text", texts)
+
+
+@stage
+class CutTheFirstWord(Edit):
+    """Cuts a text up to its first space."""
+
+    def edit(self, table):
+        texts = pa.array([text.partition(" ")[2] for text in table["text"].to_pylist()])
+        lengths = pc.utf8_length(texts)
+        check = Check("left", lengths, pc.greater(lengths, 0), 1, "at_least")
+        return table.set_column(table.column_names.index("text"), "text", texts), [check]
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (LowerEverything(), {"a": (5, 16, 11), "b": (2, 6, 4)}),
+        (CutTheFirstWord(), {"a": (0, 5, 0), "b": (0, 2, 0), "c": (0, 4, 0)}),
+    ],
+)
+def test_stages_of_others_leave_a_trace_too(made, expected):
+    crawl = crawl_of({"a": "keep ÄÖ, and CUT me", "b": "x ÜBERall it is", "c": "all low"}) | made
+    rows = crawl.edits.to_pylist()
+    assert {row["id"]: (row["start"], row["end"], row["replaced_by"]) for row in rows} == expected
+    assert {row["rule"] for row in rows} == {"changed"}
+
+
+texts = st.text(st.sampled_from("aé漢😀 \n"), max_size=12)
+
+
+@given(texts, texts)
+def test_the_changed_part_is_as_small_as_a_naive_one(before, after):
+    table, made = (pa.table({"text": pa.array([text])}) for text in (before, after))
+    rows = changed_places(table, made).to_pylist()
+    if before == after:
+        assert rows == []
+        return
+    (row,) = rows
+    start, end, new = row["start"], row["end"], row["replaced_by"]
+    assert before[:start] + after[start : start + new] + before[end:] == after
+    shorter = [
+        (first, last)
+        for first in range(len(before) + 1)
+        for last in range(first, len(before) + 1)
+        if last - first < end - start and after.startswith(before[:first]) and after.endswith(before[last:])
+    ]
+    assert not [1 for first, last in shorter if first + len(before) - last <= min(len(before), len(after))]
+
+
+def test_a_text_that_was_not_there_before_is_no_edit():
+    before = pa.table({"text": [None, "old", "old"], "html": ["<p>", "<p>", None]})
+    after = pa.table({"text": ["new", "new", "new"]})
+    assert changed_places(before, after)["document"].to_pylist() == [2]
+    assert changed_places(before.drop_columns("text"), after).num_rows == 0
+
+
+# -------------------- edits give the text again
+
+LINES = ["A line of text that stays here.", "3 likes", "END OF PAGE", "  12", "", "Gehört dazu. Read more...", "é漢😀."]
+
+
+@given(st.lists(st.lists(st.sampled_from(LINES), max_size=6).map("\n".join), min_size=1, max_size=4), st.booleans())
+def test_replayed_line_corrections_give_the_edited_text(documents, returns):
+    documents = [text.replace("\n", "\r\n") for text in documents] if returns else documents
+    table = pa.table({"id": [str(number) for number in range(len(documents))], "text": documents})
+    made = lc.text.LineCorrections(language="en", max_removed_words=None).trace(table)
+    rows = edit_rows(table, made.places, "line_corrections")
+    for row, expected in zip(table.to_pylist(), made.documents["text"].to_pylist(), strict=True):
+        assert replay(row["text"], rows.filter(pc.equal(rows["id"], row["id"]))) == expected
+    changes = [len(lc.text.LineCorrections(language="en").changes(text)) for text in documents]
+    assert rows.num_rows == sum(changes)
+
+
+def test_replayed_edits_give_the_kept_text(crawl):
+    for name, kept in zip(crawl.data["id"], crawl.data["text"], strict=True):
+        assert replay(TEXTS[name], crawl.edits.filter(pc.equal(crawl.edits["id"], name))) == kept
+
+
+def test_a_line_with_several_phrases_counts_what_stands_there_now():
+    text = "Sign-in Hellö items in cart there. Read more..."
+    table = pa.table({"id": ["a"], "text": [text], "language": ["en"]})
+    made = lc.text.LineCorrections(max_removed_words=None).trace(table)
+    (row,) = made.places.to_pylist()
+    assert made.documents["text"].to_pylist() == ["Hellö there."]
+    assert len(text) - (row["end"] - row["start"]) + row["replaced_by"] == len("Hellö there.")
+    with pytest.raises(LedgerError, match="which the ledger does not hold: run the stage on the text"):
+        replay(text, edit_rows(table, made.places, "line_corrections"))
+
+
+def test_edits_of_another_text_are_refused(crawl):
+    with pytest.raises(LedgerError, match="changed characters 45-114, which this text does not have"):
+        replay("short", crawl.edits.filter(pc.equal(crawl.edits["id"], "a")))
+
+
+# -------------------- runs
+
+
+def write_run(folder: Path, parts: int = 3) -> Path:
+    """Write documents that share lines and stretches across files, and a recipe that cuts both."""
+    chance = random.Random(4)
+    source = folder / "documents"
+    source.mkdir(parents=True)
+    shared = [" ".join(f"{chance.choice('bcdfg')}{chance.choice('aeiou')}{number}" for number in range(30))]
+    for part in range(parts):
+        rows = []
+        for number in range(6):
+            own = " ".join("".join(chance.choices("abcdefghij", k=5)) for _ in range(30))
+            middle = f" {shared[0]} " if number % 2 else "\n7 likes\n"
+            rows.append({"id": f"{part}-{number}", "text": f"{own}{middle}{own[::-1]}"})
+        (source / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stages = [
+        {"line_corrections": {"language": "en", "max_removed_words": None}},
+        {"exact_substring": {"min_tokens": 40, "unit": "byte"}},
+    ]
+    spec = {
+        "longcrawl": 1,
+        "name": "cuts",
+        "source": {"builder": "text", "id_field": "id", "data_dir": str(source)},
+        "stages": stages,
+        "outputs": {"parquet": {}},
+    }
+    recipe = folder / "cuts.yaml"
+    recipe.write_text(yaml.safe_dump(spec, sort_keys=False))
+    return recipe
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("cuts")
+    recipe = write_run(folder)
+    lc.run(recipe, folder / "run")
+    return recipe, folder / "run"
+
+
+def test_a_run_keeps_its_edits_and_lists_them(finished):
+    run = finished[1]
+    names = sorted(f"edits/{file.name}" for file in (run / "edits").iterdir())
+    assert names == [f"edits/{segment:02d}-{part:05d}.parquet" for segment in (0, 1) for part in range(3)]
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert set(names) <= set(manifest["files"])
+    assert not lc.verify(run).problems
+    rows = load_dataset("parquet", data_files=str(run / "edits" / "*.parquet"), split="train")
+    assert rows.column_names == EDIT_SCHEMA.names
+    assert [row.edits.documents for row in lc.funnel(run)] == [9, 9]
+    (run / names[0]).write_bytes((run / names[0]).read_bytes()[:-1] + b"x")
+    assert lc.verify(run).problems
+    with pytest.raises(LedgerError, match="edit ledger of .* cannot be read .*longcrawl verify"):
+        lc.why(run, "0-1")
+    shutil.rmtree(run)
+    lc.run(finished[0], run)
+
+
+def test_why_of_a_run_says_what_that_of_a_crawl_says(finished):
+    recipe, run = finished
+    documents = [json.loads(line) for file in sorted(recipe.parent.glob("documents/*")) for line in file.open()]
+    crawl = lc.Crawl(Dataset.from_list(documents))
+    for _, each in lc.load_recipe(recipe).stages:
+        crawl |= each
+    for document in documents:
+        said = str(lc.why(run, document["id"]))
+        assert said == str(crawl.why(document["id"]))
+        assert ("exact_substring changed 1 place" in said) == (int(document["id"][-1]) % 2 == 1)
+        assert ("line_corrections changed 1 place" in said) == (int(document["id"][-1]) % 2 == 0)
+    assert [row.edits for row in lc.funnel(run)] == [row.edits for row in crawl.funnel]
+    with open_edits(run) as edits:
+        rows = edits.to_table()
+    kept = pads.dataset([str(file) for file in (run / "parquet").rglob("*.parquet")]).to_table(columns=["id", "text"])
+    source = {document["id"]: document["text"] for document in documents}
+    for row in kept.to_pylist():
+        assert replay(source[row["id"]], rows.filter(pc.equal(rows["id"], row["id"]))) == row["text"]
+
+
+class StoppedError(Exception):
+    """A run that is stopped at a part."""
+
+
+def test_a_run_that_was_stopped_and_one_with_workers_have_the_same_edits(finished, tmp_path, monkeypatch):
+    recipe, run = finished
+    calls = []
+
+    def stop(task):
+        calls.append(task.number)
+        if len(calls) > 4:
+            raise StoppedError
+        return run_part(task)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules["longcrawl.run"], "run_part", stop)
+        with pytest.raises(StoppedError):
+            lc.run(recipe, tmp_path / "stopped")
+    lc.run(recipe, tmp_path / "stopped", num_proc=2)
+    assert files_of(tmp_path / "stopped") == files_of(run)
+
+
+def test_without_edits_there_is_no_file(tmp_path):
+    with edit_writer(tmp_path / "edits" / "00-00000.parquet"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_not_finished_is_not_there(tmp_path):
+    table = pa.table({"id": ["a"]})
+    rows = edit_rows(table, make_places(np.zeros(1, np.int64), "cut", np.array([[0, 3]])), "cut_it")
+
+    def write_and_fail():
+        with edit_writer(tmp_path / "00-00000.parquet") as writer:
+            writer.add(rows)
+            writer.flush()
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        write_and_fail()
+    assert not list(tmp_path.iterdir())
+    with edit_writer(tmp_path / "00-00000.parquet") as writer:
+        writer.add(rows)
+    assert pq.read_table(tmp_path / "00-00000.parquet").equals(rows)
