@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal
 
 from longcrawl.builders.files import DamagedFileError, local_copy
 from longcrawl.builders.members import BrokenMemberError, Compression, Members
+from longcrawl.urls import path_of
 
 __all__ = ["BLOCK_BYTES", "RECORD_BYTES", "Loss", "read_blocks", "read_bytes", "stop_at", "too_long"]
 
@@ -224,7 +225,8 @@ class _Lines:
 
 
 def _pieces(path: str) -> Iterator[bytes | _Damage]:
-    compression: Compression = "gzip" if path.endswith(".gz") else "zstd" if path.endswith(".zst") else "none"
+    name = path_of(path)
+    compression: Compression = "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else "none"
     try:
         with local_copy(path) as copy, Path(copy).open("rb") as file:
             if compression == "none":

@@ -1,19 +1,29 @@
 """Files of a source: local paths and fsspec URLs, listed, opened and fetched."""
 
 import io
+import itertools
 import logging
 import os
 import posixpath
+import re
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem
+from fsspec.spec import AbstractFileSystem
+from fsspec.utils import glob_translate
 
+from longcrawl.builders.identity import InputFile, PrefixHash, entity_tag, fetching
+from longcrawl.builders.network import CutAnswerError, ask, verdict_of
 from longcrawl.errors import SourceError
+from longcrawl.files import checksum
+from longcrawl.unreadable import reason_of
+from longcrawl.urls import is_url, join, path_of, without_secrets
 
 __all__ = [
     "DamagedFileError",
@@ -23,6 +33,7 @@ __all__ = [
     "join",
     "list_tree",
     "local_copy",
+    "match_remote",
     "opened",
 ]
 
@@ -30,12 +41,6 @@ logger = logging.getLogger("longcrawl")
 
 RANGE_BYTES = 8 << 20
 """How much of a remote file is fetched at a time."""
-
-ATTEMPTS = 3
-"""How often a remote file is tried before it counts as unreadable."""
-
-PAUSE = 0.5
-"""Seconds before the second attempt; twice as many before each further one."""
 
 
 class DamagedFileError(SourceError):
@@ -49,11 +54,6 @@ class DamagedFileError(SourceError):
         self.records_lost = records_lost
 
 
-def is_url(path: str) -> bool:
-    """Say whether a path names a remote file system; ``file://`` is local."""
-    return "://" in path and not path.startswith("file://")
-
-
 def absolute(path: str) -> str:
     """Give a local path from the root, ``~`` and ``file://`` resolved; a URL stays, but for a slash at its end."""
     if is_url(path):
@@ -61,22 +61,76 @@ def absolute(path: str) -> str:
     return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))).as_posix()  # noqa: PTH100, PTH111  # Path.resolve would follow links
 
 
-def join(folder: str, name: str) -> str:
-    """Give the path of a file in a folder."""
-    return posixpath.join(folder, name)
-
-
 def list_tree(folder: str) -> list[str]:
-    """List all files below a folder, relative to it, sorted, without hidden ones; a missing folder has none."""
+    """List all files below a folder, relative to it, sorted, without hidden ones; a missing folder has none.
+
+    Raises:
+        NotYetError: a server does not list a folder now.
+
+    """
     if is_url(folder):
-        filesystem, root = fsspec.core.url_to_fs(folder)
-        try:
-            found = [str(name)[len(root) :].strip("/") for name in filesystem.find(root)]
-        except FileNotFoundError:
-            found = []
+        filesystem, root = _filesystem(folder)
+        root = path_of(root)
+        found = [path_of(name)[len(root) :].strip("/") for name in ask(folder, partial(_find, filesystem, root))]
     else:
         found = [file.relative_to(folder).as_posix() for file in Path(folder).rglob("*") if file.is_file()]
     return sorted(name for name in found if name and not any(step.startswith(".") for step in name.split("/")))
+
+
+def match_remote(pattern: str) -> list[str]:
+    """List the URLs that match a glob.
+
+    Raises:
+        NotYetError: a server does not list a folder now.
+
+    """
+    filesystem, inner = _filesystem(pattern)
+    protocol = pattern.removesuffix(inner.lstrip("/"))
+    host = 3 if "://" in inner else 0
+    steps = inner.split("/")
+    fixed = itertools.takewhile(lambda step: not any(sign in step for sign in "*?["), steps[host:])
+    before = "/".join([*steps[:host], *fixed, ""])
+    try:
+        matches = re.compile(glob_translate(inner)).match
+    except ValueError as wrong:
+        raise SourceError(f"{without_secrets(pattern)} is not a pattern ({wrong}). Change data_files") from wrong
+    names = [name for name in ask(pattern, partial(_find, filesystem, before)) if matches(name)]
+    return [protocol + name.lstrip("/") for name in names]
+
+
+def _find(filesystem: Any, root: str) -> list[str]:
+    """List the files below a folder; a folder that cannot be listed is an error, and a missing one has none.
+
+    fsspec's own walk drops the errors of folders, so it is done here; object stores list all in one request.
+    """
+    if not _walks(type(filesystem)):
+        try:
+            return [str(name) for name in filesystem.find(root)]
+        except FileNotFoundError as missing:
+            _pass_missing(missing)
+            return []
+    found, waiting, seen = set[str](), [root], {root.rstrip("/")}
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = filesystem.ls(folder, detail=True)
+        except FileNotFoundError as missing:
+            _pass_missing(missing)
+            continue
+        for entry in entries:
+            name = str(entry["name"])
+            if entry["type"] != "directory":
+                found.add(name)
+            elif name.rstrip("/") not in seen:
+                seen.add(name.rstrip("/"))
+                waiting.append(name)
+    return sorted(found)
+
+
+def _pass_missing(failed: Exception) -> None:
+    """Raise an error that says something else than that a folder is not there."""
+    if verdict_of(failed).kind != "missing":
+        raise failed
 
 
 @contextmanager
@@ -84,16 +138,17 @@ def local_copy(path: str) -> Iterator[str]:
     """Give a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
 
     Raises:
-        DamagedFileError: the remote file is missing, or cannot be fetched in three attempts.
+        DamagedFileError: the remote file is missing.
+        NotYetError: its server does not give it now.
 
     """
     if not is_url(path):
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
-        copy = os.path.join(folder, posixpath.basename(path))  # noqa: PTH118  # one name in a folder just made
-        _retry(path, copy)
-        yield copy
+        copy = Path(folder, posixpath.basename(path_of(path)))
+        _fetch(path, copy)
+        yield str(copy)
 
 
 @contextmanager
@@ -103,12 +158,14 @@ def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
     ``range_bytes`` is how much of a remote one is fetched at a time; ``RANGE_BYTES`` if left out.
 
     Raises:
-        DamagedFileError: the remote file is missing, or cannot be fetched in three attempts.
+        DamagedFileError: the remote file is missing.
+        NotYetError: its server does not give it now.
 
     """
     if (remote := _open_remote(path) if is_url(path) else None) is not None:
         with io.BufferedReader(remote, range_bytes or RANGE_BYTES) as file:
             yield file
+            remote.record()
         return
     with local_copy(path) as copy, Path(copy).open("rb") as file:
         yield file
@@ -118,7 +175,7 @@ def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
     """Read small text files, remote ones together; None stands for a missing one.
 
     Raises:
-        SourceError: a file is there but cannot be read.
+        NotYetError: a server does not give one now.
 
     """
     texts: dict[str, str | None] = {}
@@ -126,41 +183,76 @@ def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
     for path in paths:
         if path not in remote:
             texts[path] = Path(path).read_text(encoding="utf-8") if Path(path).exists() else None
-    for attempt in range(ATTEMPTS if remote else 0):
-        left = [path for path in remote if path not in texts]
-        answers = _cat(left) if left else {}
-        for path, answer in answers.items():
-            if isinstance(answer, bytes):
-                texts[path] = answer.decode()
-            elif isinstance(answer, FileNotFoundError):
-                texts[path] = None
-            elif attempt == ATTEMPTS - 1:
-                raise SourceError(f"{path}: cannot be fetched ({answer!r}); check the URL and the connection")
-        if len(texts) < len(remote):
-            time.sleep(PAUSE * 2**attempt)
+    while left := [path for path in remote if path not in texts]:
+        ask(left[0], partial(_fetch_texts, left, texts))
     return texts
 
 
-def _retry(path: str, copy: str) -> None:
-    for attempt in range(ATTEMPTS):
-        try:
-            filesystem, inner = fsspec.core.url_to_fs(path)
-            filesystem.get_file(inner, copy)
-        except FileNotFoundError as error:
-            raise DamagedFileError("is missing") from error
-        except Exception as error:  # every fsspec file system has errors of its own
-            if attempt == ATTEMPTS - 1:
-                raise DamagedFileError(f"cannot be fetched in {ATTEMPTS} attempts: {error!r}") from error
-            time.sleep(PAUSE * 2**attempt)
-        else:
-            return
+def _fetch_texts(paths: list[str], texts: dict[str, str | None]) -> None:
+    """Fetch texts together; raise what the server says of the first that it neither gives nor lacks."""
+    filesystem, _ = _filesystem(paths[0])
+    inner = {fsspec.core.url_to_fs(path)[1]: path for path in paths}
+    answers = filesystem.cat(list(inner), on_error="return")
+    for name, answer in answers.items():
+        if isinstance(answer, bytes):
+            texts[inner[name]] = answer.decode()
+        elif verdict_of(answer).kind == "missing":
+            texts[inner[name]] = None
+    for answer in answers.values():
+        if isinstance(answer, Exception) and verdict_of(answer).kind != "missing":
+            raise answer
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path there.
+
+    Raises:
+        SourceError: the protocol is unknown, or needs a package that is not installed.
+
+    """
+    try:
+        filesystem, inner = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as unknown:
+        raise SourceError(
+            f"{without_secrets(url)} cannot be reached ({reason_of(unknown)}). Install the package of its protocol, "
+            "or check the URL"
+        ) from unknown
+    return filesystem, str(inner)
+
+
+def _walks(kind: type) -> bool:
+    """Return whether a class of file systems finds files with fsspec's own walk."""
+    own = kind._find if issubclass(kind, AsyncFileSystem) else kind.find  # type: ignore[attr-defined]  # noqa: SLF001  # fsspec has no types
+    return own in (AbstractFileSystem.find, AsyncFileSystem._find)  # noqa: SLF001  # as above
+
+
+def _fetch(path: str, copy: Path) -> None:
+    filesystem, inner = _filesystem(path)
+    record = fetching(path)
+    tag: str | None = None
+
+    def request() -> None:
+        nonlocal tag
+        if record is not None:
+            tag = entity_tag(filesystem.info(inner))
+        filesystem.get_file(inner, str(copy))
+
+    try:
+        ask(path, request)
+    except FileNotFoundError as error:
+        raise DamagedFileError("is missing") from error
+    if record is not None:
+        record[path] = InputFile(without_secrets(path), copy.stat().st_size, checksum(copy), tag)
 
 
 class _Ranges(io.RawIOBase):
-    """A remote file, a range of bytes at a time, each tried three times."""
+    """A remote file, a range of bytes at a time."""
 
-    def __init__(self, file: Any, size: int) -> None:
-        self._file, self._size, self._place = file, size, 0
+    def __init__(self, path: str, file: Any, size: int, tag: str | None) -> None:
+        self._path, self._file, self._size, self._tag = path, file, size, tag
+        self._place = 0
+        self._record = fetching(path)
+        self._hash = PrefixHash()
 
     def readable(self) -> bool:
         return True
@@ -181,39 +273,52 @@ class _Ranges(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         wanted = max(min(len(buffer), self._size - self._place), 0)
-        for attempt in range(ATTEMPTS if wanted else 0):
-            try:
-                self._file.seek(self._place)
-                content = self._file.read(wanted)
-            except Exception as error:  # every fsspec file system has errors of its own
-                if attempt == ATTEMPTS - 1:
-                    raise DamagedFileError(f"cannot be fetched in {ATTEMPTS} attempts: {error!r}") from error
-                time.sleep(PAUSE * 2**attempt)
-            else:
-                buffer[: len(content)] = content
-                self._place += len(content)
-                return len(content)
-        return 0
+        if not wanted:
+            return 0
+        content = ask(self._path, partial(self._read, self._place, wanted))
+        buffer[: len(content)] = content
+        if self._record is not None:
+            self._hash.add(self._place, content)
+        self._place += len(content)
+        return len(content)
+
+    def record(self) -> None:
+        """Record which bytes were read; what was jumped over is fetched for that."""
+        if self._record is None:
+            return
+        while self._hash.size < self._size:
+            place = self._hash.size
+            self._hash.add(place, ask(self._path, partial(self._read, place, min(RANGE_BYTES, self._size - place))))
+        named = without_secrets(self._path)
+        self._record[self._path] = InputFile(named, self._size, self._hash.hexdigest(), self._tag)
+
+    def _read(self, place: int, size: int) -> bytes:
+        self._file.seek(place)
+        content = bytes(self._file.read(size))
+        if len(content) < size:
+            raise CutAnswerError(f"{len(content):,} of {size:,} bytes came")
+        return content
 
 
 def _open_remote(path: str) -> _Ranges | None:
-    """Open a remote file if it can be read in ranges; why it cannot is for ``local_copy`` to find out."""
-    try:
-        filesystem, inner = fsspec.core.url_to_fs(path)
-        file = filesystem.open(inner, "rb", cache_type="none")
-        size = filesystem.size(inner)
-        if not size:
+    """Open a remote file; None if its server gives no ranges, and it is to be fetched whole."""
+    filesystem, inner = _filesystem(path)
+
+    def request() -> _Ranges | None:
+        try:
+            file = filesystem.open(inner, "rb", cache_type="none")
+            information = filesystem.info(inner)
+            size = information.get("size")
+            if not size:
+                return None
+            file.seek(size - 1)
+            whole = len(file.read(1)) == 1
+        except (ValueError, NotImplementedError) as error:  # what fsspec raises where there are no ranges
+            logger.debug("%s cannot be read in ranges: %s", without_secrets(path), reason_of(error))
             return None
-        file.seek(size - 1)
-        if len(file.read(1)) == 1:
-            return _Ranges(file, size)
-    except Exception as error:  # noqa: BLE001  # every fsspec file system has errors of its own
-        logger.debug("%s cannot be read in ranges: %r", path, error)
-    return None
+        return _Ranges(path, file, size, entity_tag(information)) if whole else None
 
-
-def _cat(paths: list[str]) -> dict[str, bytes | Exception]:
-    filesystem, _ = fsspec.core.url_to_fs(paths[0])
-    inner = {fsspec.core.url_to_fs(path)[1]: path for path in paths}
-    answers = filesystem.cat(list(inner), on_error="return")
-    return {inner[name]: answer for name, answer in answers.items()}
+    try:
+        return ask(path, request)
+    except FileNotFoundError as error:
+        raise DamagedFileError("is missing") from error

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
-from longcrawl.builders.files import absolute, is_url, join, list_tree
+from longcrawl.builders.files import absolute, list_tree, match_remote
 from longcrawl.builders.sources import Part
 from longcrawl.errors import SourceError
+from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 
 __all__ = ["DataFiles", "named_parts"]
 
@@ -27,7 +26,7 @@ def named_parts(
     example: str,
     splits: Callable[[list[str]], Mapping[str, list[str]]] | None = None,
 ) -> dict[str, list[Part]]:
-    """Give a part per file of every split, named relative to ``data_dir`` or the deepest folder that all files share.
+    """Return a part per file of every split, named relative to ``data_dir`` or the deepest folder that all files share.
 
     Args:
         source: its name, for messages.
@@ -43,11 +42,24 @@ def named_parts(
 
     """
     files = _chosen(data_dir, data_files) if data_files else _below(source, data_dir, endings, example, splits)
-    base = _base_of([file for chosen in files.values() for file in chosen], data_dir)
-    return {
-        split: [Part(file.removeprefix(base).lstrip("/"), (file,)) for file in sorted(set(chosen))]
-        for split, chosen in files.items()
-    }
+    base = _base_of([path_of(file) for chosen in files.values() for file in chosen], data_dir)
+    return {split: _parts(chosen, base) for split, chosen in files.items()}
+
+
+def _parts(files: list[str], base: str) -> list[Part]:
+    """Name files by their paths; two signatures of one URL are one file.
+
+    Raises:
+        SourceError: two URLs differ in their queries only, so that their documents would have the same ids.
+
+    """
+    parts: dict[str, Part] = {}
+    for file in sorted(set(files)):
+        name = path_of(file).removeprefix(base).lstrip("/")
+        if name in parts:
+            raise SourceError(f"{without_secrets(file)} is named twice, with two queries: name each path once")
+        parts[name] = Part(name, (file,))
+    return [parts[name] for name in sorted(parts)]
 
 
 def _below(
@@ -66,7 +78,9 @@ def _below(
         raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
     tree = list_tree(base)
     if not any(name.endswith(endings) for name in tree):
-        raise SourceError(f"{base} holds no file that can be read; known endings: {', '.join(endings)}")
+        raise SourceError(
+            f"{without_secrets(base)} holds no file that can be read; known endings: {', '.join(endings)}"
+        )
     found = {"train": [name for name in tree if name.endswith(endings)]} if splits is None else splits(tree)
     return {split: [join(base, name) for name in names] for split, names in found.items()}
 
@@ -82,7 +96,7 @@ def _chosen(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]
 
 
 def _expand(pattern: str, base: str) -> list[str]:
-    """Give the files that a path, URL or glob stands for, relative ones below ``base``.
+    """Return the files that a path, URL or glob stands for, relative ones below ``base``.
 
     Raises:
         SourceError: there are none.
@@ -90,25 +104,23 @@ def _expand(pattern: str, base: str) -> list[str]:
     """
     rooted = is_url(pattern) or pattern.startswith(("/", "~", "file://")) or Path(pattern).is_absolute()
     path = absolute(pattern if rooted else join(base, pattern))
-    if not any(sign in path for sign in "*?[") or (not is_url(path) and Path(path).is_file()):
+    if not has_pattern(path) or (not is_url(path) and Path(path).is_file()):
         return [path]
     if not is_url(path):
         found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
         return _found([file.as_posix() for file in found if file.is_file()], pattern)
-    filesystem, inner = fsspec.core.url_to_fs(path)
-    protocol = path.removesuffix(inner.lstrip("/"))
-    return _found([protocol + str(name).lstrip("/") for name in filesystem.glob(inner)], pattern)
+    return _found(match_remote(path), pattern)
 
 
 def _found(files: list[str], pattern: str) -> list[str]:
     if not files:
-        raise SourceError(f"no file matches {pattern!r}; check data_files")
+        raise SourceError(f"no file matches {without_secrets(pattern)!r}; check data_files")
     return files
 
 
 def _base_of(files: list[str], data_dir: str | None) -> str:
     """Give the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
-    base = absolute(data_dir or "").rstrip("/")
+    base = path_of(absolute(data_dir or "")).rstrip("/")
     if data_dir and all(file.startswith(f"{base}/") for file in files):
         return base
     folders = [posixpath.dirname(file).split("/") for file in files]

@@ -68,14 +68,14 @@ class Rectangle(Source):
             found[split] = [Part(f"{split}/{first:09d}") for first in range(0, rows, PART_ROWS)]
         return found
 
-    def fingerprint(self) -> str:
-        """Give a text that changes with the settings and with what the rectangle says of itself."""
+    def content(self) -> str:
+        """Return the layouts and a hash of the description."""
         layouts = [self._open(split).layout for split in self._split_names()]
         described = join(absolute(self._root()), DESCRIPTION)
         filesystem, path = fsspec.core.url_to_fs(described)
         # The description holds a checksum of every chunk; an original-layout store has nothing that says as much.
         contents = filesystem.cat_file(path) if filesystem.exists(path) else b""
-        return f"{super().fingerprint()} {layouts} {hashlib.sha256(contents).hexdigest()}"
+        return f"{layouts} {hashlib.sha256(contents).hexdigest()}"
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read 2,048 rows, a table for each row of chunks."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from longcrawl.builders.blocks import Loss
 from longcrawl.errors import SourceError
 from longcrawl.fields import build, check_fields, plain_settings
+from longcrawl.urls import hide_secrets, plain_urls, without_secrets
 from longcrawl.user_warnings import warn_user
 
 __all__ = [
@@ -75,6 +76,7 @@ class BadFiles:
             SourceError: under the policy "error".
 
         """
+        file, reason = without_secrets(file), hide_secrets(reason)
         if self.policy == "error":
             raise SourceError(
                 f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip' "
@@ -148,8 +150,9 @@ class Source(ABC):
         check_fields(self, SourceError)
 
     def settings(self) -> dict[str, Any]:
-        """Give the fields as YAML-ready values."""
-        return plain_settings(self)
+        """Return the fields as YAML-ready values, URLs without their secrets."""
+        settings: dict[str, Any] = plain_urls(plain_settings(self))
+        return settings
 
     @abstractmethod
     def schema(self) -> pa.Schema:
@@ -164,18 +167,24 @@ class Source(ABC):
 
         """
 
-    def fingerprint(self) -> str:
-        """Give a text that changes with the settings, the parts, or the size or time of a local file.
+    def content(self) -> str:
+        """Return what says which documents the source has and is in no file of its parts; nothing for most sources."""
+        return ""
 
-        Remote files count by their names only: `datasets` does not notice when one is replaced.
+    def fingerprint(self) -> str:
+        """Return a text that changes with the settings, the content, the parts, and size or time of a local file.
+
+        `datasets` names its cache by it. Remote files count by their names only: `datasets` does not notice when one is
+        replaced. A run records instead what it has read, see :mod:`longcrawl.builders.identity`.
         """
-        digest = hashlib.sha256(repr(self.settings()).encode())
+        digest = hashlib.sha256(f"{self.settings()!r} {self.content()}".encode())
         for split, parts in self.splits().items():
             for part in parts:
                 digest.update(f"{split} {part.name}\n".encode())
                 for file in part.files:
                     status = Path(file).stat() if Path(file).exists() else None
-                    digest.update(f"{file} {status and (status.st_size, status.st_mtime_ns)}\n".encode())
+                    told = f"{without_secrets(file)} {status and (status.st_size, status.st_mtime_ns)}\n"
+                    digest.update(told.encode())
         return digest.hexdigest()
 
     @abstractmethod

@@ -121,15 +121,15 @@ class Text(Source):
         """
         splits = named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.jsonl")
         for part in (part for parts in splits.values() for part in parts):
-            if not part.files[0].endswith(EXTENSIONS):
-                raise SourceError(f"{part.files[0]} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
+            if not part.name.endswith(EXTENSIONS):
+                raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
         return splits
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file."""
         (path,) = part.files
         lost = LostRecords(bad_files, path)
-        kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+        kind = part.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
         if kind == "parquet":
             tables = self._parquet(part.name, path, lost)
         elif kind == "txt":

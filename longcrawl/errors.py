@@ -3,6 +3,7 @@
 LongCrawlError
 ├── StageError          a stage has wrong settings, or a table lacks what it needs
 ├── SourceError         an input folder, file or record cannot be read
+│   └── NotYetError     a server does not give a file now; asked again later, it may
 ├── TokenizerError      a tokenizer cannot be loaded, or does not fit what was asked of it
 ├── FormatError         a dataset on disk is not what its format says
 │   └── CorruptionError a file is missing, cut or changed
@@ -12,10 +13,14 @@ LongCrawlError
 ├── HubError            the Hub cannot be reached, or does not take or give what was asked
 └── LedgerError         a question to the ledger that it cannot answer
 
-Every message is one sentence: what is wrong, where, and what to type next.
+Every message is one sentence: what is wrong, where, and what to type next. Passwords and signatures of URLs are removed
+from it here, whoever raises it.
 """
 
+from typing import Any
+
 from longcrawl.printable import one_line
+from longcrawl.urls import hide_secrets
 
 __all__ = [
     "CorruptionError",
@@ -24,6 +29,7 @@ __all__ = [
     "LedgerError",
     "LoaderError",
     "LongCrawlError",
+    "NotYetError",
     "RecipeError",
     "RunError",
     "SourceError",
@@ -34,6 +40,9 @@ __all__ = [
 
 class LongCrawlError(Exception):
     """The root of all errors that longcrawl raises on purpose."""
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__(*(hide_secrets(value) if isinstance(value, str) else value for value in values))
 
     def __str__(self) -> str:
         """Return the message as one line: names in it may be of a crawl."""
@@ -46,6 +55,13 @@ class StageError(LongCrawlError, ValueError):
 
 class SourceError(LongCrawlError):
     """An input folder, file or record cannot be read."""
+
+
+class NotYetError(SourceError):
+    """A server does not give a file or a listing now: nothing is lost, and the same command asks for it again.
+
+    No policy for broken files applies to it.
+    """
 
 
 class TokenizerError(LongCrawlError, ValueError):

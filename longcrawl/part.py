@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from longcrawl.builders.identity import reading
 from longcrawl.builders.sources import BadFiles, Part, Source
 from longcrawl.core_clock import CoreClock
 from longcrawl.edit_ledger import EDITS, edit_writer
+from longcrawl.errors import NotYetError
 from longcrawl.files import whole_file, write_text
 from longcrawl.fused import Tally, run_fused, text_lengths
 from longcrawl.ledger import total
@@ -53,22 +55,34 @@ class PartTask:
 
 
 def run_part(task: PartTask) -> dict[str, Any]:
-    """Run one part and give its counts: documents read, in and out of each stage, broken files, records left out."""
+    """Run one part and return its counts: documents read, in and out of each stage, broken files, records left out.
+
+    A part whose files a server does not give now stays open: the answer is the reason alone, under "not_yet".
+    """
+    try:
+        return _run_part(task)
+    except NotYetError as reason:
+        return {"not_yet": str(reason)}
+
+
+def _run_part(task: PartTask) -> dict[str, Any]:
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     name = f"{task.segment:02d}-{task.number:05d}.parquet"
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
     kept = run_fused([*_applied(task), *task.stages], read, tally)
-    with clock.measure("all"), edit_writer(task.folder / EDITS / name) as edits:
-        tally.keep_edits = edits.add
-        if task.writer is not None:
-            task.writer.spill(kept, work / "spill", task.number)
-        else:
-            _keep(kept, task)
-        gone = tally.table()
-        if gone.num_rows:
-            with whole_file(task.folder / "ledger" / name) as beside:
-                pq.write_table(gone, beside)
+    with ExitStack() as input_files:
+        files = input_files.enter_context(reading(task.part.files if task.segment == 0 else ()))
+        with clock.measure("all"):
+            with edit_writer(task.folder / EDITS / name) as edits:
+                tally.keep_edits = edits.add
+                if task.writer is not None:
+                    task.writer.spill(kept, work / "spill", task.number)
+                else:
+                    _keep(kept, task)
+            _write_ledger(task.folder / "ledger" / name, tally.table())
+            with clock.measure("read"):
+                input_files.close()
     counts = {
         "documents": read.documents,
         "characters": read.characters,
@@ -77,10 +91,21 @@ def run_part(task: PartTask) -> dict[str, Any]:
         "left_out": dict(bad_files.left_out),
         "seconds": _seconds(clock, tally),
     }
+    if task.segment == 0:
+        counts["inputs"] = [file.marked() for file in files]
     if task.segment == 0 and read.characters is not None:
         counts["lengths"] = read.lengths.lengths().as_dict()
     write_text(task.marker, json.dumps(counts))
     return counts
+
+
+def _write_ledger(file: Path, gone: pa.Table) -> None:
+    """Write what left, over what the same part may have written of other bytes before it was stopped."""
+    if not gone.num_rows:
+        file.unlink(missing_ok=True)
+        return
+    with whole_file(file) as beside:
+        pq.write_table(gone, beside)
 
 
 def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from longcrawl.outputs import OUTPUTS, Output
 from longcrawl.removal_rates import Reference
 from longcrawl.report.card_facts import CardFacts
 from longcrawl.stages import STAGES, Stage
+from longcrawl.urls import plain_urls
 
 __all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes"]
 
@@ -47,15 +48,15 @@ class Recipe:
     reference: Reference = field(default_factory=Reference)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the recipe as its YAML file holds it, with every field spelled out."""
+        """Return the recipe as its YAML file holds it, with every field spelled out, and URLs without their secrets."""
         return {
             "longcrawl": SCHEMA_VERSION,
             "name": self.name,
             "about": self.about,
             "source": {"builder": self.source.name, **self.source.settings()},
-            "stages": [{stage.name: stage.settings()} for _, stage in self.stages],
+            "stages": [{stage.name: plain_urls(stage.settings())} for _, stage in self.stages],
             "parts": self.parts,
-            "outputs": {self.output.name: self.output.settings()},
+            "outputs": {self.output.name: plain_urls(self.output.settings())},
             "card": plain_settings(self.card),
             "reference": plain_settings(self.reference),
         }

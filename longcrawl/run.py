@@ -28,6 +28,7 @@ from datasets.fingerprint import Hasher
 from datasets.utils import tqdm
 from filelock import FileLock, Timeout
 
+from longcrawl.builders.identity import InputFile
 from longcrawl.core_clock import CoreClock
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.edit_ledger import EditCounts, add_edits
@@ -45,9 +46,19 @@ from longcrawl.report.analysis import LengthCounts, Lengths, analyse
 from longcrawl.report.card import write_card
 from longcrawl.results import RESULTS
 from longcrawl.run_costs import RunCosts, StageCost
-from longcrawl.run_folder import MANIFEST, PLAN, WORK, any_done, read_manifest, refuse_strangers
+from longcrawl.run_folder import MANIFEST, PLAN, WORK, read_manifest, refuse_strangers
 from longcrawl.run_index import indexes_used, save_index
-from longcrawl.run_inputs import no_documents, refuse_twin_documents, train_parts
+from longcrawl.run_inputs import (
+    check_files,
+    check_stages,
+    described,
+    files_read,
+    no_documents,
+    pin_inputs,
+    refuse_twin_documents,
+    still_open,
+    train_parts,
+)
 from longcrawl.run_manifest import VERSION
 from longcrawl.run_segments import Segment, next_segment
 from longcrawl.run_summary import RunSummary
@@ -142,6 +153,8 @@ class _Job:
         self.groups = group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
+        self.files_read: list[list[InputFile]] = []
+        """Of each part."""
         self.reports: dict[str, list[str]] = {}
         """By label, what stages have to say about what they did and what they did not."""
         self.left_out: Counter[str] = Counter()
@@ -158,7 +171,7 @@ class _Job:
         if (self.folder / MANIFEST).exists():
             return read_manifest(self.folder)
         remove_partial(self.folder)
-        self._pin_inputs()
+        pin_inputs(self.folder, self.recipe.source, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
         for label, stage in self.recipe.stages:
             stage.prepare()
@@ -166,8 +179,9 @@ class _Job:
                 self.reports[label] = list(said)
         self._write_recipe()
         writer = self._run_stages()
-        self._refuse_changed_stages()
+        check_stages(self.folder, self._fingerprints())
         written = self._write_output(writer)
+        check_files(self.folder, self.parts, self.files_read)
         for segment, label, survey in self.indexed:
             with self.costs.measure(label, f"{segment}-index"):
                 save_index(self.folder, segment, len(self.parts), label, survey)
@@ -262,6 +276,7 @@ class _Job:
             documents = sum(each["documents"] for each in results)
             self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
+            self.files_read = files_read(results)
             self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
             self.source_lengths = _source_lengths(results)
             if not self.funnel.documents:
@@ -314,7 +329,7 @@ class _Job:
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
             "versions": recorded_versions(),
-            "inputs": {part.name: list(part.files) for part in self.parts},
+            "inputs": described(self.parts, self.files_read),
             "bad_files": self.bad_files,
             "left_out": dict(sorted(self.left_out.items())),
             "funnel": self.funnel.as_dict(),
@@ -334,27 +349,8 @@ class _Job:
         manifest["files"] = file_entries(self.folder, names)
         return manifest
 
-    def _pin_inputs(self) -> None:
-        """Refuse to go on with a run whose input, index, data files, tokenizer or code has changed since it started."""
-        inputs = {"source": self.recipe.source.fingerprint(), "indexes": indexes_used(self.recipe.stages)}
-        found = json.dumps(inputs | {"stages": self._fingerprints()}, indent=1)
-        pinned = self.work / "inputs.json"
-        if any_done(self.folder) and pinned.exists() and pinned.read_text("utf-8") != found:
-            raise self._changed()
-        write_text(pinned, found)
-
-    def _refuse_changed_stages(self) -> None:
-        """Refuse a result of which a part was made before a data file changed, and the rest with what it holds now."""
-        if json.loads((self.work / "inputs.json").read_text("utf-8"))["stages"] != self._fingerprints():
-            raise self._changed()
-
     def _fingerprints(self) -> dict[str, str]:
         return {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
-
-    def _changed(self) -> RunError:
-        return RunError(
-            f"the input of {self.folder} has changed since the run began: choose another folder, or remove that folder"
-        )
 
     def _map(
         self,
@@ -366,14 +362,19 @@ class _Job:
     ) -> list[dict[str, Any]]:
         """Do the tasks that have no marker yet; give the content of all markers in the order of the tasks."""
         waiting = [task for task, marker in zip(tasks, markers, strict=True) if not marker.exists()]
-        amount = 0
+        amount, not_yet = 0, list[str]()
         with tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
             started = time.monotonic()
             for result in map_tasks(function, waiting, self.num_proc):
+                if "not_yet" in result:
+                    not_yet.append(result["not_yet"])
+                    continue
                 amount += result.get("documents", 1)
                 rate = amount / max(time.monotonic() - started, 1e-9)
                 bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
                 bar.update()
+        if not_yet:
+            raise still_open(sorted(not_yet), len(tasks), self.folder)
         return [json.loads(marker.read_text("utf-8")) for marker in markers]
 
 

@@ -1,5 +1,7 @@
-"""What a run says of its input as a whole: that there is none, or that documents of it have one id."""
+"""What a run knows of its whole input: which files it read, that they are still the same, and that ids are unique."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,13 +9,117 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.builders.identity import InputFile, changed_files
 from longcrawl.builders.sources import Part, Source
 from longcrawl.errors import RunError
-from longcrawl.part import surviving_ids
+from longcrawl.files import write_text
+from longcrawl.part import WORK, surviving_ids
+from longcrawl.run_folder import any_done
+from longcrawl.urls import without_secrets
 
-__all__ = ["no_documents", "refuse_twin_documents", "train_parts"]
+__all__ = [
+    "check_files",
+    "check_stages",
+    "described",
+    "files_read",
+    "no_documents",
+    "pin_inputs",
+    "refuse_twin_documents",
+    "still_open",
+    "train_parts",
+]
 
 MOST_RULES = 5
+AGAIN = "Restore it and type the same command again, or type it with another --out folder"
+
+
+def pin_inputs(
+    folder: Path, source: Source, parts: Sequence[Part], stages: Mapping[str, str], indexes: Mapping[str, Any]
+) -> None:
+    """Record what a run begins with; check on resume that input, indexes, data files, tokenizer and code are the same.
+
+    Raises:
+        RunError: something has changed; the message names an input file.
+
+    """
+    content = hashlib.sha256(source.content().encode()).hexdigest()
+    listing = {part.name: [without_secrets(file) for file in part.files] for part in parts}
+    found = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
+    if any_done(folder) and _pinned(folder).exists():
+        before = json.loads(_pinned(folder).read_text("utf-8"))
+        _check_listing(folder, before.get("parts", {}), listing)
+        if before != found:
+            raise _changed(folder)
+        _check_finished_parts(folder, parts)
+    write_text(_pinned(folder), json.dumps(found, indent=1))
+
+
+def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
+    """Check that no data file of a stage has changed under the run.
+
+    Raises:
+        RunError: one has, and a part of the result was made with what it held before.
+
+    """
+    if json.loads(_pinned(folder).read_text("utf-8"))["stages"] != stages:
+        raise _changed(folder)
+
+
+def _pinned(folder: Path) -> Path:
+    return folder / WORK / "inputs.json"
+
+
+def _changed(folder: Path) -> RunError:
+    return RunError(
+        f"the input of {folder} has changed since the run began: choose another folder, or remove that folder"
+    )
+
+
+def _check_listing(folder: Path, before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> None:
+    old, new = ({file for files in listing.values() for file in files} for listing in (before, now))
+    changes = [f"{file} is new" for file in sorted(new - old)] + [f"{file} is gone" for file in sorted(old - new)]
+    if changes:
+        raise RunError(
+            f"the input of {folder} has changed since the run began ({changes[0]}). Undo that and type the same "
+            "command again, or type it with another --out folder"
+        )
+
+
+def files_read(results: Sequence[Mapping[str, Any]]) -> list[list[InputFile]]:
+    """Return the files that were read for each part, of what the markers of the first segment hold."""
+    return [[InputFile.from_mark(values) for values in each.get("inputs", [])] for each in results]
+
+
+def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> None:
+    """Check that the files which were read are still the same.
+
+    Raises:
+        RunError: one is not, so that the manifest would name bytes which are not there any more.
+
+    """
+    known = [pair for part, files in zip(parts, read, strict=True) for pair in zip(part.files, files, strict=False)]
+    for file, difference in changed_files(known):
+        raise RunError(f"{file} has changed since {folder} read it: {difference}. {AGAIN}")
+
+
+def _check_finished_parts(folder: Path, parts: Sequence[Part]) -> None:
+    markers = [folder / WORK / "segment-0" / f"{number:05d}.json" for number in range(len(parts))]
+    done = [(part, marker) for part, marker in zip(parts, markers, strict=True) if marker.exists()]
+    read = files_read([json.loads(marker.read_text("utf-8")) for _, marker in done])
+    check_files(folder, [part for part, _ in done], read)
+
+
+def described(parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> dict[str, list[dict[str, Any]]]:
+    """Return what a manifest says of the files that were read, by part."""
+    return {part.name: [file.as_dict() for file in files] for part, files in zip(parts, read, strict=True)}
+
+
+def still_open(reasons: Sequence[str], parts: int, folder: Path) -> RunError:
+    """Return the error of a run whose parts are not all read since servers did not give their files."""
+    return RunError(
+        f"{len(reasons):,} of {parts:,} parts of {folder} are still open, the first: {reasons[0].rstrip('.')}. "
+        "What is finished is kept: the same command asks for these parts again"
+    )
 
 
 def train_parts(source: Source) -> list[Part]:

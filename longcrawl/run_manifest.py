@@ -12,7 +12,7 @@ from typing import Any
 from longcrawl.errors import RunError
 from longcrawl.results import RESULTS
 
-__all__ = ["VERSION", "NotTold", "Told", "check_manifest", "writer_of"]
+__all__ = ["VERSION", "NotTold", "Told", "check_manifest", "input_names", "writer_of"]
 
 VERSION = 1
 """Of manifests, not of longcrawl."""
@@ -48,6 +48,17 @@ def _is_stage(value: Any) -> bool:
 
 def _is_histogram(value: Any) -> bool:
     return isinstance(value, dict) and all(name.isdecimal() and _is_count(count) for name, count in value.items())
+
+
+def _is_input(value: Any) -> bool:
+    """Return whether a value names an input file; earlier versions recorded its name alone."""
+    if isinstance(value, dict):
+        return _is_text(value.get("file")) and _may_be_count(value.get("bytes")) and _may_be_text(value.get("sha256"))
+    return _is_text(value)
+
+
+def _may_be_text(value: Any) -> bool:
+    return value is None or _is_text(value)
 
 
 def _may_be_count(value: Any) -> bool:
@@ -98,7 +109,7 @@ KINDS: Sequence[tuple[str, Callable[[Any], bool], str]] = (
     ("bad_files.*.records_lost", _may_be_count, "a whole number or null"),
     ("inputs", _is_object, "an object"),
     ("inputs.*", _is_list, "a list"),
-    ("inputs.*.*", _is_text, "a text"),
+    ("inputs.*.*", _is_input, "a file, or an object with a file"),
     ("left_out", _is_object, "an object"),
     ("left_out.*", _is_count, "a whole number"),
     ("reports", _is_object, "an object"),
@@ -210,6 +221,16 @@ def _found(value: Any, rest: Sequence[str], name: str) -> Iterator[tuple[str, An
         below = [(f"[{number}]", each) for number, each in enumerate(value)]
     for key, each in below:
         yield from _found(each, rest, f"{name}{key}")
+
+
+def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the files that a run read for each part; earlier versions recorded no more than these.
+
+    >>> input_names({"inputs": {"a.jsonl": [{"file": "raw/a.jsonl", "bytes": 7}], "b.jsonl": ["raw/b.jsonl"]}})
+    {'a.jsonl': ['raw/a.jsonl'], 'b.jsonl': ['raw/b.jsonl']}
+    """
+    named = manifest.get("inputs", {}).items()
+    return {part: [file if isinstance(file, str) else file["file"] for file in files] for part, files in named}
 
 
 def writer_of(manifest: Mapping[str, Any]) -> str:

@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 from longcrawl.builders.sources import BadFiles, Part, Source, make_source
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import build
+from longcrawl.run_manifest import input_names
 from longcrawl.text import ExtractText
+from longcrawl.urls import is_url
 
 __all__ = ["source_documents", "source_texts"]
 
@@ -99,11 +101,11 @@ def _extract_texts(manifest: Mapping[str, Any], documents: Mapping[str, dict[str
 
 def _parts(source: Source, manifest: Mapping[str, Any], wanted: set[str], bad_files: BadFiles) -> list[Part]:
     """Give the parts that are still there, those that name a document first."""
-    inputs: dict[str, list[str]] = manifest["inputs"]
+    inputs = input_names({"inputs": manifest["inputs"]})
     named = set(inputs) if all(inputs.values()) else {part.name for part in source.splits()["train"]}
     there = []
     for name, files in inputs.items():
-        gone = [file for file in files if "://" not in file and not Path(file).exists()]
+        gone = [file for file in files if not is_url(file) and not Path(file).exists()]
         if name in named and files and len(gone) == len(files):
             bad_files.report(files[0], "is gone")
         elif name in named:

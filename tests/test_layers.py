@@ -21,6 +21,7 @@ LAYERS = [
         "hub",
         "survey_reports",
         "unreadable",
+        "urls",
         "user_warnings",
         "_adopt_builders",
         "_version",

@@ -169,7 +169,7 @@ def test_a_finished_run_holds_card_recipe_ledger_output_and_manifest_and_nothing
         content = (whole / name).read_bytes()
         assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     assert manifest["recipe"] == yaml.safe_load((whole / "recipe.yaml").read_text())
-    assert [Path(*files).name for files in manifest["inputs"].values()] == [
+    assert [Path(file["file"]).name for (file,) in manifest["inputs"].values()] == [
         f"{part:02d}.jsonl" for part in range(PARTS)
     ]
 
@@ -430,19 +430,18 @@ def test_input_that_changed_since_the_run_began_is_refused(tmp_path):
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(documents)})
     kill_a_run(recipe, tmp_path / "out", (tmp_path / "out/work/segment-0/00000.json").exists)
     shutil.copytree(documents, tmp_path / "before")
-    file = documents / "03.jsonl"
-    changes: dict[str, Callable[[], object]] = {
-        "longer": lambda: file.write_text(file.read_text() + '{"id": "new", "text": "new"}\n'),
-        "of the same length": lambda: file.write_text(file.read_text().replace("a", "b")),
-        "one more file": lambda: shutil.copy(file, documents / "99.jsonl"),
-        "one file less": file.unlink,
+    file = documents / "00.jsonl"
+    changes: dict[Callable[[], object], str] = {
+        lambda: file.write_text(file.read_text() + '{"id": "new", "text": "new"}\n'): f"{file} has changed since",
+        lambda: file.write_text(file.read_text().replace("a", "b")): f"{file} has changed since",
+        lambda: shutil.copy(file, documents / "99.jsonl"): f"since the run began ({documents}/99.jsonl is new)",
+        file.unlink: f"since the run began ({file} is gone)",
     }
-    sentence = "has changed since the run began: choose another folder, or remove that folder"
-    for change in changes.values():
+    for change, sentence in changes.items():
         change()
         with pytest.raises(RunError) as raised:
             lc.run(recipe, tmp_path / "out")
-        assert str(raised.value) == f"the input of {tmp_path / 'out'} {sentence}"
+        assert sentence in str(raised.value)
         shutil.rmtree(documents)
         shutil.copytree(tmp_path / "before", documents)
     lc.run(recipe, tmp_path / "out")

@@ -15,7 +15,7 @@ from longcrawl.report.card_paths import elsewhere
 from longcrawl.report.card_source import CardSource, Section, paragraphs, untold
 from longcrawl.report.citations import citations, software
 from longcrawl.report.limits import known_limits
-from longcrawl.run_manifest import NotTold, writer_of
+from longcrawl.run_manifest import NotTold, input_names, writer_of
 
 __all__ = ["SECTIONS"]
 
@@ -105,7 +105,7 @@ def _contact(card: CardSource) -> str:
 
 
 def _citation(card: CardSource) -> str:
-    works = citations(card.recipe, card.manifest.get("inputs", {}))
+    works = citations(card.recipe, input_names(card.manifest))
     made_by = software(writer_of(card.manifest))
     own = str(card.facts["citation"] or "").strip()
     said = [f"{code(each.key)} ({', '.join(map(code, each.used))})" for each in works]

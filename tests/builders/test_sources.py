@@ -9,9 +9,9 @@ import fsspec
 import pytest
 import zstandard
 
-from longcrawl.builders import blocks, files
+from longcrawl.builders import blocks, files, network
 from longcrawl.builders.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
-from longcrawl.errors import SourceError
+from longcrawl.errors import NotYetError, SourceError
 
 
 def test_every_source_is_known_by_its_name():
@@ -141,16 +141,19 @@ def test_a_remote_file_is_fetched_whole(tmp_path, web_server):
 
 
 def test_a_web_server_is_tried_again(tmp_path, web_server, monkeypatch):
-    monkeypatch.setattr(files, "PAUSE", 0.01)
+    monkeypatch.setattr(network, "PAUSE", 0.01)
     (tmp_path / "a").write_bytes(b"text")
     url = web_server(tmp_path, failures=2)
     assert blocks.read_bytes(f"{url}/a") == b"text"
     url = web_server(tmp_path, failures=2)
     assert files.fetch_texts([f"{url}/a", f"{url}/b"]) == {f"{url}/a": "text", f"{url}/b": None}
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.1)
     url = web_server(tmp_path, failures=99)
-    with pytest.raises(files.DamagedFileError, match="cannot be fetched in 3 attempts"):
+    with pytest.raises(
+        NotYetError, match=r"/a: cannot be fetched now \(ClientResponseError: 503.*Type the same command"
+    ):
         blocks.read_bytes(f"{url}/a")
-    with pytest.raises(SourceError, match="cannot be fetched"):
+    with pytest.raises(NotYetError, match="cannot be fetched now"):
         files.fetch_texts([f"{url}/a"])
 
 
