@@ -233,6 +233,34 @@ def test_replayed_line_corrections_give_the_edited_text(documents, returns):
     assert rows.num_rows == sum(changes)
 
 
+C4_LINES = [
+    "It is a line that has words.",
+    "too short",
+    "A note[1] with two marks[edit] in it.",
+    "[12] At the start.",
+    "",
+]
+
+
+@pytest.mark.parametrize("definitions", ["paper", "datatrove"])
+@given(documents=st.lists(st.lists(st.sampled_from(C4_LINES), max_size=6).map("\n".join), min_size=1, max_size=4))
+def test_the_lines_that_c4_cuts_are_listed(definitions, documents):
+    table = pa.table({"id": [str(number) for number in range(len(documents))], "text": documents})
+    c4 = lc.text.C4Quality(definitions, min_sentences=None)
+    made = c4.trace(table)
+    found = [[] for _ in documents]
+    for row in made.places.to_pylist():
+        found[row["document"]].append(row)
+    for text, kept, rows in zip(documents, made.documents["text"].to_pylist(), found, strict=True):
+        changes = c4.changes(text)
+        assert [row["rule"] for row in rows] == [change.rule for change in changes]
+        for row, change in zip(rows, changes, strict=True):
+            taken = text[row["start"] : row["end"]]
+            assert taken == change.before if change.after is None else taken in change.before
+        removed = sum(row["end"] - row["start"] - row["replaced_by"] for row in rows)
+        assert len("".join(text.split())) - len("".join(kept.split())) <= removed <= len(text) - len(kept)
+
+
 def test_replayed_edits_give_the_kept_text(crawl):
     for name, kept in zip(crawl.data["id"], crawl.data["text"], strict=True):
         assert replay(TEXTS[name], crawl.edits.filter(pc.equal(crawl.edits["id"], name))) == kept

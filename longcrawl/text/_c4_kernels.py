@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.text._line_place_kernels import shift_lines
 from longcrawl.text._lookup_kernels import compiled, inlined
 from longcrawl.text._phrase_kernels import OTHERS, copy, decode, skip_space, step
 from longcrawl.text._phrases import PhraseTree
@@ -387,20 +388,32 @@ def clean_page(
 
 @compiled
 def clean_pages(
-    data: Bytes, offsets: Any, flag_of: Flags, rules: Rules, tree: PhraseTree, out: Bytes, ends: Any, counts: Any
-) -> None:
+    data: Bytes,
+    offsets: Any,
+    flag_of: Flags,
+    rules: Rules,
+    tree: PhraseTree,
+    out: Bytes,
+    ends: Any,
+    counts: Any,
+    log: Any,
+) -> int:
     """Write the lines that stay of every document to ``out``, without the white space around all of them.
 
-    Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences.
+    Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
+    to ``log`` what :func:`clean_page` says, of all documents. Gives how many lines are in the log.
     """
-    no_log = np.empty((0, LOGGED), np.int64)
-    place = np.int64(0)
+    place, logged = np.int64(0), 0
     ends[0] = 0
     for document in range(len(offsets) - 1):
         at, end, begin = offsets[document], offsets[document + 1], place
-        place, _ = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], no_log)
+        here = log[logged:]
+        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here)
+        logged += changed
         first = skip_space(out, begin, place, flag_of)
         while place > first and flag_of[decode(out, _last_start(out, place))[0]] & SPACE:
             place = _last_start(out, place)
+        shift_lines(here[:changed], first, place, begin)
         place = _move(out, first, place, begin)
         ends[document + 1] = place
+    return logged

@@ -1,5 +1,7 @@
 """From the bytes of logged lines to the characters that changed, as numba kernels."""
 
+# Numba takes arguments by position:
+# ruff: noqa: FBT001
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value"
 
@@ -10,7 +12,7 @@ import numpy.typing as npt
 
 from longcrawl.text._lookup_kernels import compiled
 
-__all__ = ["count_breaks", "place_lines"]
+__all__ = ["count_breaks", "place_lines", "shift_lines"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -65,7 +67,7 @@ def _changed_part(data: Bytes, first: int, stop: int, out: Bytes, begin: int, en
 
 
 @compiled
-def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, places: Any) -> None:
+def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, whole: bool, places: Any) -> None:
     """Write document, start, end and the number of characters that replace it for each line of ``log``.
 
     See :func:`longcrawl.text._line_places.locate_lines`.
@@ -76,12 +78,21 @@ def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, places: Any) ->
         while first >= offsets[document + 1]:
             document += 1
             at, characters = offsets[document], 0
-        if end == begin:
+        if end == begin and whole:
             first, stop = _whole_line(data, first, stop, offsets[document], offsets[document + 1])
-        else:
+        elif end > begin:
             first, stop, begin, end = _changed_part(data, first, stop, out, begin, end)
         characters += _count_characters(data, at, first)
         places[row, 0], places[row, 1] = document, characters
         characters += _count_characters(data, first, stop)
         places[row, 2], places[row, 3] = characters, _count_characters(out, begin, end)
         at = stop
+
+
+@compiled
+def shift_lines(log: Any, first: int, last: int, begin: int) -> None:
+    """Let a log say where lines stand in ``out`` once bytes ``first`` to ``last`` of it have moved to ``begin``."""
+    for row in range(len(log)):
+        if log[row, 4] > log[row, 3]:
+            log[row, 3] = begin + max(log[row, 3], first) - first
+            log[row, 4] = begin + max(min(log[row, 4], last), first) - first

@@ -1,5 +1,7 @@
 """Where lines that kernels logged stand in their texts, in characters."""
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +18,9 @@ def most_lines(data: Bytes, offsets: Longs) -> int:
     return int(count_breaks(data[offsets[0] : offsets[-1]])) + len(offsets) - 1
 
 
-def locate_lines(data: Bytes, offsets: Longs, out: Bytes, log: Longs) -> tuple[Longs, Longs, Longs]:
+def locate_lines(
+    data: Bytes, offsets: Longs, out: Bytes, log: Longs, discarded: Literal["line", "content"] = "line"
+) -> tuple[Longs, Longs, Longs]:
     """Find what changed in lines that were edited or discarded.
 
     Args:
@@ -25,15 +29,15 @@ def locate_lines(data: Bytes, offsets: Longs, out: Bytes, log: Longs) -> tuple[L
         out: what a kernel wrote.
         log: int64 [lines, 5 or more], of each line, in increasing order: its number, start and stop in ``data``, and
             in ``out``. A line that has nothing there is discarded.
+        discarded: what goes of such a line: all of it with its line end, or what ``log`` says alone.
 
     Returns:
-        int64 [lines], the row of each line's document; int64 [lines, 2], start and end in characters: of a discarded
-        line all of it with its line end, of an edited one from the first to the last character that changed; and int64
-        [lines], how many characters stand there now.
+        int64 [lines], the row of each line's document; int64 [lines, 2], start and end in characters, of an edited line
+        from the first to the last one that changed; and int64 [lines], how many characters stand there now.
 
     """
     from longcrawl.text._line_place_kernels import place_lines
 
     places = np.empty((len(log), 4), np.int64)
-    place_lines(data, offsets, out, log, places)
+    place_lines(data, offsets, out, log, discarded == "line", places)
     return places[:, 0].copy(), places[:, 1:3].copy(), places[:, 3].copy()

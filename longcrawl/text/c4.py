@@ -1,7 +1,8 @@
 """C4's rules: keep lines that look like sentences, and pages that have enough of them."""
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,9 @@ import pyarrow.compute as pc
 
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Edit, column, stage, with_column
+from longcrawl.places import make_places, no_places
+from longcrawl.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.text._line_places import locate_lines, most_lines
 from longcrawl.text._phrases import PhraseTree, make_tree
 from longcrawl.text._spoken import places_of_languages
 from longcrawl.text._texts import refuse_masked, text_buffers, text_column, valid_texts
@@ -109,6 +112,7 @@ class C4Quality(Edit):
     curly_bracket: Literal["drop", "keep"] = "drop"
     bad_words: str | None = None
     language: str | None = None
+    code_version: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,9 +133,17 @@ class C4Quality(Edit):
         """
         self.edit(pa.table({"text": pa.array([], pa.large_string()), "language": pa.array([], pa.string())}))
 
-    def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
         """Keep the lines of the column ``text`` that pass, and measure every document."""
-        from longcrawl.text._c4_kernels import clean_pages
+        edited = self.trace(table)
+        return edited.documents, edited.checks
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Do what ``edit`` does, and list the lines that went, and those that lost citation marks.
+
+        Not listed is white space: that around lines, blank lines, and line ends.
+        """
+        from longcrawl.text._c4_kernels import LOGGED, clean_pages
 
         refuse_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
@@ -141,13 +153,15 @@ class C4Quality(Edit):
         counts = np.zeros((len(texts), 3), np.int64)
         phrases = self._phrases()
         flags = load_characters("re").flags
-        clean_pages(data, offsets, flags, self._rules(phrases), phrases, out, ends, counts)
+        log = np.empty((most_lines(data, offsets), LOGGED), np.int64)
+        logged = clean_pages(data, offsets, flags, self._rules(phrases), phrases, out, ends, counts, log)
+        places = _places(data, offsets, out, log[:logged])
         checks = self._counted(counts)
         if self.bad_words is not None:
             listed = self._listed(table, out, ends)
             checks.append(_at_most_none("bad_words", listed))
         made = text_column(out, ends, texts, table.schema.field("text").type)
-        return with_column(table, "text", made), checks
+        return Edited(with_column(table, "text", made), checks, places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have none
         r"""Give the lines of one text that go, and those that lose citation marks.
@@ -228,6 +242,21 @@ def _change(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], row: list[i
     newlines, start, stop, begin, end, rule = row
     after = out[begin:end].tobytes().decode() if rule == CUT else None
     return LineChange(newlines + 1, data[start:stop].tobytes().decode(), after, RULES[rule])
+
+
+def _places(
+    data: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint8],
+    log: npt.NDArray[np.int64],
+) -> pa.Table:
+    from longcrawl.text._c4_kernels import RULES
+
+    if not len(log):
+        return no_places()
+    rows, places, left = locate_lines(data, offsets, out, log, "content")
+    rules = pa.array([RULES.get(rule) for rule in range(max(RULES) + 1)], pa.string())
+    return make_places(rows, rules.take(pa.array(log[:, 5])), places, left)
 
 
 def _at_most_none(rule: str, counts: npt.NDArray[np.int64]) -> Check:
