@@ -33,7 +33,9 @@ WELL_FORMED = 10
 
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
 
-_META = re.compile(rb"<!--.*?-->|<meta\b[^>]{0,512}?\bcharset\s*=\s*[\"']?\s*(?P<name>[\w.:+-]{1,40})", re.DOTALL)
+_META = re.compile(
+    rb"<!--.*?(?:-->|\Z)|<meta\b[^>]{0,512}?\bcharset\s*=\s*(?:[\"']\s*)?(?P<name>[\w.:+-]{1,40})", re.DOTALL
+)
 _XML = re.compile(rb"\s*<\?xml\b[^>]{0,200}?\bencoding\s*=\s*[\"'](?P<name>[\w.:+-]{1,40})")
 
 _SINGLE = {

@@ -97,7 +97,10 @@ class LostRecords:
     def __init__(self, bad_files: BadFiles, file: str, consequence: str = "") -> None:
         self._bad_files, self._file, self._consequence = bad_files, file, consequence
         self._first, self._count = "", 0
-        self._damages: list[Loss] = []
+        self._damages: list[str] = []
+        self._damage_count = 0
+        self._lines: int | None = 0
+        """How many lines damage has taken; None where nobody can know."""
 
     def add(self, where: str, reason: str) -> None:
         """Note one record.
@@ -121,23 +124,28 @@ class LostRecords:
         if loss.kind == "line":
             self.add(f"line {loss.line}", loss.reason)
             return
-        self._damages.append(loss)
+        self._add_damage(loss.reason, loss.lines)
         if self._bad_files.policy == "error":
             self.report()
 
     def report(self, damage: str = "", records_lost: int | None = None) -> None:
         """Report what was lost, if anything, together with ``damage`` that ended the reading, in one entry."""
-        damages = [(each.reason, each.lines) for each in self._damages]
-        damages += [(damage, records_lost)] * bool(damage)
-        reasons = [reason for reason, _ in damages[:MOST_NAMED]]
-        reasons += [f"and {len(damages) - MOST_NAMED} more places like these"] * (len(damages) > MOST_NAMED)
+        if damage:
+            self._add_damage(damage, records_lost)
+        more = self._damage_count - len(self._damages)
+        reasons = self._damages + [f"and {more} more places like these"] * bool(more)
         others = f" (and {self._count - 1} more like it)" if self._count > 1 else ""
         reasons += [self._first + others] * bool(self._count)
-        counts = [self._count, *(lines for _, lines in damages)]
         if reasons:
             reasons += [self._consequence] * bool(self._consequence)
-            known = [count for count in counts if count is not None]
-            self._bad_files.report(self._file, "; ".join(reasons), sum(known) if len(known) == len(counts) else None)
+            lost = None if self._lines is None else self._lines + self._count
+            self._bad_files.report(self._file, "; ".join(reasons), lost)
+
+    def _add_damage(self, reason: str, lines: int | None) -> None:
+        self._damage_count += 1
+        if len(self._damages) < MOST_NAMED:
+            self._damages.append(reason)
+        self._lines = None if self._lines is None or lines is None else self._lines + lines
 
 
 class Source(ABC):

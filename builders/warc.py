@@ -88,10 +88,10 @@ _SCHEMA = pa.schema(
 )
 
 _OF_THE_CRAWLER = ("metadata:", "urn:", "warcinfo:")
-_MIME = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
+_MIME = re.compile(r"(?<![\w!#$&^.+-])[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
 # A quote that is never closed is a character like others.
 _NAMED = re.compile(r'(?:"[^"]*"|[^,])+')
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]{1,40})", re.IGNORECASE)
+_CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([^\s\"';,]{1,40})", re.IGNORECASE)
 _HTML = re.compile(
     rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<(?:!--|(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title"
     rb"|b|body|br|p)[\t\n\f\r >])",

@@ -21,7 +21,7 @@ WINDOW_BYTES = 8 << 20
 
 _STATUS = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})(?!\d)")
 _HEADER_END = re.compile(rb"\n\r*\n")
-_CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]{0,4096})?\r*\n")
+_CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]{0,4096}+|\r*+)\n")
 _LINE_END = re.compile(rb"\r*\n")
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _LENGTH = re.compile(r"\d{1,18}")

@@ -25,6 +25,9 @@ STEP_BYTES = 1 << 16
 MOST_NAMED = 10
 """How many lost stretches of a file are named; all are counted."""
 
+MOST_REASONS = 3
+"""How many reasons are named of a stretch."""
+
 _ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
@@ -55,7 +58,8 @@ class Lost:
 
     bad_files: BadFiles
     file: str
-    _stretches: list[str] = field(default_factory=list)
+    _named: list[str] = field(default_factory=list)
+    _stretches: int = 0
     _reasons: list[str] = field(default_factory=list)
     _begin: int | None = None
     _records: int = 0
@@ -64,7 +68,7 @@ class Lost:
         """Note that nothing can be read from here on until ``close``."""
         if self._begin is None:
             self._begin = offset
-        if reason not in self._reasons:
+        if reason not in self._reasons and (len(self._reasons) < MOST_REASONS or reason == _ARC_FILE):
             self._reasons.append(reason)
         self._records += records
         if self.bad_files.policy == "error":
@@ -75,8 +79,10 @@ class Lost:
         if self._begin is not None:
             end = "to its end" if offset is None else f"to {offset:,}"
             # What else is no record in an ARC file says nothing more.
-            reasons = [_ARC_FILE] if _ARC_FILE in self._reasons else self._reasons[:3]
-            self._stretches.append(f"from byte {self._begin:,} {end}: {', then '.join(reasons)}")
+            reasons = [_ARC_FILE] if _ARC_FILE in self._reasons else self._reasons
+            self._stretches += 1
+            if self._stretches <= MOST_NAMED:
+                self._named.append(f"from byte {self._begin:,} {end}: {', then '.join(reasons)}")
             self._begin, self._reasons = None, []
             if offset is None:
                 self._records = -1
@@ -84,8 +90,8 @@ class Lost:
     def report(self) -> None:
         """Report what was lost, if anything, in one entry."""
         if self._stretches:
-            more = len(self._stretches) - MOST_NAMED
-            named = self._stretches[:MOST_NAMED] + [f"and {more} more stretches"] * (more > 0)
+            more = self._stretches - MOST_NAMED
+            named = self._named + [f"and {more} more stretches"] * (more > 0)
             lost = None if self._records < 0 else self._records
             self.bad_files.report(self.file, f"cannot be read {'; '.join(named)}", lost)
 
@@ -241,7 +247,7 @@ class _Reader:
         """Give where the line ends after a block end, and whether what follows shows that the block is whole."""
         stream = self._stream
         after = end
-        while stream.fill(after + 1):
+        while after - end < HEADER_BYTES and stream.fill(after + 1):
             blank = _blank(stream.buffer, after)
             after += blank
             if after < len(stream.buffer):

@@ -92,7 +92,8 @@ def diff_words(before: str, after: str) -> WordDiff:
     """
     if before == after:
         return WordDiff((), 0, equal=True)
-    texts = _WORD.findall(before[:COMPARED]), _WORD.findall(after[:COMPARED])
+    # White space at the end is of no word, and would be looked through from each of its characters.
+    texts = _WORD.findall(before[:COMPARED].rstrip()), _WORD.findall(after[:COMPARED].rstrip())
     keys = [word.lstrip() for word in texts[0]], [word.lstrip() for word in texts[1]]
     spans = list(_differences(*keys))
     cut = max(len(before), len(after)) > COMPARED

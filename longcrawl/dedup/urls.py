@@ -28,9 +28,13 @@ _SHORT_SESSION = re.compile(r"s_?id=(?=[^=]*\d)[0-9a-z]{16,}", re.IGNORECASE)
 
 _SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/;]*", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+_AUTHORITY_END = re.compile("[/?#]")
 _ESCAPE = re.compile(r"%([0-9a-f]{2})", re.IGNORECASE)
 _UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 _ALLOWED = ":/?#[]@!$&'()*+,;=%"
+MOST_AUTHORITY = 1_000
+"""Characters of user, host and port together, where the host is not ASCII. A host has 255 at most, by the DNS."""
+
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -53,7 +57,7 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
     """
     stripped = url.strip()
     try:
-        split = urlsplit(stripped if _SCHEME.match(stripped) else f"//{stripped}")
+        split = urlsplit(_checked(stripped if _SCHEME.match(stripped) else f"//{stripped}"))
         host, port = _ascii(split.hostname or "").removeprefix("www."), split.port
     except ValueError:
         before, _, asked = stripped.partition("#")[0].partition("?")
@@ -62,6 +66,19 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
         host = f"{host}:{port}"
     path = _spell(_SESSION_IN_PATH.sub("", split.path))
     return host + path.rstrip("/") + _query(split.query, query)
+
+
+def _checked(url: str) -> str:
+    """Return a URL whose host, if not ASCII, is as short as a host can be: time grows with the square of its length.
+
+    Raises:
+        ValueError: it is longer.
+
+    """
+    authority = _AUTHORITY_END.split(url.partition("//")[2], 1)[0]
+    if len(authority) > MOST_AUTHORITY and not authority.isascii():
+        raise ValueError("no host is that long")
+    return url
 
 
 def _ascii(host: str) -> str:

@@ -53,6 +53,9 @@ _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressi
 
 _KINDS = ("domains", "urls")
 _BLOCK = 1 << 24
+MOST_HOST = 255
+"""Characters that a host has at most, by the DNS; spelling a longer one takes time that grows with its square."""
+
 _DOTS = re.compile("[.\N{IDEOGRAPHIC FULL STOP}\N{FULLWIDTH FULL STOP}\N{HALFWIDTH IDEOGRAPHIC FULL STOP}]")
 
 _Lines = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64], npt.NDArray[np.int64]]
@@ -236,6 +239,8 @@ def ascii_host(host: str) -> str:
 def _ascii_label(label: str) -> str:
     if label.isascii():
         return label.lower()
+    if len(label) > MOST_HOST:
+        return label
     try:
         return label.encode("idna").decode("ascii")
     except UnicodeError:

@@ -116,6 +116,11 @@ def _load_py3langid() -> Identifier:
     return identify
 
 
+def _stream_safe(texts: pa.Array) -> pa.Array:
+    """Drop what follows 30 marks on one letter (UAX #15, section 13): composing takes the square of their number."""
+    return pc.replace_substring_regex(texts, pattern=r"(\pM{30})\pM+", replacement=r"\1")
+
+
 @lru_cache(maxsize=1)
 def _load_resiliparse() -> Identifier:
     try:
@@ -126,7 +131,7 @@ def _load_resiliparse() -> Identifier:
         ) from missing
 
     def identify(texts: pa.Array) -> Identified:
-        found = [detect_fast(text.as_py(), _NOWHERE) for text in pc.utf8_normalize(texts, form="NFC")]
+        found = [detect_fast(text.as_py(), _NOWHERE) for text in pc.utf8_normalize(_stream_safe(texts), form="NFC")]
         return _identified(
             [("und" if name == "unknown" else name, 1 - 0.35 * (rank / _USUALLY_FALSE)) for name, rank in found]
         )
