@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from longcrawl.errors import SourceError
 from longcrawl.files import PARTIAL, checksum, publish, write_text
 from longcrawl.printable import one_line
+from longcrawl.structured import load_json
 
 __all__ = ["DESCRIPTION", "LISTS", "FetchedLists", "ListSource", "fetch_lists"]
 
@@ -221,8 +222,8 @@ def _state_file(archive: Path) -> Path:
 def _remembered(archive: Path, url: str) -> dict[str, Any]:
     """Give what is known of a stopped download that can go on, nothing of any other."""
     try:
-        state = json.loads(_state_file(archive).read_text("utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        state = load_json(_state_file(archive).read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
         return {}
     known = archive.exists() and state["url"] == url and state["bytes"] and state["validator"]
     return state if known and archive.stat().st_size <= state["bytes"] else {}

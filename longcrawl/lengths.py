@@ -292,7 +292,7 @@ def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None) 
 def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise SourceError(f"{path}: line {number + 1} is no JSON ({wrong}); mend it, or leave it out") from wrong
     if not isinstance(found, dict):
         raise SourceError(f"{path}: line {number + 1} is no JSON object; mend it, or leave it out")

@@ -24,6 +24,7 @@ from longcrawl.outputs import OUTPUTS, Output
 from longcrawl.removal_rates import Reference
 from longcrawl.report.card_facts import CardFacts
 from longcrawl.stages import STAGES, Stage
+from longcrawl.structured import load_yaml
 from longcrawl.urls import plain_urls
 
 __all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes"]
@@ -99,7 +100,7 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """
     text = _recipe_text(str(name))
     try:
-        spec = yaml.safe_load(text)
+        spec = load_yaml(text)
     except yaml.YAMLError as broken:
         raise RecipeError(f"recipe {str(name)!r} is not YAML: {' '.join(str(broken).split())}") from broken
     if not isinstance(spec, dict):
@@ -254,7 +255,7 @@ def _override(spec: dict[str, Any], override: str) -> None:
     if not equals or (len(keys) < 2 and path != "parts"):  # a section and a field
         raise RecipeError(f"--set takes PATH=VALUE, such as stages.min_words.n=20000, got {override!r}")
     try:
-        value = yaml.safe_load(text)
+        value = load_yaml(text)
     except yaml.YAMLError as broken:
         raise RecipeError(f"--set {path}: {text!r} is not YAML") from broken
     section, rest = keys[0], keys[1:]

@@ -1,12 +1,12 @@
 """A description on the Hub, or behind another URL: data of others, none of which is believed before it is checked."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from longcrawl.errors import FormatError
 from longcrawl.formats.manifest import seal
+from longcrawl.structured import load_json
 
 __all__ = ["DESCRIPTION_BYTES", "is_intact", "read_object", "read_remote"]
 
@@ -50,7 +50,7 @@ def read_object(text: bytes, where: str) -> dict[str, Any]:
     if len(text) > DESCRIPTION_BYTES:
         raise _wrong(where, f"has {len(text):,} bytes and is no description, which has up to {DESCRIPTION_BYTES:,}")
     try:
-        read = json.loads(text)
+        read = load_json(text)
     except (ValueError, RecursionError) as broken:
         raise _wrong(where, f"is not JSON ({next(iter(str(broken).splitlines()), type(broken).__name__)})") from broken
     if not isinstance(read, dict):

@@ -1,10 +1,7 @@
 """The folder of a run: what may be begun, continued and read there."""
 
-import json
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from longcrawl.errors import RunError
 from longcrawl.files import PARTIAL
@@ -12,6 +9,8 @@ from longcrawl.outputs import OUTPUTS
 from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run_manifest import check_manifest
+from longcrawl.structured import load_json, load_yaml
+from longcrawl.unreadable import unreadable
 
 __all__ = ["MANIFEST", "PLAN", "WORK", "any_done", "holds_run", "read_manifest", "refuse_strangers"]
 
@@ -35,8 +34,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).is_file():
         raise RunError(_why_no_manifest(folder))
     try:
-        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-    except ValueError as broken:
+        manifest = load_json((folder / MANIFEST).read_text("utf-8"))
+    except (OSError, ValueError) as broken:
         raise RunError(
             f"{folder / MANIFEST} is not JSON: {broken}; copy it back from where it is whole, or run the recipe again "
             f"into another folder than {folder}"
@@ -71,7 +70,7 @@ def refuse_strangers(folder: Path, recipe: Recipe) -> None:
         raise RunError(f"{folder} is a file: choose another folder")
     written = folder / "recipe.yaml"
     if written.exists():
-        if any_done(folder) and not _may_go_on(folder, written.read_text("utf-8"), recipe):
+        if any_done(folder) and not _may_go_on(folder, _read_recipe(written), recipe):
             raise RunError(
                 f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
                 "choose another folder, or remove it"
@@ -84,7 +83,26 @@ def _may_go_on(folder: Path, written: str, recipe: Recipe) -> bool:
     """Say whether what is done in ``folder`` is of use to ``recipe``."""
     if written == recipe.as_yaml():
         return True
-    return not (folder / MANIFEST).exists() and _first_pass(yaml.safe_load(written)) == _first_pass(recipe.as_dict())
+    if (folder / MANIFEST).exists():
+        return False
+    with unreadable(folder / "recipe.yaml", RunError, "choose another folder, or remove it"):
+        before = load_yaml(written)
+    return _is_recipe(before) and _first_pass(before) == _first_pass(recipe.as_dict())
+
+
+def _read_recipe(file: Path) -> str:
+    with unreadable(file, RunError, "choose another folder, or remove it"):
+        return file.read_text("utf-8")
+
+
+def _is_recipe(found: Any) -> bool:
+    """Whether this has what :func:`_first_pass` compares."""
+    if not isinstance(found, dict) or not {"source", "stages", "parts", "outputs"} <= found.keys():
+        return False
+    outputs = found["outputs"]
+    if not isinstance(outputs, dict) or [*outputs] not in [[name] for name in OUTPUTS]:
+        return False
+    return all(isinstance(settings, dict) for settings in outputs.values())
 
 
 def _first_pass(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +120,7 @@ def any_done(folder: Path) -> bool:
 
 
 def _difference(written: Path, recipe: Recipe) -> str:
-    before, now = written.read_text("utf-8").splitlines(), recipe.as_yaml().splitlines()
+    before, now = _read_recipe(written).splitlines(), recipe.as_yaml().splitlines()
     for old, new in zip(before, now, strict=False):
         if old != new:
             return f"there {old.strip()!r}, here {new.strip()!r}"

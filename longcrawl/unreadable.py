@@ -9,13 +9,17 @@ from longcrawl.errors import LongCrawlError
 
 __all__ = ["reason_of", "unreadable"]
 
+_PANIC = "PanicException"
+"""Derives from BaseException, and each library in Rust has one of its own."""
+
 
 @contextmanager
 def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Iterator[None]:
     """Raise ``error`` where a library cannot read ``what``, with the library's reason and how to fix it.
 
     Damaged and hostile files make pyarrow, zarr, tokenizers and PyYAML raise almost anything: errors of their own,
-    KeyError, MemoryError, RecursionError. Put no code of ours but the call into the block, so that nothing else hides.
+    KeyError, MemoryError, RecursionError; libraries in Rust panic, which is no Exception. Put no code of ours but the
+    call into the block, so that nothing else hides.
 
     >>> with unreadable("run/recipe.yaml", LongCrawlError, "copy it back from a backup"):
     ...     {}["name"]
@@ -26,7 +30,9 @@ def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Itera
         yield
     except LongCrawlError:
         raise
-    except Exception as failed:  # the libraries' errors have no common root
+    except BaseException as failed:  # the libraries' errors have no common root
+        if not isinstance(failed, Exception) and type(failed).__name__ != _PANIC:
+            raise
         raise error(f"{what} cannot be read ({reason_of(failed)}): {fix}") from failed
 
 

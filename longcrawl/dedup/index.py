@@ -28,6 +28,7 @@ import pyarrow as pa
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum, file_entries, whole_file, write_text
+from longcrawl.structured import load_json
 
 __all__ = ["INDEX", "Index", "describe_index", "open_index", "write_index"]
 
@@ -189,7 +190,7 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
         advice = f"there are {', '.join(others)}" if others else write_one
         raise FormatError(f"there is no index of {stage} at {path}; {advice}")
     try:
-        about = json.loads((folder / DESCRIPTION).read_text("utf-8"))
+        about = load_json((folder / DESCRIPTION).read_text("utf-8"))
         made, version = (about["stage"], about["settings"]), about["longcrawl_index"]
         found = Index(folder, about["documents"], about["bands"], frozenset(about["files"]))
     except (ValueError, KeyError, TypeError) as damaged:

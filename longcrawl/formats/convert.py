@@ -28,6 +28,7 @@ from longcrawl.formats._token_shard_writing import (
 from longcrawl.formats.shard_formats import FORMATS, ShardFormat, find_format, shards_in
 from longcrawl.formats.token_shard import Documents, TokenShard
 from longcrawl.printable import as_lines
+from longcrawl.structured import load_yaml
 from longcrawl.user_warnings import warn_user
 
 __all__ = ["Conversion", "convert", "shard_settings"]
@@ -137,7 +138,7 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
                 f"--set takes reading.NAME=VALUE or writing.NAME=VALUE, such as writing.header=llm.c, got {override!r}"
             )
         try:
-            given[side][name] = yaml.safe_load(text)
+            given[side][name] = load_yaml(text)
         except yaml.YAMLError as wrong:
             raise FormatError(f"--set {path} has a value that is no YAML: {text!r}; put it in quotes") from wrong
     return given

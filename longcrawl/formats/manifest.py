@@ -11,6 +11,7 @@ from typing import Any
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum
+from longcrawl.structured import load_json
 from longcrawl.unreadable import unreadable
 
 __all__ = ["is_sealed", "read_description", "seal", "sealed_files", "verify_described", "verify_files"]
@@ -47,7 +48,7 @@ def sealed_files(text: bytes, file: str) -> dict[str, str]:
     """
     fix = f"copy {file} back, or build the dataset again"
     with unreadable(file, CorruptionError, fix):
-        described = json.loads(text)
+        described = load_json(text)
         whole = text == seal(described).encode()
     if not whole:
         raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
@@ -93,7 +94,7 @@ def read_description(file: Path, kind: str, version: int, needed: Sequence[str])
     if not file.is_file():
         raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl")
     with unreadable(file, FormatError, f"copy it back, or build the {kind} again"):
-        described: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        described: dict[str, Any] = load_json(file.read_text("utf-8"))
     if not isinstance(described, dict):
         raise FormatError(f"{file} holds no JSON object; build the {kind} again")
     if described.get(f"longcrawl_{kind}") != version:

@@ -21,7 +21,6 @@ arrays that carry none, changed bytes are noticed only where blosc notices them.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from longcrawl.formats._rectangle_readers import (
     ZarrReader,
 )
 from longcrawl.formats.manifest import sealed_files
+from longcrawl.structured import load_json
 from longcrawl.unreadable import unreadable
 
 __all__ = [
@@ -260,7 +260,7 @@ def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[
             f"{folder.root}/{name} has been changed: its SHA-256 differs from the one recorded; copy this file again"
         )
     with unreadable(f"{folder.root}/{name}", FormatError, "it must be JSON; fetch this file again"):
-        value = json.loads(text)
+        value = load_json(text)
     if not isinstance(value, dict):
         raise FormatError(f"{folder.root}/{name} holds no JSON object; fetch this file again")
     return value

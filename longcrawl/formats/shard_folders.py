@@ -4,11 +4,11 @@ Names are relative to the folder that the user named, with ``/`` between their s
 are looked at alike.
 """
 
-import json
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from longcrawl.errors import FormatError
+from longcrawl.structured import load_json
 
 __all__ = ["HELD_OUT", "TRAIN", "beside_shards", "described_shards", "sort_into_splits"]
 
@@ -59,7 +59,7 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
 def described_shards(description: Path) -> list[str] | None:
     """Give the files in the splits that an output's description lists, relative to its folder; None if it is none."""
     try:
-        told = json.loads(description.read_text("utf-8"))
+        told = load_json(description.read_text("utf-8"))
     except (OSError, ValueError):
         return None
     if not isinstance(told, dict) or KIND not in told or not isinstance(told.get("files"), dict):

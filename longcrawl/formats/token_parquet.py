@@ -58,6 +58,7 @@ from longcrawl.formats._token_shard_writing import (
 )
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents, TokenShard
 from longcrawl.results import Verification
+from longcrawl.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 __all__ = ["NAME", "SUFFIX", "Facts", "facts", "has_overlaps", "open", "read", "shard_files", "verify", "write"]
@@ -268,7 +269,7 @@ def _open(
 
 def _told(schema: pa.Schema, file: Path) -> dict[str, Any]:
     try:
-        told = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+        told = load_json((schema.metadata or {}).get(KEY, b"{}"))
         known = {name: told.get(name) for name in FACTS}
     except (ValueError, AttributeError) as broken:
         raise CorruptionError(

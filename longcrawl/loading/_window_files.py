@@ -16,6 +16,7 @@ from longcrawl.formats.datatrove import SUFFIX
 from longcrawl.formats.shard_folders import beside_shards, sort_into_splits
 from longcrawl.formats.shard_formats import FORMATS, shards_in
 from longcrawl.loading._window_shards import is_remote
+from longcrawl.structured import load_json
 
 __all__ = [
     "OnStalePaths",
@@ -211,7 +212,7 @@ def _look(
     if not paths_file.is_file():
         return [], False
     try:
-        entries = json.loads(paths_file.read_text("utf-8"))
+        entries = load_json(paths_file.read_text("utf-8"))
         known = [_entry(entry, root) for entry in entries]
         splits = {entry.get("split", "train") for entry in entries}
     except (ValueError, TypeError, KeyError, AttributeError) as wrong:

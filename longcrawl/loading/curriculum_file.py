@@ -9,6 +9,7 @@ import yaml
 
 from longcrawl.errors import LoaderError
 from longcrawl.loading.curriculum import phases_of
+from longcrawl.structured import load_yaml
 
 __all__ = ["read_curriculum"]
 
@@ -32,7 +33,7 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     """
     try:
-        content = yaml.safe_load(Path(path).read_text("utf-8"))
+        content = load_yaml(Path(path).read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as wrong:
         raise LoaderError(f"{path} is no YAML that can be read ({' '.join(str(wrong).split())})") from wrong
     told = content if isinstance(content, Mapping) else {"curriculum": content}

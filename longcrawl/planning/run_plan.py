@@ -22,6 +22,7 @@ from longcrawl.printable import one_line
 from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.run_costs import StageCost
 from longcrawl.run_inputs import train_parts
+from longcrawl.structured import load_json
 
 __all__ = ["Checked", "Plan", "PlanRow", "plan"]
 
@@ -176,7 +177,7 @@ class Plan:
 
         """
         try:
-            values = json.loads(Path(path).read_text("utf-8"))
+            values = load_json(Path(path).read_text("utf-8"))
         except (OSError, ValueError) as wrong:
             raise RunError(f"{path} is no plan ({wrong}): write one with longcrawl plan RECIPE --save FILE") from wrong
         if not isinstance(values, dict) or values.get("longcrawl_plan") != VERSION:

@@ -23,6 +23,7 @@ import yaml
 
 from longcrawl.errors import FormatError
 from longcrawl.report.card_head import yaml_head
+from longcrawl.structured import load_json, load_yaml
 
 __all__ = ["Merged", "card_text", "is_marked", "merge", "read_head"]
 
@@ -148,7 +149,7 @@ def _digest_of(value: Any) -> str:
 def _told(text: str) -> dict[str, Any]:
     """Read the last comment; one that somebody has broken says nothing, and all of the head is a person's then."""
     try:
-        told = json.loads(text)
+        told = load_json(text)
     except ValueError:
         return {}
     return told if isinstance(told, dict) else {}
@@ -157,7 +158,7 @@ def _told(text: str) -> dict[str, Any]:
 def _yaml(text: str, file: str, above: int) -> dict[str, Any]:
     """Read a head with so many lines above it."""
     try:
-        found = yaml.safe_load(text)
+        found = load_yaml(text)
     except yaml.YAMLError as broken:
         mark, said = getattr(broken, "problem_mark", None), getattr(broken, "problem", None)
         place = "" if mark is None else f", line {mark.line + above + 1}, column {mark.column + 1}"

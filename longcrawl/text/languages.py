@@ -13,6 +13,7 @@ import yaml
 
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
+from longcrawl.structured import load_yaml
 from longcrawl.text._fineweb2 import FINEWEB_2_KEYS, from_fineweb_2
 from longcrawl.text._language_codes import Tag, main_script, parse_tag, script_family
 
@@ -29,10 +30,11 @@ class _Loader(_SAFE_LOADER):  # type: ignore[misc]  # which of the two there is,
     """Refuses a key that stands twice, of which YAML would silently take the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  # the parent's signature
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
+        seen = set()
+        for key in (key.value for key, _ in node.value if isinstance(key.value, str)):
+            if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key!r} stands twice; keep one", problem_mark=node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -171,7 +173,7 @@ def _read_fineweb_2(content: dict[Any, Any], language: str, where: str) -> dict[
 
 def _load(file: Traversable, where: str) -> dict[Any, Any]:
     try:
-        content = yaml.load(file.read_text("utf-8"), Loader=_Loader)  # noqa: S506  # made of the safe one
+        content = load_yaml(file.read_text("utf-8"), _Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as wrong:
         raise StageError(f"{where} cannot be read as YAML: {' '.join(str(wrong).split())}") from wrong
     if not isinstance(content, dict):

@@ -8,6 +8,7 @@ import yaml
 
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
+from longcrawl.structured import load_yaml
 from longcrawl.text._phrases import PhraseTree, make_tree
 
 __all__ = ["LinePatterns", "line_patterns", "pattern_files", "read_line_patterns"]
@@ -64,7 +65,7 @@ def read_line_patterns(name: str | None) -> LinePatterns:
 
 def _read(name: str) -> tuple[dict[str, Phrases], str | None]:
     try:
-        found = yaml.safe_load(_text(name))
+        found = load_yaml(_text(name))
     except yaml.YAMLError as error:
         raise StageError(f"{name} is no YAML ({' '.join(str(error).split())}); {_FORM}") from error
     if not isinstance(found, dict) or not isinstance(found.get("languages"), dict):

@@ -15,6 +15,7 @@ import yaml
 
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
+from longcrawl.structured import load_yaml
 from longcrawl.text._unicode import cached_arrays
 from longcrawl.text.word_lists import Vocabulary, make_vocabulary
 
@@ -126,7 +127,7 @@ def _folder() -> Traversable:
 
 def _read(name: str) -> dict[str, list[str]]:
     try:
-        found = yaml.safe_load(_text(name))
+        found = load_yaml(_text(name))
     except yaml.YAMLError as error:
         raise StageError(f"{name} is no YAML ({' '.join(str(error).split())}); {_FORM}") from error
     if not isinstance(found, dict) or not found:

@@ -1,7 +1,6 @@
 """Word lists that users bring: stop words, unwanted words and domain categories, and their form for the kernels."""
 
 import gzip
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
+from longcrawl.structured import load_json
 
 __all__ = ["Phrases", "Vocabulary", "make_phrases", "make_vocabulary", "read_domain_categories", "read_word_lists"]
 
@@ -134,8 +134,8 @@ def _words(words: Any, file: Path) -> frozenset[str]:
 
 def _json(file: Path) -> Any:
     try:
-        return json.loads(_read(file))
-    except json.JSONDecodeError as error:
+        return load_json(_read(file))
+    except ValueError as error:
         raise StageError(f"{file} is no JSON ({error}); give a JSON file, or a folder of word lists") from error
 
 

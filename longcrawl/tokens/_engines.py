@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -11,9 +11,12 @@ import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens.byte_level import ByteLevelBPE
+from longcrawl.unreadable import unreadable
 
 __all__ = ["SEPARATOR", "Tiktoken", "Tokenizers", "one_thread", "require_equal"]
 
+MOST_IDS = 1 << 24
+"""Ids are below it: arrays with an entry for each are made. The largest vocabularies have 2**18."""
 SEPARATOR = "<\n>"
 """Stands between words that are encoded together; a word has no ASCII whitespace after another ASCII character."""
 
@@ -41,12 +44,13 @@ class Tiktoken:
         self._ids = None if bpe.ids is None else np.append(bpe.ids, np.uint32(0))
         self._otherwise = otherwise
         self._separator = len(bpe.ranks)
-        self._encoding = tiktoken.Encoding(
-            "longcrawl",
-            pat_str=bpe.pattern,
-            mergeable_ranks=dict(bpe.ranks),
-            special_tokens={SEPARATOR: self._separator},
-        )
+        with unreadable("its pattern", TokenizerError, "pass another tokenizer.json, or save it again"):
+            self._encoding = tiktoken.Encoding(
+                "longcrawl",
+                pat_str=bpe.pattern,
+                mergeable_ranks=dict(bpe.ranks),
+                special_tokens={SEPARATOR: self._separator},
+            )
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """Give the ids of one text."""
@@ -70,19 +74,37 @@ class Tokenizers:
     def __init__(self, document: Mapping[str, Any]) -> None:
         from tokenizers import Tokenizer
 
-        try:
+        with unreadable("its content", TokenizerError, "pass another tokenizer.json, or save it again"):
             self.tokenizer = Tokenizer.from_str(json.dumps(document))
-        except Exception as wrong:  # the library raises bare Exception
-            raise TokenizerError(f"tokenizers cannot read it: {wrong}") from wrong
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.tokenizer.encode_special_tokens = True
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """Give the ids of one text."""
-        with one_thread():
+        with one_thread(), unreadable("a text", TokenizerError, "pass another tokenizer.json, or save it again"):
             (encoded,) = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoded.ids, np.uint32)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids that the tokenizer has."""
+        with unreadable("tokens", TokenizerError, "pass another tokenizer.json, or save it again"):
+            text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
+        return text
+
+    def ids_by_name(self) -> dict[str, int]:
+        """Return the ids of all tokens, added ones too, by their spelling.
+
+        Raises:
+            TokenizerError: there are none, or one of ``MOST_IDS`` or more.
+
+        """
+        ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
+        greatest = max(ids.values(), default=-1)
+        if not 0 <= greatest < MOST_IDS:
+            have = f"has the id {greatest:,}, ids end at {MOST_IDS - 1:,}" if ids else "has no tokens"
+            raise TokenizerError(f"its vocabulary {have}: pass another tokenizer.json")
+        return ids
 
 
 @contextmanager

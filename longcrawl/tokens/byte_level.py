@@ -169,17 +169,19 @@ def _pattern(document: Mapping[str, Any]) -> str:
     if plain := [added["content"] for added in document.get("added_tokens") or [] if not added["special"]]:
         raise TokenizerError(f"it matches {len(plain)} added tokens before anything else, {plain[0]!r} among them")
     steps = document.get("pre_tokenizer") or {"type": "none"}
-    steps = steps["pretokenizers"] if steps["type"] == "Sequence" else [steps]
+    steps = steps["pretokenizers"] if steps.get("type") == "Sequence" else [steps]
     last = steps[-1] if steps else {"type": "none"}
-    if last["type"] != "ByteLevel" or last.get("add_prefix_space", True):
+    if last.get("type") != "ByteLevel" or last.get("add_prefix_space", True):
         raise TokenizerError("its pre-tokenizer is not byte level without a prefix space")
     if len(steps) == 1 and last.get("use_regex", True):
         return GPT2_PATTERN
-    if len(steps) == 2 and steps[0]["type"] == "Split" and not last.get("use_regex", True):
+    if len(steps) == 2 and steps[0].get("type") == "Split" and not last.get("use_regex", True):
         split = steps[0]
         if "Regex" in split["pattern"] and split["behavior"] == "Isolated" and not split.get("invert"):
             return str(split["pattern"]["Regex"])
-    raise TokenizerError(f"its pre-tokenizer is not one pattern ({' then '.join(step['type'] for step in steps)})")
+    raise TokenizerError(
+        f"its pre-tokenizer is not one pattern ({' then '.join(str(step.get('type')) for step in steps)})"
+    )
 
 
 def _require_plain_model(model: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from longcrawl.data_files import content_digest
 from longcrawl.errors import TokenizerError
 from longcrawl.files import whole_file
+from longcrawl.structured import load_json
 from longcrawl.tokens._engines import Tiktoken, Tokenizers, require_equal
 from longcrawl.tokens.byte_level import (
     END_OF_TEXT,
@@ -193,8 +194,7 @@ class Encoder:
         known = self._known_ids
         if unknown := [int(token) for token in ids if int(token) not in known]:
             raise TokenizerError(f"{self._path}: has no token {unknown[0]}; its ids end at {self.vocabulary_size - 1}")
-        text: str = self._tokenizers.tokenizer.decode([int(token) for token in ids], skip_special_tokens=False)
-        return text
+        return self._tokenizers.decode([int(token) for token in ids])
 
     @cached_property
     def end_of_text(self) -> int:
@@ -263,13 +263,14 @@ class Encoder:
             return self._tokenizers
         if self._ranks is not None:
             return Tiktoken(ByteLevelBPE(GPT2_PATTERN, self._ranks, None), lambda: self._tokenizers)
+        exact = self._tokenizers  # which checks the structure of the document
         try:
             bpe = byte_level_bpe(self._document)
             made = Tiktoken(bpe, lambda: self._tokenizers)
-            require_equal(bpe, made, self._tokenizers)
+            require_equal(bpe, made, exact)
         except TokenizerError as reason:
             if engine == "auto":
-                return self._tokenizers
+                return exact
             raise TokenizerError(f"tiktoken cannot do what it does, use engine='auto': {reason}") from reason
         return made
 
@@ -285,9 +286,9 @@ class Encoder:
         if self._ranks is not None:
             return tokenizer_document(self._ranks)
         try:
-            document: dict[str, Any] = json.loads(self._path.read_bytes())
+            document: dict[str, Any] = load_json(self._path.read_bytes())
             return {**document, "model": dict(document["model"])}
-        except (ValueError, TypeError, KeyError) as wrong:
+        except (OSError, ValueError, TypeError, KeyError) as wrong:
             raise TokenizerError("is not a tokenizer.json; convert the tokenizer with transformers first") from wrong
 
     @cached_property
@@ -299,8 +300,7 @@ class Encoder:
         """Ids by the spelling of a `tokenizer.json`, without making one out of ranks."""
         if self._ranks is not None:
             return {END_OF_TEXT: len(self._ranks)}
-        ids: Mapping[str, int] = self._tokenizers.tokenizer.get_vocab(with_added_tokens=True)
-        return ids
+        return self._tokenizers.ids_by_name()
 
     @cached_property
     def _known_ids(self) -> frozenset[int]:

@@ -1,0 +1,96 @@
+"""YAML and JSON of others, within limits: neither depth nor aliases nor values of odd types get past this border."""
+
+import json
+from typing import Any
+
+import yaml
+
+__all__ = ["DEPTH", "ENTRIES", "load_json", "load_yaml"]
+
+DEPTH = 100
+"""How deep lists and mappings may lie in one another."""
+ENTRIES = 1_000_000
+"""How many values YAML may have once every alias is replaced by what it stands for."""
+
+
+def load_yaml(text: str, loader: Any = yaml.SafeLoader) -> Any:
+    """Return the plain values of one YAML document.
+
+    Args:
+        text: the document.
+        loader: PyYAML's safe loader, the one in C, or a class made of one of them.
+
+    >>> load_yaml("{a: [1, 2], b: no}")
+    {'a': [1, 2], 'b': False}
+
+    Raises:
+        yaml.YAMLError: it is not YAML, holds a value that Python cannot, or exceeds ``DEPTH`` or ``ENTRIES``.
+
+    """
+    try:
+        _check_limits(text, loader)
+        return yaml.load(text, Loader=loader)  # noqa: S506  # a safe one, says the argument
+    except yaml.YAMLError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as wrong:
+        # A date of month 13, a number of 5,000 digits, !!float of a word.
+        raise yaml.YAMLError(f"{type(wrong).__name__}: {wrong}") from wrong
+
+
+def _check_limits(text: str, loader: Any) -> None:
+    """Count values and their depth from what the parser finds, before anything is made of it."""
+    entries = 0
+    sizes: dict[str, int] = {}
+    """Values by anchor, of those that are whole."""
+    open_nodes: list[tuple[str | None, int]] = []
+    """Anchors of lists and mappings that have begun, and the values before them."""
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_nodes):
+                raise _TooMuchError(f"the alias *{event.anchor} stands inside of what it stands for", event.start_mark)
+            entries += sizes.get(event.anchor, 0)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            sizes |= {} if anchor is None else {anchor: entries - before}
+        elif isinstance(event, yaml.NodeEvent):
+            entries += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_nodes.append((event.anchor, entries - 1))
+            elif event.anchor is not None:
+                sizes[event.anchor] = 1
+        if len(open_nodes) > DEPTH:
+            raise _TooMuchError(f"lists and mappings lie more than {DEPTH} deep", event.start_mark)
+        if entries > ENTRIES:
+            raise _TooMuchError(f"there are more than {ENTRIES:,} values, aliases counted in full", event.start_mark)
+
+
+class _TooMuchError(yaml.MarkedYAMLError):
+    def __init__(self, problem: str, mark: yaml.Mark) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
+
+
+def load_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    >>> load_json(b'{"a": [1, 2]}')
+    {'a': [1, 2]}
+
+    Raises:
+        ValueError: it is not JSON, or lies deeper than ``DEPTH``.
+
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError as wrong:
+        raise _too_deep() from wrong
+    level = [value]
+    for _ in range(DEPTH):
+        inside = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [child for each in inside for child in each if isinstance(child, dict | list)]
+        if not level:
+            return value
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"lists and objects lie more than {DEPTH} deep")
