@@ -19,6 +19,7 @@ from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.rectangle_chunks import SplitArray, has_split, open_loss_mask, open_split
 from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.unreadable import unreadable
 
 __all__ = ["Rectangle"]
 
@@ -127,12 +128,14 @@ class Rectangle(Source):
         filesystem, path = fsspec.core.url_to_fs(rows)
         if not filesystem.exists(path):
             return pa.nulls(stop - start, pa.string())
-        with opened(rows, TABLE_BYTES) as file:
-            table = pq.ParquetFile(file)
+        fix = "copy it back, or build the rectangle again"
+        with opened(rows, TABLE_BYTES) as file, unreadable(rows, SourceError, fix):
+            table = pq.ParquetFile(file, page_checksum_verification=True)
             ends = np.cumsum([table.metadata.row_group(each).num_rows for each in range(table.num_row_groups)])
             # One row group holds the rows of one part, unless somebody has written the table anew.
             first, last = np.searchsorted(ends, [start, stop - 1], side="right")
             groups = table.read_row_groups(range(first, last + 1), columns=["id"])
+            groups.validate(full=True)
             before = int(ends[first - 1]) if first else 0
             return groups["id"].slice(start - before, stop - start).combine_chunks()
 

@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from longcrawl.errors import LedgerError
 from longcrawl.files import whole_file
 from longcrawl.places import EDIT_SCHEMA, MASK
+from longcrawl.stored_tables import DAMAGED, scan_tables
+from longcrawl.unreadable import unreadable
 
 __all__ = [
     "EDITS",
@@ -224,8 +226,5 @@ def open_edits(run: Path) -> Iterator[pads.Dataset]:
         LedgerError: what is read of it is damaged.
 
     """
-    files = [str(file) for file in sorted((run / EDITS).glob("*.parquet"))]
-    try:
-        yield pads.dataset(files, schema=EDIT_SCHEMA, format="parquet")
-    except (pa.ArrowInvalid, OSError) as damage:
-        raise LedgerError(f"The edit ledger of {run} cannot be read ({damage}): longcrawl verify {run}") from damage
+    with unreadable(f"The edit ledger of {run}", LedgerError, DAMAGED):
+        yield scan_tables(sorted((run / EDITS).glob("*.parquet")), EDIT_SCHEMA)

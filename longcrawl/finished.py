@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.edit_ledger import find_edits, open_edits
-from longcrawl.errors import FormatError, LedgerError
+from longcrawl.errors import CorruptionError, FormatError, LedgerError
 from longcrawl.formats._byte_ranges import is_remote
-from longcrawl.formats.manifest import is_sealed, verify_files
+from longcrawl.formats.manifest import is_sealed, refuse_changed, verify_files
 from longcrawl.formats.shard_formats import verify_shard, verify_shards
 from longcrawl.ledger import Funnel, Reason, find_reason, open_ledger
 from longcrawl.removal_rates import RemovalRates
@@ -23,6 +22,8 @@ from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Inspection, Result, Verification
 from longcrawl.run_folder import MANIFEST, holds_run, read_manifest
 from longcrawl.source_texts import source_texts
+from longcrawl.stored_tables import DAMAGED, scan_tables
+from longcrawl.unreadable import unreadable
 from longcrawl.verify_url import verify_url
 
 __all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rates", "verify", "why"]
@@ -48,10 +49,9 @@ def why(run: str | Path, document: str) -> Reason:
     folder = Path(run)
     read_manifest(folder)
     with open_ledger(folder) as ledger:
-        found = ledger.to_table(filter=pc.field("id") == document)
+        reason = find_reason(ledger.to_table(filter=pc.field("id") == document), document)
     with open_edits(folder) as ledger:
         edits = find_edits(ledger, document)
-    reason = find_reason(found, document)
     if reason is not None:
         return replace(reason, edits=edits)
     told, output = _result(folder)
@@ -151,7 +151,7 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
     """
     if is_remote(str(path)):
         raise FormatError(f"inspect reads what is on this machine: fetch {path} first, with `hf download` from the Hub")
-    told, output = _result(Path(path))
+    told, output = _whole_result(Path(path))
     return told.inspect(output, split, row)
 
 
@@ -166,7 +166,7 @@ def analysis(path: str | Path) -> Analysis:
 
     """
     folder = Path(path)
-    told, output = _result(folder)
+    told, output = _whole_result(folder)
     counted = None if output == folder else read_manifest(folder).get("analysis")
     return analyse(told.tables(output)) if counted is None else Analysis.from_dict(counted)
 
@@ -192,6 +192,14 @@ def _result(folder: Path) -> tuple[Result, Path]:
     return (known or [RESULTS["rectangle"]])[0], folder
 
 
+def _whole_result(folder: Path) -> tuple[Result, Path]:
+    """Return the same, after comparing the description of the output with its own SHA-256."""
+    told, output = _result(folder)
+    if (output / told.description).exists():
+        refuse_changed(output / told.description)
+    return told, output
+
+
 def _holds_arrays(folder: Path) -> bool:
     """Say whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
     metadata = ("zarr.json", ".zgroup", ".zarray")
@@ -200,7 +208,8 @@ def _holds_arrays(folder: Path) -> bool:
 
 def _is_among(tables: Sequence[Path], document: str) -> bool:
     """Say whether a document of this id is in tables; some may have no ids."""
-    rows = pads.dataset([str(table) for table in tables], format="parquet")
-    if "id" not in rows.schema.names:
-        return False
-    return bool(rows.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))
+    with unreadable(tables[0].parent, CorruptionError, DAMAGED):
+        rows = scan_tables(tables)
+        if "id" not in rows.schema.names:
+            return False
+        return bool(rows.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))

@@ -19,6 +19,8 @@ from longcrawl.edit_ledger import EditCounts, TextEdit, describe_edits
 from longcrawl.errors import LedgerError
 from longcrawl.markdown import code, plain
 from longcrawl.printable import as_lines
+from longcrawl.stored_tables import DAMAGED, scan_tables
+from longcrawl.unreadable import unreadable
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -276,13 +278,8 @@ def open_ledger(run: Path) -> Iterator[pads.Dataset]:
         LedgerError: what is read of it is damaged.
 
     """
-    files = [str(file) for file in sorted((run / "ledger").glob("*.parquet"))]
-    try:
-        yield pads.dataset(files, schema=LEDGER_SCHEMA, format="parquet")
-    except (pa.ArrowInvalid, OSError) as damage:
-        raise LedgerError(
-            f"the ledger of {run} cannot be read ({damage}); longcrawl verify says what is wrong"
-        ) from damage
+    with unreadable(f"the ledger of {run}", LedgerError, DAMAGED):
+        yield scan_tables(sorted((run / "ledger").glob("*.parquet")), LEDGER_SCHEMA)
 
 
 def number_rule(rule: str, number: int, of: int) -> str:

@@ -9,6 +9,7 @@ import yaml
 
 from longcrawl.errors import HubError, RunError
 from longcrawl.report.card import CARD
+from longcrawl.structured import load_yaml
 from longcrawl.unfinished_push import TAG_BEGINS
 from longcrawl.user_warnings import warn_user
 
@@ -31,12 +32,14 @@ def read_card(file: Path) -> str:
     try:
         card = file.read_text("utf-8")
         # Of a card without a head, the client prints a line of its own.
-        found = REGEX_YAML_BLOCK.search(card) is not None
+        found = REGEX_YAML_BLOCK.search(card)
+        if found:
+            load_yaml(found[2])  # within limits, before the client reads it without
         head = DatasetCard(card).data.to_dict() if found else {}  # type: ignore[no-untyped-call]  # untyped there
     except UnicodeDecodeError as broken:
         raise RunError(f"{file} is not sent, as it is not UTF-8 ({broken}): save it as UTF-8") from broken
-    except (ValueError, TypeError, yaml.YAMLError) as broken:
-        said = " ".join(str(broken).split())
+    except (AttributeError, ValueError, TypeError, yaml.YAMLError) as broken:
+        said = shorten(" ".join(str(broken).split()), 300, placeholder="…")
         raise RunError(f"{file} is not sent, as its head is none ({said}): mend what is between its dashes") from broken
     if not head:
         raise RunError(

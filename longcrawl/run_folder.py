@@ -123,5 +123,5 @@ def _difference(written: Path, recipe: Recipe) -> str:
     before, now = _read_recipe(written).splitlines(), recipe.as_yaml().splitlines()
     for old, new in zip(before, now, strict=False):
         if old != new:
-            return f"there {old.strip()!r}, here {new.strip()!r}"
+            return f"there {old.strip()[:120]!r}, here {new.strip()[:120]!r}"
     return "one has more lines than the other"

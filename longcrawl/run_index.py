@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from longcrawl.dedup.index import INDEX, describe_index
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.part import WORK, sketches
 from longcrawl.stages import Stage
+from longcrawl.stored_tables import read_table
 
 __all__ = ["indexes_used", "save_index"]
 
@@ -58,5 +58,5 @@ def _gone(folder: Path, segment: int, label: str) -> pa.Array:
     for path in sorted((folder / "ledger").glob("*.parquet")):
         number, _, rest = path.stem.partition("-")
         if int(number) > segment or (int(number) == segment and rest == label):
-            found += pq.read_table(path, columns=["id"])["id"].chunks
+            found += read_table(path, ["id"])["id"].chunks
     return pa.concat_arrays(found)

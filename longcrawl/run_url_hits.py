@@ -6,11 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
 from longcrawl.builders.sources import BadFiles, make_source
 from longcrawl.errors import LedgerError
-from longcrawl.ledger import LEDGER_SCHEMA, Funnel
+from longcrawl.ledger import Funnel, open_ledger
 from longcrawl.recipe import parse_recipe
 from longcrawl.run_folder import read_manifest
 from longcrawl.text import UrlFilter, UrlHits
@@ -40,9 +39,8 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
     if not filters:
         raise LedgerError(f"{folder} has no stage url_filter; it has: {', '.join(label for label, _ in stages)}")
     label, stage = filters[0]
-    files = sorted((folder / "ledger").glob("*.parquet"))
-    ledger = pads.dataset([str(file) for file in files], schema=LEDGER_SCHEMA, format="parquet")
-    gone = ledger.to_table(columns=["id"], filter=pc.field("stage") == label)["id"].combine_chunks()
+    with open_ledger(folder) as ledger:
+        gone = ledger.to_table(columns=["id"], filter=pc.field("stage") == label)["id"].combine_chunks()
     found = count_hits(_of(manifest, gone), stage, min_documents)
     if found.documents != len(gone):
         raise LedgerError(

@@ -19,6 +19,8 @@ LAYERS = [
         "places",
         "fields",
         "hub",
+        "stored_tables",
+        "structured",
         "survey_reports",
         "unreadable",
         "urls",

@@ -29,6 +29,7 @@ from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum, file_entries, whole_file, write_text
 from longcrawl.structured import load_json
+from longcrawl.unreadable import reason_of
 
 __all__ = ["INDEX", "Index", "describe_index", "open_index", "write_index"]
 
@@ -194,7 +195,9 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
         made, version = (about["stage"], about["settings"]), about["longcrawl_index"]
         found = Index(folder, about["documents"], about["bands"], frozenset(about["files"]))
     except (ValueError, KeyError, TypeError) as damaged:
-        raise CorruptionError(f"{folder / DESCRIPTION} is not an index's ({damaged!r}); make it again") from damaged
+        raise CorruptionError(
+            f"{folder / DESCRIPTION} is not an index's ({reason_of(damaged)}); make it again"
+        ) from damaged
     wanted = (stage, dict(settings))
     if made != wanted or version != VERSION:
         there = {"version of the index": version, "stage": made[0], **made[1]}

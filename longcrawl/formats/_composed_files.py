@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError
 from longcrawl.formats.rectangle_chunks import SplitArray, open_loss_mask, open_split
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.stored_tables import read_table
 
 __all__ = ["BucketFiles", "FilePieces", "StoredSamples"]
 
@@ -124,10 +123,7 @@ class BucketFiles:
         file = Path(bucket.root) / "pieces" / bucket.path / f"{number:05d}.parquet"
         first = number * bucket.file_samples
         samples = min(bucket.file_samples, bucket.samples - first)
-        try:
-            table = pq.read_table(file, columns=["sample", "length"])
-        except (OSError, pa.ArrowException) as broken:
-            raise CorruptionError(f"{file} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
+        table = read_table(file, ["sample", "length"])
         sizes, owners = table["length"].to_numpy().astype(np.int64), table["sample"].to_numpy() - first
         bounds = np.searchsorted(owners, np.arange(samples + 1))
         ends = np.concatenate([[0], np.cumsum(sizes)])

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import FormatError
 from longcrawl.formats.composed import Composed, ComposedBucket, open_composed, read_description
 from longcrawl.formats.composed_output import DESCRIPTION, HOLDS_MASK
 from longcrawl.formats.composed_plan import composition_of
@@ -20,6 +18,7 @@ from longcrawl.formats.rectangle_verify import unescape
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
+from longcrawl.stored_tables import read_table
 from longcrawl.tokens.composition import LEGEND
 from longcrawl.tokens.encoders import load_encoder
 
@@ -230,10 +229,7 @@ def _sample(buckets: list[ComposedBucket], row: int, where: str) -> tuple[Compos
 
 def _pieces(folder: Path, bucket: ComposedBucket, sample: int) -> list[dict[str, Any]]:
     file = folder / "pieces" / bucket.path / f"{sample // bucket.file_samples:05d}.parquet"
-    try:
-        return list(pq.read_table(file, filters=pc.field("sample") == sample).to_pylist())
-    except (OSError, pa.ArrowException) as broken:
-        raise CorruptionError(f"{file} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
+    return list(read_table(file, condition=pc.field("sample") == sample).to_pylist())
 
 
 def _decoded(opened: Composed, tokens: list[int]) -> str | None:

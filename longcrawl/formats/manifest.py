@@ -14,7 +14,15 @@ from longcrawl.files import checksum
 from longcrawl.structured import load_json
 from longcrawl.unreadable import unreadable
 
-__all__ = ["is_sealed", "read_description", "seal", "sealed_files", "verify_described", "verify_files"]
+__all__ = [
+    "is_sealed",
+    "read_description",
+    "refuse_changed",
+    "seal",
+    "sealed_files",
+    "verify_described",
+    "verify_files",
+]
 
 SEAL = "sha256"
 
@@ -54,6 +62,21 @@ def sealed_files(text: bytes, file: str) -> dict[str, str]:
         raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
     with unreadable(file, CorruptionError, fix):
         return {name: entry["sha256"] for name, entry in described["files"].items()}
+
+
+def refuse_changed(file: Path) -> None:
+    """Compare a description with the SHA-256 that it gives of itself, where it gives one.
+
+    Raises:
+        CorruptionError: it was changed after it was written, or is not JSON.
+
+    """
+    fix = "longcrawl verify says what else is wrong; copy it back, or build it again"
+    with unreadable(file, CorruptionError, fix):
+        described = load_json(file.read_bytes())
+        changed = isinstance(described, dict) and SEAL in described and not is_sealed(file, described)
+    if changed:
+        raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
 
 
 def verify_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError
@@ -15,6 +14,7 @@ from longcrawl.formats.parquet import DESCRIPTION, UNKNOWN, dataset_configs, rea
 from longcrawl.markdown import code, plain
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
+from longcrawl.stored_tables import count_rows, read_rows
 
 __all__ = ["ParquetInspection", "ParquetResult"]
 
@@ -167,15 +167,10 @@ def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]
 def _document(files: list[Path], row: int) -> dict[str, Any]:
     """Read one document, of a split's files end to end; only its row group is read."""
     for file in files:
-        try:
-            with pq.ParquetFile(file) as opened:
-                for number in range(opened.num_row_groups):
-                    rows = opened.metadata.row_group(number).num_rows
-                    if row < rows:
-                        return dict(opened.read_row_group(number).slice(row, 1).to_pylist()[0])
-                    row -= rows
-        except (OSError, pa.ArrowException) as broken:
-            raise CorruptionError(f"{file} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
+        rows = count_rows(file)
+        if row < rows:
+            return dict(read_rows(file, row, row + 1)[0])
+        row -= rows
     raise CorruptionError(
         f"the files hold fewer documents than {DESCRIPTION} says; longcrawl verify says what is wrong"
     )

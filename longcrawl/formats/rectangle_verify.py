@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats._rectangle_layout import ArrayLayout
@@ -25,6 +23,7 @@ from longcrawl.formats.rectangle import DESCRIPTION, TOKENIZER, read_description
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX, SplitArray, open_loss_mask, open_split
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Verification
+from longcrawl.stored_tables import read_table
 from longcrawl.unreadable import unreadable
 
 __all__ = ["RectangleInspection", "inspect_rectangle", "verify_rectangle"]
@@ -255,10 +254,7 @@ def _origin(path: Path, split: str, row: int) -> dict[str, Any]:
     rows = path / "rows" / f"{split}.parquet"
     if not rows.exists():
         return {}
-    try:
-        found = pq.read_table(rows, filters=pc.field("row") == row).to_pylist()
-    except (OSError, pa.ArrowException) as broken:
-        raise CorruptionError(f"{rows} cannot be read: {broken}; build the rectangle again") from broken
+    found = read_table(rows, condition=pc.field("row") == row).to_pylist()
     return dict(found[0]) if found else {}
 
 

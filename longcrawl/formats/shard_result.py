@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.manifest import verify_described
 from longcrawl.formats.rectangle_verify import unescape
@@ -16,6 +13,7 @@ from longcrawl.formats.shard_output import read_description
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
+from longcrawl.stored_tables import count_rows, read_rows
 from longcrawl.tokens.encoders import load_encoder
 
 __all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
@@ -247,12 +245,9 @@ def _tables(described: Mapping[str, Any], split: str) -> list[str]:
 def _document(tables: list[Path], row: int) -> dict[str, Any]:
     """Read one row, of tables end to end."""
     for table in tables:
-        try:
-            rows = pq.read_metadata(table).num_rows
-            if row < rows:
-                return dict(pq.read_table(table).slice(row, 1).to_pylist()[0])
-        except (OSError, pa.ArrowException) as broken:
-            raise CorruptionError(f"{table} cannot be read: {broken}; longcrawl verify says what is wrong") from broken
+        rows = count_rows(table)
+        if row < rows:
+            return dict(read_rows(table, row, row + 1)[0])
         row -= rows
     raise CorruptionError("the tables hold fewer documents than was described; longcrawl verify says what is wrong")
 

@@ -146,6 +146,9 @@ class Plan:
         """
         if not values["stages"]:
             raise ValueError("no stages")
+        named = [values[name] for name in ("recipe", "digest", "sample")] + [row["stage"] for row in values["stages"]]
+        if not all(isinstance(each, str) for each in named):
+            raise TypeError("a name that is not a text")
         for row in values["stages"]:
             if lacking := [name for name in _FIGURES if name != "characters" and row[name] is None]:
                 raise ValueError(f"no {lacking[0]} of {row['stage']}")
@@ -184,7 +187,7 @@ class Plan:
             raise RunError(f"{path} is no plan of version {VERSION}: write one with longcrawl plan RECIPE --save FILE")
         try:
             return cls.from_dict(values)
-        except (KeyError, TypeError, ValueError) as lacking:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as lacking:
             raise RunError(
                 f"{path} is no whole plan ({lacking}): write it again with longcrawl plan --save"
             ) from lacking

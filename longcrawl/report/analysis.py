@@ -21,6 +21,8 @@ from longcrawl.engines.local import map_tasks
 from longcrawl.errors import CorruptionError
 from longcrawl.report.bars import BarRow, BarTable
 from longcrawl.report.domains import DomainCounts, url_hosts
+from longcrawl.stored_tables import DAMAGED
+from longcrawl.unreadable import unreadable
 
 __all__ = ["Analysis", "LengthCounts", "Lengths", "analyse", "bin_name", "length_table"]
 
@@ -266,17 +268,14 @@ def _in_order(files: Sequence[Path], num_proc: int) -> Iterator[_Counts]:
 
 def _count(files: Sequence[Path], number: int) -> tuple[int, _Counts]:
     counts = _Counts()
-    try:
-        with pq.ParquetFile(files[number]) as opened:
-            counts.documents = opened.metadata.num_rows
-            columns = [column.name for column in opened.schema_arrow if _is_looked_at(column)]
-            for row_group in range(opened.num_row_groups):
-                counts.look_at(opened.read_row_group(row_group, columns))
-    except (OSError, pa.ArrowException) as broken:
-        raise CorruptionError(
-            f"{files[number]} cannot be read: {str(broken).rstrip('.')}; longcrawl verify says what is wrong with it "
-            "when it is given the folder of the run"
-        ) from broken
+    with (
+        unreadable(files[number], CorruptionError, DAMAGED),
+        pq.ParquetFile(files[number], page_checksum_verification=True) as opened,
+    ):
+        counts.documents = opened.metadata.num_rows
+        columns = [column.name for column in opened.schema_arrow if _is_looked_at(column)]
+        for row_group in range(opened.num_row_groups):
+            counts.look_at(opened.read_row_group(row_group, columns))
     return number, counts
 
 

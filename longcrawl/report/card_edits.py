@@ -152,7 +152,13 @@ def _told(text: str) -> dict[str, Any]:
         told = load_json(text)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    if not isinstance(told, dict):
+        return {}
+    head, sections = told.get("head"), told.get("sections")
+    known: dict[str, Any] = {"head": head if isinstance(head, dict) else {}, "sections": []}
+    if isinstance(sections, list) and all(isinstance(each, str) for each in sections):
+        known["sections"] = sections
+    return known
 
 
 def _yaml(text: str, file: str, above: int) -> dict[str, Any]:

@@ -5,15 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from datasets import Features
 
-from longcrawl.errors import CorruptionError
 from longcrawl.report.card_facts import documents_of, facts_of
 from longcrawl.report.card_rules import language_codes, size_category
 from longcrawl.results import RESULTS, Result
 from longcrawl.run_manifest import NotTold
+from longcrawl.stored_tables import read_footer
 from longcrawl.text import find_language
 
 __all__ = ["head_of", "spoken", "yaml_head"]
@@ -71,7 +69,7 @@ def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     splits, schema, stored = [], None, 0
     for files in config["data_files"]:
         found = sorted(folder.glob(files["path"]))
-        footers = [_footer(file, folder) for file in found]
+        footers = [read_footer(file) for file in found]
         if footers:
             schema = footers[0].schema.to_arrow_schema()
             groups = [footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)]
@@ -88,15 +86,6 @@ def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
         "download_size": stored,
         "dataset_size": sum(split["num_bytes"] for split in splits),
     }
-
-
-def _footer(file: Path, folder: Path) -> pq.FileMetaData:
-    try:
-        return pq.read_metadata(file)
-    except (OSError, pa.ArrowException) as broken:
-        raise CorruptionError(
-            f"{file} cannot be read: {str(broken).rstrip('.')}; longcrawl verify {folder} says what is wrong"
-        ) from broken
 
 
 def _tag(name: str, code: str) -> str:

@@ -6,16 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from longcrawl.errors import CorruptionError
 from longcrawl.formats.rectangle import DESCRIPTION, read_description
 from longcrawl.formats.rectangle_verify import inspect_rectangle, verify_rectangle
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.markdown import table
 from longcrawl.results import Inspection, Result, Verification, result
+from longcrawl.stored_tables import read_table
 
 __all__ = ["RectangleResult"]
 
@@ -128,10 +126,4 @@ def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:
     """Give the tokens of each document before it was cut; None where the table is not there."""
     if not rows.exists():
         return None
-    try:
-        return np.asarray(pc.fill_null(pq.read_table(rows, columns=["n_tokens"])["n_tokens"], 0), np.int64)
-    except (OSError, pa.ArrowException) as broken:
-        raise CorruptionError(
-            f"{rows} cannot be read: {str(broken).rstrip('.')}; "
-            f"longcrawl verify {rows.parent.parent} says what is wrong"
-        ) from broken
+    return np.asarray(pc.fill_null(read_table(rows, ["n_tokens"])["n_tokens"], 0), np.int64)

@@ -1,0 +1,70 @@
+"""Parquet tables of a run or an output, read back: a damaged one is one sentence."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from longcrawl.errors import CorruptionError
+from longcrawl.unreadable import unreadable
+
+__all__ = ["DAMAGED", "count_rows", "read_footer", "read_rows", "read_table", "scan_tables"]
+
+DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
+
+
+def read_footer(file: Path) -> pq.FileMetaData:
+    """Return what the end of a file says: its schema, and rows and bytes of each row group.
+
+    Raises:
+        CorruptionError: it cannot be read.
+
+    """
+    with unreadable(file, CorruptionError, DAMAGED):
+        footer = pq.read_metadata(file)
+        footer.schema.to_arrow_schema()  # which it may not have
+    return footer
+
+
+def count_rows(file: Path) -> int:
+    """Return the rows of a file, as its footer counts them."""
+    return int(read_footer(file).num_rows)
+
+
+def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
+    """Return the rows of a file that fulfil a condition.
+
+    Raises:
+        CorruptionError: it cannot be read, a page differs from its checksum, or a string is not UTF-8.
+
+    """
+    with unreadable(file, CorruptionError, DAMAGED):
+        table = pq.read_table(
+            file, columns=columns, filters=condition, partitioning=None, page_checksum_verification=True
+        )
+        table.validate(full=True)
+    return table
+
+
+def read_rows(file: Path, start: int, stop: int) -> list[dict[str, Any]]:
+    """Return the values of rows ``start:stop`` of a file, of which only their row groups are read."""
+    found: list[dict[str, Any]] = []
+    with unreadable(file, CorruptionError, DAMAGED), pq.ParquetFile(file, page_checksum_verification=True) as opened:
+        first = 0
+        for number in range(opened.num_row_groups):
+            rows = opened.metadata.row_group(number).num_rows
+            if first < stop and start < first + rows:
+                low, high = max(start - first, 0), min(stop - first, rows)
+                found += opened.read_row_group(number).slice(low, high - low).to_pylist()
+            first += rows
+    return found
+
+
+def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.Dataset:
+    """Return files as one dataset, whose pages are compared with their checksums; reading it may raise anything."""
+    options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
+    form = pads.ParquetFileFormat(default_fragment_scan_options=options)
+    return pads.dataset([str(file) for file in files], schema=schema, format=form)
