@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import glob_translate
@@ -21,6 +20,7 @@ from fsspec.utils import glob_translate
 from longcrawl.builders.identity import InputFile, PrefixHash, entity_tag, fetching
 from longcrawl.builders.network import CutAnswerError, ask, verdict_of
 from longcrawl.errors import SourceError
+from longcrawl.file_systems import file_system_of
 from longcrawl.files import checksum
 from longcrawl.unreadable import reason_of
 from longcrawl.urls import is_url, join, path_of, without_secrets
@@ -69,7 +69,7 @@ def list_tree(folder: str) -> list[str]:
 
     """
     if is_url(folder):
-        filesystem, root = _filesystem(folder)
+        filesystem, root = file_system_of(folder)
         root = path_of(root)
         found = [path_of(name)[len(root) :].strip("/") for name in ask(folder, partial(_find, filesystem, root))]
     else:
@@ -84,7 +84,7 @@ def match_remote(pattern: str) -> list[str]:
         NotYetError: a server does not list a folder now.
 
     """
-    filesystem, inner = _filesystem(pattern)
+    filesystem, inner = file_system_of(pattern)
     protocol = pattern.removesuffix(inner.lstrip("/"))
     host = 3 if "://" in inner else 0
     steps = inner.split("/")
@@ -190,8 +190,8 @@ def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
 
 def _fetch_texts(paths: list[str], texts: dict[str, str | None]) -> None:
     """Fetch texts together; raise what the server says of the first that it neither gives nor lacks."""
-    filesystem, _ = _filesystem(paths[0])
-    inner = {fsspec.core.url_to_fs(path)[1]: path for path in paths}
+    filesystem, _ = file_system_of(paths[0])
+    inner = {file_system_of(path)[1]: path for path in paths}
     answers = filesystem.cat(list(inner), on_error="return")
     for name, answer in answers.items():
         if isinstance(answer, bytes):
@@ -203,23 +203,6 @@ def _fetch_texts(paths: list[str], texts: dict[str, str | None]) -> None:
             raise answer
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL and the path there.
-
-    Raises:
-        SourceError: the protocol is unknown, or needs a package that is not installed.
-
-    """
-    try:
-        filesystem, inner = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as unknown:
-        raise SourceError(
-            f"{without_secrets(url)} cannot be reached ({reason_of(unknown)}). Install the package of its protocol, "
-            "or check the URL"
-        ) from unknown
-    return filesystem, str(inner)
-
-
 def _walks(kind: type) -> bool:
     """Return whether a class of file systems finds files with fsspec's own walk."""
     own = kind._find if issubclass(kind, AsyncFileSystem) else kind.find  # type: ignore[attr-defined]  # noqa: SLF001  # fsspec has no types
@@ -227,7 +210,7 @@ def _walks(kind: type) -> bool:
 
 
 def _fetch(path: str, copy: Path) -> None:
-    filesystem, inner = _filesystem(path)
+    filesystem, inner = file_system_of(path)
     record = fetching(path)
     tag: str | None = None
 
@@ -302,7 +285,7 @@ class _Ranges(io.RawIOBase):
 
 def _open_remote(path: str) -> _Ranges | None:
     """Open a remote file; None if its server gives no ranges, and it is to be fetched whole."""
-    filesystem, inner = _filesystem(path)
+    filesystem, inner = file_system_of(path)
 
     def request() -> _Ranges | None:
         try:

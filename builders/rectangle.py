@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 from longcrawl.builders.files import absolute, is_url, join, opened
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
+from longcrawl.file_systems import file_system_of
 from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.rectangle_chunks import SplitArray, has_split, open_loss_mask, open_split
 from longcrawl.tokens.loss_mask import LOSS_MASK
@@ -73,7 +73,7 @@ class Rectangle(Source):
         """Return the layouts and a hash of the description."""
         layouts = [self._open(split).layout for split in self._split_names()]
         described = join(absolute(self._root()), DESCRIPTION)
-        filesystem, path = fsspec.core.url_to_fs(described)
+        filesystem, path = file_system_of(described)
         # The description holds a checksum of every chunk; an original-layout store has nothing that says as much.
         contents = filesystem.cat_file(path) if filesystem.exists(path) else b""
         return f"{layouts} {hashlib.sha256(contents).hexdigest()}"
@@ -125,7 +125,7 @@ class Rectangle(Source):
     def _ids(self, split: str, start: int, stop: int) -> pa.Array:
         """Read the ids of some rows; a rectangle that is not ours has no rows table and so no ids."""
         rows = join(absolute(self._root()), f"rows/{split}.parquet")
-        filesystem, path = fsspec.core.url_to_fs(rows)
+        filesystem, path = file_system_of(rows)
         if not filesystem.exists(path):
             return pa.nulls(stop - start, pa.string())
         fix = "copy it back, or build the rectangle again"

@@ -21,7 +21,10 @@ from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, sanitize_patterns
 
 from longcrawl.builders.files import absolute
+from longcrawl.builders.network import ask
 from longcrawl.errors import LongCrawlError, SourceError
+from longcrawl.file_systems import file_system_of
+from longcrawl.urls import is_url
 
 __all__ = ["MODULE", "NAME", "code_hash", "register", "shard_key"]
 
@@ -87,17 +90,31 @@ def _our_module(factory: Any) -> Any:
     module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
     settings: dict[str, Any] = {"dataset_name": NAME, "data_files": DataFilesDict()}
     if factory.data_files is not None:
-        settings["data_files"] = DataFilesDict.from_patterns(
-            sanitize_patterns(factory.data_files),
-            base_path=absolute(factory.data_dir or ""),
-            download_config=factory.download_config,
-        )
+        settings["data_files"] = _resolved(factory)
         for split, files in settings["data_files"].items():
             if not files:
                 raise SourceError(f"no file matches {factory.data_files!r} for split {split!r}; check data_files")
     if factory.data_dir:
         settings["data_dir"] = absolute(factory.data_dir)
     return datasets.load.DatasetModule(module_path, digest, settings)
+
+
+def _resolved(factory: Any) -> DataFilesDict:
+    """List the files that patterns stand for; servers that do not list them now are asked again."""
+    patterns, base = sanitize_patterns(factory.data_files), absolute(factory.data_dir or "")
+
+    def resolve() -> DataFilesDict:
+        return DataFilesDict.from_patterns(patterns, base_path=base, download_config=factory.download_config)
+
+    named = [str(pattern) for listed in patterns.values() for pattern in listed]
+    remote = next((place for place in (*named, base) if is_url(place)), None)
+    if remote is None:
+        return resolve()
+    file_system_of(remote)
+    try:
+        return ask(remote, resolve)
+    except FileNotFoundError as missing:
+        raise SourceError(f"no file matches {factory.data_files!r}; check data_files") from missing
 
 
 def _code_files() -> set[Path]:

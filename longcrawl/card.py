@@ -85,11 +85,16 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
             f"{folder / MANIFEST} is not as runs write it ({type(odd).__name__}: {odd}): run the recipe again, into "
             f"another folder than {folder}"
         ) from odd
-    for name, picture in drawn.items():
-        write_text(folder / FOLDER / f"{name}.svg", picture)
-    write_text(folder / CARD, written.text)
     pictures = tuple(f"{FOLDER}/{name}.svg" for name in there)
-    _name_in_manifest(folder, manifest, pictures)
+    try:
+        for name, picture in drawn.items():
+            write_text(folder / FOLDER / f"{name}.svg", picture)
+        write_text(folder / CARD, written.text)
+        _name_in_manifest(folder, manifest, pictures)
+    except OSError as failed:
+        raise RunError(
+            f"the card cannot be written to {folder} ({failed.strerror or failed}): make it writable, or copy the run"
+        ) from failed
     untold = tuple(name for name in SHOWN if name not in manifest)
     return Card(str(folder / CARD), written.kept, pictures, untold, tuple(card_problems(written.text)))
 

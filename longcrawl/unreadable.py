@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import shorten
 
 from longcrawl.errors import LongCrawlError
+from longcrawl.printable import one_line
 
 __all__ = ["reason_of", "unreadable"]
 
+MOST_CHARACTERS = 200
 _PANIC = "PanicException"
 """Derives from BaseException, and each library in Rust has one of its own."""
 
@@ -37,6 +38,7 @@ def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Itera
 
 
 def reason_of(failed: BaseException) -> str:
-    """Return class and first line of an error, at most 200 characters."""
-    first = next(iter(str(failed).strip().splitlines()), "")
-    return shorten(f"{type(failed).__name__}: {first}" if first else type(failed).__name__, 200, placeholder="…")
+    """Return class and first line of an error, at most ``MOST_CHARACTERS``."""
+    first = one_line(next(iter(str(failed).strip().splitlines()), ""))
+    reason = f"{type(failed).__name__}: {first}" if first else type(failed).__name__
+    return reason if len(reason) <= MOST_CHARACTERS else f"{reason[: MOST_CHARACTERS - 1]}…"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longcrawl.errors import FormatError, HubError, LongCrawlError, SourceError
+from longcrawl.file_systems import file_system_of
 from longcrawl.files import BLOCK
 from longcrawl.hub import RemoteFile, hub_errors, remote_files
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
@@ -77,10 +78,9 @@ class _Place:
 
     @classmethod
     def at(cls, root: str) -> "_Place":
-        import fsspec
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        files, path = fsspec.core.url_to_fs(root)
+        files, path = file_system_of(root)
         if files.protocol != "hf":
             return cls(files, path, {})
         files.invalidate_cache()

@@ -12,6 +12,7 @@ LAYERS = [
         "core_clock",
         "printable",
         "errors",
+        "file_systems",
         "files",
         "data_files",
         "keyed_hash",

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from longcrawl.file_systems import file_system_of
 from longcrawl.formats._byte_ranges import is_remote
 
 __all__ = ["Folder", "open_folder"]
@@ -38,10 +39,9 @@ class _LocalFolder:
 
 class _RemoteFolder:
     def __init__(self, root: str) -> None:
-        import fsspec
 
         self.root = root.rstrip("/")
-        self._files, self._path = fsspec.core.url_to_fs(self.root)
+        self._files, self._path = file_system_of(self.root)
 
     def read(self, name: str) -> bytes | None:
         try:

@@ -4,6 +4,7 @@ import os
 from typing import Protocol
 
 from longcrawl.errors import FormatError, SourceError
+from longcrawl.file_systems import file_system_of
 
 __all__ = ["ByteRanges", "is_remote", "open_ranges"]
 
@@ -49,10 +50,8 @@ class _LocalRanges:
 
 class _RemoteRanges:
     def __init__(self, url: str) -> None:
-        import fsspec
-
         self._url = url
-        filesystem, path = fsspec.core.url_to_fs(url)
+        filesystem, path = file_system_of(url)
         try:
             size = filesystem.info(path)["size"]
         except FileNotFoundError:
@@ -64,10 +63,8 @@ class _RemoteRanges:
         self.size = int(size)
 
     def read(self, start: int, length: int) -> bytes:
-        import fsspec
-
         # A file system that was made before a fork waits for a thread that the child does not have.
-        filesystem, path = fsspec.core.url_to_fs(self._url)
+        filesystem, path = file_system_of(self._url)
         # The Hub's would read five megabytes ahead of every chunk.
         settings = {"cache_type": "none"} if filesystem.protocol == "hf" else {}
         try:

@@ -12,9 +12,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from longcrawl.errors import LoaderError
+from longcrawl.file_systems import file_system_of
 from longcrawl.formats import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading._window_shards import is_remote
@@ -131,8 +130,8 @@ def _beside(parts: Sequence[_Part]) -> list[_Part]:
     named = [(part.file, name) for part in parts for name in _names_beside(part.path)]
     if not named or not is_remote(parts[0].path):
         return [_Part(file, name, Path(name).stat().st_size) for file, name in named if Path(name).is_file()]
-    system, _ = fsspec.core.url_to_fs(parts[0].path)
-    insides = [fsspec.core.url_to_fs(name)[1] for _, name in named]
+    system, _ = file_system_of(parts[0].path)
+    insides = [file_system_of(name)[1] for _, name in named]
     # All at once: asking for each by itself would cost a round trip each.
     heads = system.cat_ranges(insides, [0] * len(insides), [1] * len(insides), on_error="return")
     there = [at for at, head in enumerate(heads) if not isinstance(head, FileNotFoundError)]
@@ -144,9 +143,9 @@ def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes
     """Read every part in so many places, the first and the last bytes among them."""
     places = [_places(part.size, min(max(blocks, 2), BLOCKS_OF_FILE)) for part in parts]
     if parts and is_remote(parts[0].path):
-        system, _ = fsspec.core.url_to_fs(parts[0].path)
+        system, _ = file_system_of(parts[0].path)
         wanted = [(part, start, stop) for part, spans in zip(parts, places, strict=True) for start, stop in spans]
-        insides = [fsspec.core.url_to_fs(part.path)[1] for part, _, _ in wanted]
+        insides = [file_system_of(part.path)[1] for part, _, _ in wanted]
         starts, stops = [start for _, start, _ in wanted], [stop for _, _, stop in wanted]
         contents = iter(system.cat_ranges(insides, starts, stops, on_error="raise"))
         for part, spans in zip(parts, places, strict=True):

@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import filelock
-import fsspec
 
 from longcrawl.errors import FormatError, LoaderError
+from longcrawl.file_systems import file_system_of
 from longcrawl.files import write_text
 from longcrawl.formats.datatrove import SUFFIX
 from longcrawl.formats.shard_folders import beside_shards, sort_into_splits
@@ -82,7 +82,7 @@ def find_files(
 
 def is_file(paths: str) -> bool:
     """Tell a file from a folder and a pattern."""
-    files, inside = fsspec.core.url_to_fs(paths)
+    files, inside = file_system_of(paths)
     return not _is_pattern(paths) and bool(files.isfile(inside))
 
 
@@ -91,7 +91,7 @@ def _is_pattern(paths: str) -> bool:
 
 
 def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> list[str]:  # noqa: A002  # as above
-    files, inside = fsspec.core.url_to_fs(paths)
+    files, inside = file_system_of(paths)
     if is_file(paths):
         return [paths]
     pattern = _is_pattern(paths)
@@ -121,7 +121,7 @@ def folder_of(paths: str) -> str:
     parts = paths.rstrip("/").split("/")
     fixed = next((at for at, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
     folder = "/".join(parts[:fixed]) or ("/" if paths.startswith("/") else ".")
-    files, inside = fsspec.core.url_to_fs(folder)
+    files, inside = file_system_of(folder)
     inside = posixpath.dirname(inside) if files.isfile(inside) else inside
     return str(files.unstrip_protocol(inside)) if is_remote(paths) else str(inside)
 
@@ -136,7 +136,7 @@ def file_sizes(paths: Sequence[str]) -> list[int | None]:
     """Give the bytes of files, None where there is none; remote ones are asked for at once."""
     if not is_remote(paths[0]):
         return [Path(path).stat().st_size if Path(path).is_file() else None for path in paths]
-    files, _ = fsspec.core.url_to_fs(paths[0])
+    files, _ = file_system_of(paths[0])
     try:
         return [int(size) for size in files.sizes([files._strip_protocol(path) for path in paths])]  # noqa: SLF001  # fsspec's own name for what url_to_fs does, one by one
     except FileNotFoundError:

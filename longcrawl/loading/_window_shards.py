@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Protocol
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.file_systems import file_system_of
 from longcrawl.formats import datatrove
 from longcrawl.formats._token_shard_checks import end_problems
 from longcrawl.formats.shard_formats import find_format, open_shard
@@ -146,7 +146,7 @@ def remote_width(path: str, told: int | None) -> int:
         CorruptionError: the index does not belong to it, or to the width that was told.
 
     """
-    files, inside = fsspec.core.url_to_fs(path)
+    files, inside = file_system_of(path)
     if not files.exists(inside):
         raise FormatError(f"there is no file {path}; check the path")
     size, index = int(files.size(inside)), f"{inside}{datatrove.INDEX}"
@@ -191,7 +191,7 @@ class _RemoteShard:
         # Connections of fsspec do not survive a fork.
         if self._process == os.getpid():
             return
-        self._files, self._inside = fsspec.core.url_to_fs(self.path)
+        self._files, self._inside = file_system_of(self.path)
         self._process, self._size = os.getpid(), int(self._files.size(self._inside))
 
     def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:

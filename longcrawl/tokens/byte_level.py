@@ -165,11 +165,12 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
 
 def _pattern(document: Mapping[str, Any]) -> str:
     if document.get("normalizer") is not None:
-        raise TokenizerError(f"it has a normalizer ({document['normalizer'].get('type')})")
-    if plain := [added["content"] for added in document.get("added_tokens") or [] if not added["special"]]:
+        raise TokenizerError(f"it has a normalizer ({_object(document['normalizer']).get('type')})")
+    added_tokens = map(_object, document.get("added_tokens") or [])
+    if plain := [added["content"] for added in added_tokens if not added["special"]]:
         raise TokenizerError(f"it matches {len(plain)} added tokens before anything else, {plain[0]!r} among them")
-    steps = document.get("pre_tokenizer") or {"type": "none"}
-    steps = steps["pretokenizers"] if steps.get("type") == "Sequence" else [steps]
+    step = _object(document.get("pre_tokenizer") or {"type": "none"})
+    steps = [*map(_object, step["pretokenizers"])] if step.get("type") == "Sequence" else [step]
     last = steps[-1] if steps else {"type": "none"}
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space", True):
         raise TokenizerError("its pre-tokenizer is not byte level without a prefix space")
@@ -182,6 +183,13 @@ def _pattern(document: Mapping[str, Any]) -> str:
     raise TokenizerError(
         f"its pre-tokenizer is not one pattern ({' then '.join(str(step.get('type')) for step in steps)})"
     )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return a part of a `tokenizer.json`; `tokenizers` also reads lists of the fields in their order."""
+    if not isinstance(value, Mapping):
+        raise TokenizerError("it has fields without their names")
+    return value
 
 
 def _require_plain_model(model: Mapping[str, Any]) -> None:
