@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longcrawl.edit_ledger import EDITS
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.files import checksum, file_entries, write_text
 from longcrawl.formats.manifest import is_sealed, seal
@@ -69,7 +70,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
         raise RunError(f"{folder / MANIFEST} has been changed; longcrawl verify {folder} says it all")
-    if gone := [name for name in manifest["files"] if name.startswith("ledger/") and not (folder / name).is_file()]:
+    ledgers = [name for name in manifest["files"] if name.startswith(("ledger/", f"{EDITS}/"))]
+    if gone := [name for name in ledgers if not (folder / name).is_file()]:
         raise RunError(f"{folder} has lost {gone[0]}, which says what left: copy it back, then write the card")
     if plots and (folder / FOLDER).exists() and not (folder / FOLDER).is_dir():
         raise RunError(f"{folder / FOLDER} is a file, and pictures go to a folder of this name: move it away")

@@ -243,8 +243,8 @@ class Crawl:
         return self.write("composed", path, **settings)
 
     def push_to_hub(self, repo: str, visibility: Visibility) -> None:
-        """Push the documents to ``user/name`` on the Hub, and the ledger beside them; ``longcrawl push`` sends runs."""
-        push_documents(repo, visibility, self.data, self.ledger)
+        """Push the documents to ``user/name`` on the Hub with the ledgers; ``longcrawl push`` sends runs."""
+        push_documents(repo, visibility, self.data, self.ledger, self.edits)
 
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write the documents with the output of this name and give what describes it.

@@ -78,7 +78,10 @@ class EditCounts:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EditCounts":
         """Read what :meth:`as_dict` returned."""
-        rules = {rule: RuleEdits(**counts) for rule, counts in values["rules"].items()}
+        rules = {
+            rule: RuleEdits(counts["places"], counts["touched"], counts["removed"])
+            for rule, counts in values["rules"].items()
+        }
         return cls(values["documents"], values["unit"], rules)
 
     @property

@@ -267,8 +267,9 @@ def push_documents(
     visibility: Visibility,
     documents: "datasets.Dataset | datasets.IterableDataset",
     ledger: pa.Table,
+    edits: pa.Table,
 ) -> None:
-    """Push documents as the configuration "documents", and a ledger that has rows as "ledger"; see ``Crawl``."""
+    """Push documents as the configuration "documents", and ledgers that have rows as "ledger" and "edits"."""
     import datasets
 
     check_visibility(repo, visibility)
@@ -279,6 +280,8 @@ def push_documents(
         documents.push_to_hub(repo, "documents", split="train", private=private, set_default=True)
         if ledger.num_rows:
             datasets.Dataset(ledger).push_to_hub(repo, "ledger", split="removed", private=private)
+        if edits.num_rows:
+            datasets.Dataset(edits).push_to_hub(repo, "edits", split="changed", private=private)
 
 
 def refuse_other_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:

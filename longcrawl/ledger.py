@@ -149,7 +149,7 @@ class Funnel:
                 "rules": dict(row.rules),
                 "characters": row.characters,
                 **({"values": {column: dict(counts) for column, counts in row.values.items()}} if row.values else {}),
-                **({"edits": row.edits.as_dict()} if row.edits else {}),
+                "edits": row.edits.as_dict() if row.edits else None,
             }
             for row in self.rows
         ]
@@ -166,7 +166,7 @@ class Funnel:
                 dict(row["rules"]),
                 row.get("characters"),
                 row.get("values", {}),
-                EditCounts.from_dict(row["edits"]) if "edits" in row else None,
+                EditCounts.from_dict(row["edits"]) if row.get("edits") else None,
             )
             for row in values["stages"]
         )

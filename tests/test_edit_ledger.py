@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.edit_ledger import EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer, open_edits
-from longcrawl.errors import LedgerError
+from longcrawl.errors import LedgerError, RunError
+from longcrawl.formats.manifest import seal
 from longcrawl.ledger import Funnel, FunnelRow
 from longcrawl.part import run_part
 from longcrawl.places import EDIT_SCHEMA, PLACE_SCHEMA, changed_places, edit_rows, make_places, replay
@@ -132,7 +133,10 @@ def test_the_funnel_counts_edited_documents_and_characters(crawl):
 def test_a_funnel_without_edits_looks_as_before():
     row = FunnelRow("min_chars", 2, 1, {"min_chars": 1})
     assert "edited" not in repr(Funnel("text", 2, (row,)))
-    assert "edits" not in json.dumps(Funnel("text", 2, (row,)).as_dict())
+    made = Funnel("text", 2, (row,)).as_dict()
+    assert made["stages"][0]["edits"] is None
+    del made["stages"][0]["edits"]  # an earlier longcrawl did not count
+    assert Funnel.from_dict(made) == Funnel("text", 2, (row,))
 
 
 def test_a_funnel_survives_json(crawl):
@@ -233,13 +237,7 @@ def test_replayed_line_corrections_give_the_edited_text(documents, returns):
     assert rows.num_rows == sum(changes)
 
 
-C4_LINES = [
-    "It is a line that has words.",
-    "too short",
-    "A note[1] with two marks[edit] in it.",
-    "[12] At the start.",
-    "",
-]
+C4_LINES = ["It is a line that has words.", "too short", "A note[1] with two marks[edit].", "[12] At the start.", ""]
 
 
 @pytest.mark.parametrize("definitions", ["paper", "datatrove"])
@@ -408,3 +406,48 @@ def test_a_file_that_is_not_finished_is_not_there(tmp_path):
     with edit_writer(tmp_path / "00-00000.parquet") as writer:
         writer.add(rows)
     assert pq.read_table(tmp_path / "00-00000.parquet").equals(rows)
+
+
+# -------------------- the card and the report
+
+
+def test_the_card_and_the_report_say_what_was_cut(finished):
+    run = finished[1]
+    card = (run / "README.md").read_text("utf-8")
+    cut = lc.funnel(run).rows[1].edits.removed
+    assert f"| exact_substring | `cut` | characters | 9 | {cut:,} | {cut:,} |" in card
+    assert "| line_corrections | `counter` | characters | 9 | 72 | 72 |" in card
+    assert "by `line_corrections` lines (72 characters of 9 documents)" in card
+    assert "not counted." not in card
+    assert "config_name: edits" in card
+    page = lc.write_report(run).read_text("utf-8")
+    section = page.partition('<section id="edits">')[2].partition("</section>")[0]
+    assert "9 of 18 changed, in characters" in section
+    assert f"{cut:,}" in section
+    (run / "report.html").unlink()
+
+
+def test_a_lost_edit_ledger_is_noticed(finished, tmp_path):
+    copy = shutil.copytree(finished[1], tmp_path / "run")
+    (copy / "edits" / "00-00001.parquet").unlink()
+    assert any("edits/00-00001.parquet" in problem for problem in lc.verify(copy).problems)
+    with pytest.raises(RunError, match=r"has lost edits/00-00001.parquet"):
+        lc.card(copy)
+
+
+def test_a_run_of_an_earlier_version_has_no_edits(finished, tmp_path):
+    copy = shutil.copytree(finished[1], tmp_path / "run")
+    shutil.rmtree(copy / "edits")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    for row in manifest["funnel"]["stages"]:
+        del row["edits"]
+    manifest["files"] = {name: entry for name, entry in manifest["files"].items() if not name.startswith("edits/")}
+    del manifest["sha256"]
+    (copy / "manifest.json").write_text(seal(manifest))
+    assert str(lc.why(copy, "0-1")) == "0-1: kept"
+    assert "edited" not in repr(lc.funnel(copy))
+    assert 'id="edits"' not in lc.write_report(copy).read_text("utf-8")
+    lc.card(copy)
+    assert "by `line_corrections` lines, by `exact_substring` passages that occur elsewhere too; how much is not" in (
+        copy / "README.md"
+    ).read_text("utf-8")

@@ -44,7 +44,7 @@ __all__ = ["DESCRIPTION", "ParquetOutput", "ParquetWriter", "dataset_configs", "
 DESCRIPTION = "parquet.json"
 VERSION = 1
 UNKNOWN = "unknown"
-RESERVED = ("all", "ledger", UNKNOWN)
+RESERVED = ("all", "ledger", "edits", UNKNOWN)
 LONGEST = 100
 SPLITS = ("train", "heldout")
 

@@ -14,7 +14,7 @@ from longcrawl.report.card_source import CardSource, paragraphs, untold
 from longcrawl.report.values import value_tables
 from longcrawl.run_manifest import NotTold
 
-__all__ = ["duplicates", "funnel_and_rates", "lengths", "places", "ranked_rules", "reasons"]
+__all__ = ["duplicates", "edited", "funnel_and_rates", "lengths", "places", "ranked_rules", "reasons"]
 
 PERCENT = "\u00a0%"
 """No line of a narrow cell begins with it."""
@@ -65,6 +65,24 @@ def reasons(card: CardSource) -> str:
     said = f"{removed:,} of {card.funnel.documents:,} documents left, each by the first rule that it failed.{more}"
     shown = table(["stage", "rule", "documents", "of all", "of those that left"], rows, 3)
     return paragraphs(*card.picture("reasons"), shown, said)
+
+
+def edited(card: CardSource) -> str:
+    """Give what stages changed in documents; "" where they changed nothing."""
+    rows = [
+        [plain(row.stage), code(rule), edits.unit, f"{counts.places:,}", f"{counts.touched:,}", f"{counts.removed:,}"]
+        for row in card.funnel
+        if (edits := row.edits) is not None
+        for rule, counts in edits.rules.items()
+    ]
+    if not rows:
+        return ""
+    said = [f"{code(row.stage)} {row.edits.documents:,}" for row in card.funnel if row.edits is not None]
+    return paragraphs(
+        table(["stage", "rule", "unit", "places", "changed", "fewer now"], rows, 3),
+        f"Documents changed, those that left later included: {', '.join(said)}. `edits/` holds every place, and for "
+        "repeated text where else it stands; `longcrawl why RUN ID` shows those of one document.",
+    )
 
 
 def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:

@@ -96,7 +96,7 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str, cut
         ),
         ("Is there a label or target?", "No: the text is its own target."),
         ("What else is told of each instance?", _columns(manifest)),
-        ("Is anything missing from instances?", _missing(manifest, cut)),
+        ("Is anything missing from instances?", _missing(manifest, funnel, cut)),
         ("Are relations between instances told?", _relations(manifest, funnel)),
         ("Are there splits?", _splits(manifest["output"])),
         ("Are there errors, noise or redundancies?", f"{_redundancy(manifest)} {_damage(manifest)}"),
@@ -124,7 +124,7 @@ def _columns(manifest: Mapping[str, Any]) -> str:
     return f"I{said[1:]}." if instances_of(manifest)[0] == "documents" else f"Of each document {said}."
 
 
-def _missing(manifest: Mapping[str, Any], cut: str) -> str:
+def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
     analysis = manifest.get("analysis", {})
     languages = analysis.get("languages", {})
     counts = {
@@ -133,20 +133,26 @@ def _missing(manifest: Mapping[str, Any], cut: str) -> str:
         "a language": languages.get("", 0) if any(languages) else 0,
     }
     known = [f"{_count(count, 'document')} without {what}" for what, count in counts.items() if count]
-    said = [cut, *([f"{', '.join(known)}."] if known else []), *_taken_out(manifest["recipe"], cut)]
+    said = [cut, *([f"{', '.join(known)}."] if known else []), *_taken_out(manifest, funnel, cut)]
     return " ".join(each for each in said if each) or "Nothing that is known of."
 
 
-def _taken_out(recipe: Mapping[str, Any], cut: str) -> list[str]:
-    """Say what stages took out of documents; how much is counted only where it is cut off."""
-    named = dict.fromkeys(
-        name
-        for stage in recipe["stages"]
-        for name, settings in stage.items()
-        if name in TAKES_OUT and settings.get("policy", "cut") == "cut" and not (cut and name == "truncate")
-    )
-    said = [f"{code(name)} {TAKES_OUT[name]}" for name in named]
-    return [f"Stages took out of documents: by {', by '.join(said)}; how much is not counted."] if said else []
+def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[str]:
+    """List what stages took out of documents, and how much; earlier versions did not count it."""
+    names = [name for stage in manifest["recipe"]["stages"] for name in stage]
+    settings = [each for stage in manifest["recipe"]["stages"] for each in stage.values()]
+    counted = {row["stage"] for row in manifest["funnel"]["stages"] if "edits" in row}
+    edits = {row.stage: row.edits for row in funnel}
+    said: dict[str, list[str]] = {"": [], "; how much is not counted": []}
+    for label, name, each in zip(label_stages(names), names, settings, strict=True):
+        if name not in TAKES_OUT or each.get("policy", "cut") != "cut" or (cut and name == "truncate"):
+            continue
+        taken = f"by {code(label)} {TAKES_OUT[name]}"
+        if name == "extract_text" or label not in counted:
+            said["; how much is not counted"].append(taken)
+        elif (found := edits.get(label)) is not None:
+            said[""].append(f"{taken} ({found.removed:,} {found.unit} of {_count(found.documents, 'document')})")
+    return [f"Stages took out of documents: {', '.join(each)}{how}." for how, each in said.items() if each]
 
 
 def _relations(manifest: Mapping[str, Any], funnel: Funnel) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from datasets import Features
 
+from longcrawl.edit_ledger import EDITS
 from longcrawl.report.card_facts import documents_of, facts_of
 from longcrawl.report.card_rules import language_codes, size_category
 from longcrawl.results import RESULTS, Result
@@ -27,6 +28,8 @@ def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     configs = _configs(told, manifest["output"])
     if any((folder / "ledger").glob("*.parquet")):
         configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
+    if any((folder / EDITS).glob("*.parquet")):
+        configs.append({"config_name": EDITS, "data_files": [{"split": "changed", "path": f"{EDITS}/*.parquet"}]})
     codes = language_codes(spoken(manifest))
     sources = facts["source_datasets"] or SOURCE_DATASETS.get(recipe["source"]["builder"], ())
     head = {

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from longcrawl.markdown import code, fenced, plain
-from longcrawl.report.card_counts import duplicates, funnel_and_rates, lengths, places, reasons
+from longcrawl.report.card_counts import duplicates, edited, funnel_and_rates, lengths, places, reasons
 from longcrawl.report.card_datasheet import datasheet
 from longcrawl.report.card_paths import elsewhere
 from longcrawl.report.card_source import CardSource, Section, paragraphs, untold
@@ -135,6 +135,7 @@ SECTIONS: dict[str, Callable[[CardSource], str]] = {
     "made": Section("How it was made", _made),
     "funnel": Section("What is left after each stage", funnel_and_rates),
     "reasons": Section("Why documents left", reasons),
+    "edited": Section("What was changed in documents", edited),
     "lengths": Section("Lengths", lengths),
     "places": Section("Domains and languages", places),
     "duplicates": Section("Duplicates", duplicates),

@@ -28,7 +28,7 @@ from longcrawl.report.domains import url_hosts
 from longcrawl.report.limits import Limit, known_limits
 from longcrawl.report.passages import as_html, escape, shortened
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments, brief
-from longcrawl.report.sections import facts_list, funnel_table, notes, reason_table
+from longcrawl.report.sections import edit_table, facts_list, funnel_table, notes, reason_table
 from longcrawl.report.tables import named, percent
 from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS
@@ -73,6 +73,7 @@ class ReportPage:
         yield "funnel", "Funnel", lambda: funnel_table(RemovalRates.from_manifest(self.manifest))
         yield "reasons", "Why documents left", self._reasons
         yield "removed", "Documents that left", self._removed
+        yield "edits", "What was changed in documents", lambda: edit_table(self._funnel)
         yield "clusters", "Duplicates", lambda: cluster_list(self.clusters) if self.clusters.count else ""
         yield "lengths", "Lengths", self._lengths
         yield "places", "Domains and languages", self._places

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from longcrawl.edit_ledger import EditCounts
 from longcrawl.ledger import Funnel, FunnelRow
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.limits import Limit
 from longcrawl.report.passages import escape, shortened
 from longcrawl.report.tables import Cells, Column, bar, grouped_table, key, named, percent, table
 
-__all__ = ["facts_list", "funnel_table", "notes", "reason_table"]
+__all__ = ["edit_table", "facts_list", "funnel_table", "notes", "reason_table"]
 
 MOST_RULES = 60
 """Rules of one stage."""
@@ -17,6 +18,12 @@ MOST_NOTES = 50
 LONGEST_NOTE = 1_000
 _CODE, _CODE_SPAN = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
 
+EDIT_COLUMNS = [
+    Column("", kind="bar"),
+    Column("places", "places", kind="main"),
+    Column("changed", "changed"),
+    Column("fewer now", "fewer now"),
+]
 REASON_COLUMNS = [
     Column("", kind="bar"),
     Column("documents", kind="main"),
@@ -59,6 +66,28 @@ def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
     removed = sum(row.removed for row in left)
     groups = [(_stage(row), list(_reasons(row, places, most, removed))) for row in left]
     return grouped_table("reasons", ("stage", "rule"), REASON_COLUMNS, [each for each in groups if each[1]])
+
+
+def edit_table(funnel: Funnel) -> str:
+    """Give for each stage what its rules changed in documents; "" where nothing was changed."""
+    changed = [(row, row.edits) for row in funnel if row.edits is not None]
+    groups = [(_changed(row, edits), list(_rule_edits(edits))) for row, edits in changed]
+    shown = grouped_table("reasons", ("stage", "rule"), EDIT_COLUMNS, groups)
+    said = "<code>edits/</code> lists every place; <code>longcrawl why RUN ID</code> shows those of one document."
+    return f'{shown}<p class="note">{said}</p>' if groups else ""
+
+
+def _changed(row: FunnelRow, edits: EditCounts) -> str:
+    said = f"{edits.documents:,} of {row.documents_in:,} changed, in {edits.unit}"
+    return f'{named(row.stage)} <span class="value">{said}</span>'
+
+
+def _rule_edits(edits: EditCounts) -> Iterator[Cells]:
+    most = max(counts.touched for counts in edits.rules.values()) or 1
+    ranked = sorted(edits.rules.items(), key=lambda rule: (-rule[1].touched, rule[0]))
+    for rule, counts in ranked[:MOST_RULES]:
+        figures = [f"{counts.places:,}", f"{counts.touched:,}", f"{counts.removed:,}"]
+        yield [named(rule), bar((counts.touched / most, "gone")), *figures]
 
 
 def _stage(row: FunnelRow) -> str:

@@ -108,8 +108,8 @@ def test_a_run_that_knows_nothing_of_itself_has_a_card_too(bare_folder):
     assert told["pretty_name"] == "tiny"
     assert told["license"] == "other"
     assert not {"language", "license_name", "license_link"} & set(told)
-    (config,) = told["configs"]
-    assert config["config_name"] == "rows"
+    config, edits = told["configs"]
+    assert (config["config_name"], edits["config_name"]) == ("rows", "edits")
     assert [each["split"] for each in config["data_files"]] == ["train"]
 
 
@@ -212,17 +212,20 @@ def read_without_longcrawl(folder: Path, cache: Path) -> dict[str, list[dict]]:
 
 def test_plain_datasets_loads_the_rows_and_the_ledger_from_the_folder(run_folder, tmp_path):
     told = read_without_longcrawl(run_folder, tmp_path)
-    assert set(told) == {"rows/train", "rows/heldout", "ledger/removed", "default"}
+    assert set(told) == {"rows/train", "rows/heldout", "ledger/removed", "edits/changed", "default"}
     assert told["rows/train"] == pq.read_table(run_folder / "rectangle/rows/train.parquet").to_pylist()
     assert told["rows/heldout"] == pq.read_table(run_folder / "rectangle/rows/heldout.parquet").to_pylist()
     assert told["default"] == told["rows/train"]
     assert [each["id"] for each in told["ledger/removed"]] == ["d0", "d4", "d8", "d12", "d16"]
     assert {each["stage"] for each in told["ledger/removed"]} == {"min_chars"}
+    assert {(each["stage"], each["start"], each["unit"]) for each in told["edits/changed"]} == {
+        ("truncate", 16, "tokens")
+    }
 
 
 def test_a_run_that_removed_nothing_loads_too(bare_folder, tmp_path):
     told = read_without_longcrawl(bare_folder, tmp_path)
-    assert set(told) == {"rows/train", "default"}
+    assert set(told) == {"rows/train", "edits/changed", "default"}
     assert len(told["default"]) == 20
 
 
@@ -275,6 +278,13 @@ def test_the_datasheet_tells_what_is_cut_off(run_folder, bare_folder):
     manifest["recipe"]["stages"] += [{"line_corrections": {}}, {"exact_substring": {"policy": "mask"}}]
     taken = "Stages took out of documents: by `line_corrections` lines; how much is not counted."
     assert answer(run_folder, manifest, asked) == f"{said} {taken}"
+    edits = {"documents": 2, "unit": "characters", "rules": {"counter": {"places": 3, "touched": 30, "removed": 30}}}
+    row = {"stage": "line_corrections", "in": 15, "out": 15, "rules": {}, "characters": None, "edits": edits}
+    manifest["funnel"]["stages"].append(row)
+    taken = "Stages took out of documents: by `line_corrections` lines (30 characters of 2 documents)."
+    assert answer(run_folder, manifest, asked) == f"{said} {taken}"
+    row["edits"] = None
+    assert answer(run_folder, manifest, asked) == said
     manifest["output"]["shapes"] = {"train": [13, 9_999], "heldout": [2, 9_999]}
     manifest["recipe"]["stages"] = [{"exact_substring": {"policy": "mask"}}]
     assert answer(run_folder, manifest, asked) == "Nothing that is known of."
