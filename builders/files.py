@@ -22,7 +22,8 @@ from longcrawl.builders.network import CutAnswerError, ask, verdict_of
 from longcrawl.errors import SourceError
 from longcrawl.file_systems import file_system_of
 from longcrawl.files import checksum
-from longcrawl.unreadable import reason_of
+from longcrawl.listing import list_files, why_no_file
+from longcrawl.unreadable import reason_of, unreadable
 from longcrawl.urls import is_url, join, path_of, without_secrets
 
 __all__ = [
@@ -64,16 +65,17 @@ def absolute(path: str) -> str:
 def list_tree(folder: str) -> list[str]:
     """List all files below a folder, relative to it, sorted, without hidden ones; a missing folder has none.
 
+    Of a local folder, links are followed, and what cannot be read is listed too, see :mod:`longcrawl.listing`.
+
     Raises:
         NotYetError: a server does not list a folder now.
 
     """
-    if is_url(folder):
-        filesystem, root = file_system_of(folder)
-        root = path_of(root)
-        found = [path_of(name)[len(root) :].strip("/") for name in ask(folder, partial(_find, filesystem, root))]
-    else:
-        found = [file.relative_to(folder).as_posix() for file in Path(folder).rglob("*") if file.is_file()]
+    if not is_url(folder):
+        return list_files(folder)
+    filesystem, root = file_system_of(folder)
+    root = path_of(root)
+    found = [path_of(name)[len(root) :].strip("/") for name in ask(folder, partial(_find, filesystem, root))]
     return sorted(name for name in found if name and not any(step.startswith(".") for step in name.split("/")))
 
 
@@ -138,11 +140,13 @@ def local_copy(path: str) -> Iterator[str]:
     """Give a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
 
     Raises:
-        DamagedFileError: the remote file is missing.
+        DamagedFileError: the remote file is missing, or the local path is a link to nothing, a named pipe or a device.
         NotYetError: its server does not give it now.
 
     """
     if not is_url(path):
+        if (reason := why_no_file(path)) is not None:
+            raise DamagedFileError(reason)
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
@@ -182,7 +186,8 @@ def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
     remote = [path for path in paths if is_url(path)]
     for path in paths:
         if path not in remote:
-            texts[path] = Path(path).read_text(encoding="utf-8") if Path(path).exists() else None
+            with unreadable(path, SourceError, "replace it with a whole copy"):
+                texts[path] = Path(path).read_text(encoding="utf-8") if Path(path).exists() else None
     while left := [path for path in remote if path not in texts]:
         ask(left[0], partial(_fetch_texts, left, texts))
     return texts

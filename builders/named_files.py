@@ -1,7 +1,7 @@
 """The files that ``data_dir`` and ``data_files`` name, as the parts of a source."""
 
-import glob
 import itertools
+import os
 import posixpath
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 from longcrawl.builders.files import absolute, list_tree, match_remote
 from longcrawl.builders.sources import Part
 from longcrawl.errors import SourceError
+from longcrawl.listing import match_files, unreachable
 from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 
 __all__ = ["DataFiles", "named_parts"]
@@ -77,12 +78,24 @@ def _below(
     if not is_url(base) and not Path(base).is_dir():
         raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
     tree = list_tree(base)
-    if not any(name.endswith(endings) for name in tree):
+    others = [] if is_url(base) else unreachable(base, [name for name in tree if not name.endswith(endings)])
+    if not any(name.endswith(endings) for name in tree) and not others:
         raise SourceError(
             f"{without_secrets(base)} holds no file that can be read; known endings: {', '.join(endings)}"
         )
-    found = {"train": [name for name in tree if name.endswith(endings)]} if splits is None else splits(tree)
-    return {split: [join(base, name) for name in names] for split, names in found.items()}
+    found = {"train": [name for name in tree if name.endswith(endings)]} if splits is None else dict(splits(tree))
+    if others:
+        found["train"] = [*found.get("train", []), *others]
+    files = {split: [join(base, name) for name in names] for split, names in found.items()}
+    return files if is_url(base) else {split: _once(names) for split, names in files.items()}
+
+
+def _once(files: list[str]) -> list[str]:
+    """Leave out names of files that have another name here: rather those with links in them, then the later ones."""
+    real = {file: os.path.realpath(file) for file in files}
+    ordered = sorted(real, key=lambda file: (Path(file).is_symlink(), real[file] != file, file))
+    first = {real[file]: file for file in reversed(ordered)}
+    return [file for file in files if first[real[file]] == file]
 
 
 def _chosen(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]:
@@ -107,8 +120,10 @@ def _expand(pattern: str, base: str) -> list[str]:
     if not has_pattern(path) or (not is_url(path) and Path(path).is_file()):
         return [path]
     if not is_url(path):
-        found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
-        return _found([file.as_posix() for file in found if file.is_file()], pattern)
+        try:
+            return _found(_once(match_files(path)), pattern)
+        except ValueError as wrong:
+            raise SourceError(f"{pattern} is not a pattern ({wrong}). Change data_files") from wrong
     return _found(match_remote(path), pattern)
 
 

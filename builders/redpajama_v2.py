@@ -15,8 +15,9 @@ read counts from 1, as editors do.
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,11 +32,14 @@ from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.rpv2_signals import read_signals
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
 from longcrawl.errors import SourceError
+from longcrawl.listing import unreachable, why_no_file
 from longcrawl.text.rpv2_schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
+from longcrawl.urls import is_url, without_secrets
 
 __all__ = ["RedPajamaV2"]
 
 PUBLIC_RELEASE = "https://data.together.xyz/redpajama-data-v2/v1.0.0"
+DOCUMENTS = ".json.gz"
 PARTITIONS = ("head", "middle", "tail")
 SIMILARITIES = ("0.7", "0.8", "0.9", "1.0")
 
@@ -139,15 +143,18 @@ class RedPajamaV2(Source):
         return pa.schema(fields)
 
     def splits(self) -> dict[str, list[Part]]:
-        """List the shards asked for, from the listings where there are some, else from the folder ``documents``.
+        """List the shards asked for: those that listings name, and those in ``documents``, which listings may lack.
+
+        Web servers list no folders, so there the listings of the wanted snapshots decide.
 
         Raises:
             SourceError: a snapshot, language or shard is not there, or nothing is.
+            NotYetError: a server does not give a listing now.
 
         """
         base = absolute(self.data_dir)
-        names = self._listed(base) if _has_listings(base) else self._walked(base)
-        found = [match for name in sorted(names) if (match := _PART.fullmatch(name))]
+        found = self._found(base) if _can_list(base) else self._listed(base, self._listings_by_name(base))
+        found = sorted({match[0]: match for match in found}.values(), key=lambda match: match[0])
         wanted = [
             match for match in found if match["language"] in self.languages and match["partition"] in self.partitions
         ]
@@ -157,13 +164,18 @@ class RedPajamaV2(Source):
             wanted = [match for match in wanted if int(match["shard"]) in self.shards]
         if not wanted:
             raise SourceError(
-                f"{base} holds no documents of partitions {', '.join(self.partitions)} in {', '.join(self.languages)}; "
-                "set data_dir, snapshots, languages, partitions or shards to what it holds"
+                f"{without_secrets(base)} holds no documents of partitions {', '.join(self.partitions)} in "
+                f"{', '.join(self.languages)}; set data_dir, snapshots, languages, partitions or shards to what it "
+                "holds"
             )
-        return {"train": [Part(match[0], tuple(self._files(base, match[0]).values())) for match in wanted]}
+        parts = [Part(match[0], tuple(self._files(base, match[0]).values())) for match in wanted]
+        return {"train": sorted([*parts, *_unreachable_parts(base)], key=lambda part: part.name)}
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one shard with all that is known about them."""
+        if _PART.fullmatch(part.name) is None:
+            bad_files.report(part.files[0], why_no_file(part.files[0]) or "is no part; its documents are not read")
+            return
         files = self._files(absolute(self.data_dir), part.name)
         columns = self._columns(part.name, files, bad_files)
         unmatched = {name: files[name] for name, table in columns.items() if table.num_rows}
@@ -189,55 +201,73 @@ class RedPajamaV2(Source):
         except DamagedFileError as damage:
             lost.report(f"{damage}; {first} lines were read before that", damage.records_lost)
 
-    def _listed(self, base: str) -> list[str]:
-        """Give the parts that the listings of the wanted snapshots and languages name."""
-        kinds = sorted({"tail" if partition == "tail" else "head_middle" for partition in self.partitions})
-        if _can_list(base):
-            listings = [match for name in list_tree(join(base, "listings")) if (match := _LISTING.fullmatch(name))]
-            _check_known("snapshot", self.snapshots, sorted({match["snapshot"] for match in listings}), base)
-            _check_known("language", self.languages, sorted({match["language"] for match in listings}), base)
-            listings = [match for match in listings if match["language"] in self.languages and match["kind"] in kinds]
-            wanted = [match[0] for match in listings if not self.snapshots or match["snapshot"] in self.snapshots]
-        elif not self.snapshots:
-            raise SourceError(f"{base} cannot be asked which snapshots it has: name them, e.g. snapshots=['2023-06']")
-        else:
-            pairs = itertools.product(self.languages, self.snapshots, kinds)
-            wanted = [f"{language}-{snapshot}-{kind}.txt" for language, snapshot, kind in pairs]
-        texts = fetch_texts([join(join(base, "listings"), name) for name in wanted])
-        for path, text in texts.items():
+    def _found(self, base: str) -> list[re.Match[str]]:
+        """Return the parts that the wanted listings name, and all that lie in the folder ``documents``."""
+        listings = [match for name in list_tree(join(base, "listings")) if (match := _LISTING.fullmatch(name))]
+        # A remote release may have millions of files: of it, only the wanted snapshots are walked.
+        folders = [f"{snapshot}/" for snapshot in self.snapshots if is_url(base)] or [""]
+        names = [folder + name for folder in folders for name in list_tree(join(base, f"documents/{folder}"))]
+        parts = [name.removesuffix(DOCUMENTS) for name in names if name.endswith(DOCUMENTS)]
+        walked = [match for name in parts if (match := _PART.fullmatch(name))]
+        if not listings and not walked:
+            raise SourceError(
+                f"{without_secrets(base)} is no RedPajama-V2 release: it has neither listings/ nor "
+                "documents/SNAPSHOT/SHARD/*.json.gz; set data_dir to the folder that holds documents/"
+            )
+        for what, asked in (("snapshot", self.snapshots), ("language", self.languages)):
+            _check_known(what, asked, sorted({match[what] for match in [*listings, *walked]}), base)
+        wanted = [
+            match[0]
+            for match in listings
+            if match["language"] in self.languages
+            and match["kind"] in self._kinds()
+            and (not self.snapshots or match["snapshot"] in self.snapshots)
+        ]
+        return walked + self._listed(base, wanted)
+
+    def _kinds(self) -> list[str]:
+        return sorted({"tail" if partition == "tail" else "head_middle" for partition in self.partitions})
+
+    def _listings_by_name(self, base: str) -> list[str]:
+        """Name the listings of the wanted snapshots, where no server says which there are."""
+        if not self.snapshots:
+            raise SourceError(
+                f"{without_secrets(base)} cannot be asked which snapshots it has: name them, e.g. snapshots=['2023-06']"
+            )
+        pairs = itertools.product(self.languages, self.snapshots, self._kinds())
+        return [f"{language}-{snapshot}-{kind}.txt" for language, snapshot, kind in pairs]
+
+    def _listed(self, base: str, listings: Sequence[str]) -> list[re.Match[str]]:
+        """Return the parts that listings name."""
+        found: list[re.Match[str]] = []
+        for path, text in fetch_texts([join(base, f"listings/{name}") for name in listings]).items():
             if text is None:
                 raise SourceError(
-                    f"{path} does not exist; snapshots are written like '2023-06', and the public release has the "
-                    "languages de, en, es, fr, it"
+                    f"{without_secrets(path)} does not exist; snapshots are written like '2023-06', and the public "
+                    "release has the languages de, en, es, fr, it"
                 )
-        return [line for text in texts.values() for line in (text or "").split()]
-
-    def _walked(self, base: str) -> list[str]:
-        """Give the parts that lie in the folder ``documents``."""
-        names = [
-            name.removesuffix(".json.gz") for name in list_tree(join(base, "documents")) if name.endswith(".json.gz")
-        ]
-        found = [match for name in names if (match := _PART.fullmatch(name))]
-        if not found:
-            raise SourceError(
-                f"{base} is no RedPajama-V2 release: it has neither listings/ nor documents/SNAPSHOT/SHARD/*.json.gz; "
-                "set data_dir to the folder that holds documents/"
-            )
-        _check_known("snapshot", self.snapshots, sorted({match["snapshot"] for match in found}), base)
-        _check_known("language", self.languages, sorted({match["language"] for match in found}), base)
-        return [match[0] for match in found]
+            for number, line in enumerate(text.splitlines(), 1):
+                part = _PART.fullmatch(line.strip())
+                if part is not None:
+                    found.append(part)
+                elif line.strip():
+                    raise SourceError(
+                        f"{without_secrets(path)}, line {number}: {shorten(line, 60)!r} names no part such as "
+                        "2023-06/0000/en_head. Fix the line"
+                    )
+        return found
 
     def _files(self, base: str, part: str) -> dict[str, str]:
         """Give the files that are read for a part, documents first."""
-        files = {"documents": f"{base}/documents/{part}.json.gz"}
+        files = {"documents": join(base, f"documents/{part}.json.gz")}
         if part.endswith("_tail"):
             return files
         if self.signals or self.line_signals:
-            files["signals"] = f"{base}/quality_signals/{part}.signals.json.gz"
+            files["signals"] = join(base, f"quality_signals/{part}.signals.json.gz")
         if self.duplicates:
-            files["duplicates"] = f"{base}/duplicates/{part}.duplicates.parquet"
+            files["duplicates"] = join(base, f"duplicates/{part}.duplicates.parquet")
         if self.minhash:
-            files["minhash"] = f"{base}/minhash/{part}.minhash.parquet"
+            files["minhash"] = join(base, f"minhash/{part}.minhash.parquet")
         return files
 
     def _columns(self, part: str, files: dict[str, str], bad_files: BadFiles) -> dict[str, pa.Table]:
@@ -335,17 +365,21 @@ def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFile
     return None
 
 
+def _unreachable_parts(base: str) -> list[Part]:
+    """Return links to nothing and folders that cannot be listed among the documents, for the policy to apply."""
+    folder = join(base, "documents")
+    if is_url(base):
+        return []
+    names = [name for name in list_tree(folder) if not name.endswith(DOCUMENTS)]
+    return [Part(name, (join(folder, name),)) for name in unreachable(folder, names)]
+
+
 def _can_list(base: str) -> bool:
     return not base.startswith(("http://", "https://"))
-
-
-def _has_listings(base: str) -> bool:
-    """Say whether to read listings; web servers do not list folders, so there they must be."""
-    return not _can_list(base) or bool(list_tree(join(base, "listings")))
 
 
 def _check_known(what: str, asked: tuple[Any, ...], known: Any, where: str = "the source") -> None:
     for value in asked:
         if value not in known:
             spelled = ", ".join(str(name) for name in known) or "none"
-            raise SourceError(f"{where} has no {what} {value!r}; known: {spelled}")
+            raise SourceError(f"{without_secrets(where)} has no {what} {value!r}; known: {spelled}")

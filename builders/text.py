@@ -28,6 +28,7 @@ from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
 from longcrawl.errors import SourceError
+from longcrawl.listing import why_no_file
 
 __all__ = ["Text"]
 
@@ -121,7 +122,7 @@ class Text(Source):
         """
         splits = named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.jsonl")
         for part in (part for parts in splits.values() for part in parts):
-            if not part.name.endswith(EXTENSIONS):
+            if not part.name.endswith(EXTENSIONS) and why_no_file(part.files[0]) is None:
                 raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
         return splits
 

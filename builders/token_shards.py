@@ -26,6 +26,7 @@ from longcrawl.errors import FormatError, SourceError
 from longcrawl.formats.shard_folders import sort_into_splits
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
+from longcrawl.listing import why_no_file
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 
 __all__ = ["Datatrove", "GptSimple", "Megatron", "NanoGpt", "TokenShards"]
@@ -74,7 +75,7 @@ class TokenShards(Source):
         for split, named in found.items():
             shards = [part for part in named if not part.name.endswith(self.beside)]
             for part in shards:
-                if not part.name.endswith(suffix):
+                if not part.name.endswith(suffix) and why_no_file(part.files[0]) is None:
                     raise SourceError(f"{part.files[0]} is no shard of {self.name}; their names end in {suffix}")
             if not shards:
                 raise SourceError(f"{self.data_files!r} names no file that ends in {suffix}; check data_files")
@@ -236,7 +237,8 @@ def _local_files(files: tuple[str, ...]) -> Iterator[str]:
 
     """
     if not is_url(files[0]):
-        yield files[0]
+        with local_copy(files[0]) as path:
+            yield path
         return
     with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
         for file in files:

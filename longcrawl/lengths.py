@@ -1,6 +1,5 @@
 """How many tokens each document has, read from whatever holds documents."""
 
-import glob
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,8 +21,10 @@ from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, Sourc
 from longcrawl.formats import composed_output, nanogpt, rectangle, token_parquet
 from longcrawl.formats.parquet import ParquetOutput
 from longcrawl.formats.shard_formats import FORMATS, open_shard
+from longcrawl.listing import match_files, unreachable, why_no_file
 from longcrawl.run_folder import holds_run, read_manifest
 from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.unreadable import unreadable
 
 __all__ = ["Lengths", "column_lengths", "read_lengths"]
 
@@ -162,12 +163,14 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
             if name.endswith(SHARDS) and (end_of_text is not None or not _is_flat(join(base, name)))
         ]
         names = names or [name for name in listed if name.endswith(EXTENSIONS)]
+        _check_reachable(base, [name for name in listed if name not in names])
         if not names:
             raise SourceError(f"{base} holds no documents; known endings: {', '.join((*EXTENSIONS, *SHARDS))}")
         return [join(base, name) for name in names]
     files = [base]
     if not is_url(base) and any(sign in base for sign in "*?[") and not Path(base).exists():
-        files = sorted(glob.glob(base, recursive=True))  # noqa: PTH207  # Path.glob takes no pattern from the root
+        with unreadable(base, SourceError, "change the pattern"):
+            files = match_files(base)
     for file in files or [base]:
         if tokenised and file.endswith(SHARDS):
             raise SourceError(f"{file} holds tokens, which need no tokenizer: leave --tokenizer out")
@@ -177,6 +180,12 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
     if not files:
         raise SourceError(f"no file matches {path!r}; check the pattern")
     return files
+
+
+def _check_reachable(base: str, names: list[str]) -> None:
+    for lost in [] if is_url(base) else unreachable(base, names):
+        where = join(base, lost)
+        raise SourceError(f"{where} {why_no_file(where)}. Remove it, or name the files with a pattern")
 
 
 def _output(folder: Path) -> Path:

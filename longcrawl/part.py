@@ -68,6 +68,8 @@ def run_part(task: PartTask) -> dict[str, Any]:
 def _run_part(task: PartTask) -> dict[str, Any]:
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     name = f"{task.segment:02d}-{task.number:05d}.parquet"
+    for written in ("ledger", EDITS):  # by a part that was stopped, and perhaps of other bytes
+        (task.folder / written / name).unlink(missing_ok=True)
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
     kept = run_fused([*_applied(task), *task.stages], read, tally)
@@ -80,7 +82,10 @@ def _run_part(task: PartTask) -> dict[str, Any]:
                     task.writer.spill(kept, work / "spill", task.number)
                 else:
                     _keep(kept, task)
-            _write_ledger(task.folder / "ledger" / name, tally.table())
+            gone = tally.table()
+            if gone.num_rows:
+                with whole_file(task.folder / "ledger" / name) as beside:
+                    pq.write_table(gone, beside)
             with clock.measure("read"):
                 input_files.close()
     counts = {
@@ -97,15 +102,6 @@ def _run_part(task: PartTask) -> dict[str, Any]:
         counts["lengths"] = read.lengths.lengths().as_dict()
     write_text(task.marker, json.dumps(counts))
     return counts
-
-
-def _write_ledger(file: Path, gone: pa.Table) -> None:
-    """Write what left, over what the same part may have written of other bytes before it was stopped."""
-    if not gone.num_rows:
-        file.unlink(missing_ok=True)
-        return
-    with whole_file(file) as beside:
-        pq.write_table(gone, beside)
 
 
 def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:

@@ -16,6 +16,7 @@ LAYERS = [
         "files",
         "data_files",
         "keyed_hash",
+        "listing",
         "markdown",
         "places",
         "fields",

@@ -12,6 +12,7 @@ from longcrawl.formats._token_shard_checks import local_path
 from longcrawl.formats._token_shard_writing import WrittenShard
 from longcrawl.formats.shard_folders import beside_shards, described_shards, sort_into_splits
 from longcrawl.formats.token_shard import TokenShard
+from longcrawl.listing import list_files
 from longcrawl.results import Verification
 
 __all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard", "verify_shards"]
@@ -143,7 +144,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
 
     """
     suffixes = {FORMATS[name].suffix} if name in FORMATS else {each.suffix for each in FORMATS.values()}
-    there = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    there = list_files(folder)
     folders = {step.as_posix() for file in there for step in Path(file).parents}
     outputs = _outputs(folder, there)
     found = []

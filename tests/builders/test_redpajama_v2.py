@@ -309,6 +309,42 @@ def test_parts_are_chosen_by_snapshot_language_partition_and_shard(tmp_path, mak
         names(release, languages=["de"], partitions=["head"])
 
 
+@pytest.mark.parametrize("where", ["folder", "memory"])
+def test_what_a_listing_lacks_and_documents_has_is_read(tmp_path, make_release, where):
+    listed = ["2023-06/0000/en_head", "2023-06/0001/en_head"]
+    unlisted = ["2023-06/0000/en_middle", "2023-06/0002/en_head", "2022-49/0000/en_head", "2023-06/0000/de_head"]
+    release = make_release(tmp_path / "release", {part: [part] for part in listed})
+    make_release(release, {part: [part] for part in unlisted}, listings=False)
+    (release / "documents/2023-06/0001/en_head.json.gz").unlink()
+    base = str(release)
+    if where == "memory":
+        base = f"memory://{tmp_path.name}"
+        fsspec.filesystem("memory").put(str(release), f"/{tmp_path.name}", recursive=True)
+
+    def parts(**settings):
+        return [part.name for part in RedPajamaV2(data_dir=base, **settings).splits()["train"]]
+
+    assert parts() == sorted([*listed, *unlisted[:3]])
+    assert parts(snapshots=("2022-49",)) == ["2022-49/0000/en_head"]
+    assert parts(snapshots=("2023-06",), shards=(2,)) == ["2023-06/0002/en_head"]
+    assert parts(languages=("de",)) == ["2023-06/0000/de_head"]
+    rows, bad = read(RedPajamaV2(data_dir=base), "skip")
+    assert {row["text"] for row in rows} == {listed[0], *unlisted[:3]}
+    assert "documents/2023-06/0001/en_head.json.gz" in {found.file.removeprefix(base + "/") for found in bad}
+    with pytest.raises(SourceError, match=r"has no snapshot '2023-6'; known: .*2023-06"):
+        parts(snapshots=("2023-6",))
+
+
+def test_a_line_of_a_listing_that_names_no_part_is_an_error(release):
+    listing = release / "listings/en-2023-06-head_middle.txt"
+    listing.write_text(listing.read_text() + "\n2023-06/0003/en_head.json.gz\n")
+    with pytest.raises(SourceError, match=r"line 5: '2023-06/0003/en_head.json.gz' names no part such as"):
+        RedPajamaV2(data_dir=str(release)).splits()
+    listing.write_bytes(b"\xff\xfe")
+    with pytest.raises(SourceError, match="en-2023-06-head_middle.txt cannot be read .*UnicodeDecodeError"):
+        RedPajamaV2(data_dir=str(release)).splits()
+
+
 def test_a_folder_that_is_no_release_is_refused(tmp_path):
     with pytest.raises(SourceError, match="is no RedPajama-V2 release"):
         names(tmp_path)
