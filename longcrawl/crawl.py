@@ -32,6 +32,7 @@ from longcrawl.ledger import (
 from longcrawl.outputs import OUTPUTS, write_output
 from longcrawl.places import EDIT_SCHEMA
 from longcrawl.spans import SpanSurvey, WithSpans
+from longcrawl.stage_order import order_fault
 from longcrawl.stages import (
     Edit,
     Judge,
@@ -106,6 +107,7 @@ class Crawl:
     def __or__(self, stage: Stage) -> "Crawl":
         if not isinstance(stage, Stage):
             raise StageError(f"a crawl takes a stage such as lc.text.MinWords(16_000), got {stage!r}")
+        self._check_order(stage)
         if isinstance(self.data, datasets.IterableDataset):
             return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
         stage.prepare()
@@ -131,7 +133,8 @@ class Crawl:
         """
         funnel = self.funnel
         edits = find_edits(pads.dataset(self.edits), document)
-        if (reason := find_reason(self.ledger, document)) is not None:
+        stages = [row.stage for row in funnel]
+        if (reason := find_reason(pads.dataset(self.ledger), stages, document)) is not None:
             return replace(reason, edits=edits)
         if pc.index(_ids(self.data), document).as_py() >= 0:
             return Reason(document, edits=edits)
@@ -319,6 +322,11 @@ class Crawl:
             row = FunnelRow(label, self._funnel.kept, len(data), rules, values=values, edits=edits.counts)
             after._funnel = self._funnel.then(row)
         return after
+
+    def _check_order(self, stage: Stage) -> None:
+        steps = [*self.steps, stage]
+        if (fault := order_fault(zip(label_stages([step.name for step in steps]), steps, strict=True))) is not None:
+            raise StageError(fault)
 
     def _label(self, *stages: Stage) -> str:
         """Give the label of the last of the steps and these stages."""

@@ -3,21 +3,19 @@
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.errors import LedgerError
-from longcrawl.ledger import LEDGER_SCHEMA, Reason
+from longcrawl.ledger import EARLIER, LEDGER_SCHEMA, Reason, follow
 from longcrawl.printable import one_line
 from longcrawl.word_diff import WordDiff, diff_words
 
-__all__ = ["EARLIER", "Cluster", "Clusters", "find_clusters"]
+__all__ = ["Cluster", "Clusters", "find_clusters"]
 
-EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
-"""The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
 NAMED = 5
 """Removed documents that are named when a cluster is printed."""
 
@@ -49,16 +47,25 @@ class Cluster:
         return {f"{row['stage']} {row['rule']}": row["count_all"] for row in counts.to_pylist()}
 
     @property
+    def direct(self) -> pa.Table:
+        """The rows of ``removed`` that left for the kept document itself, not for one that left for it later."""
+        elsewhere = pc.match_substring_regex(self.removed["rule"], EARLIER)
+        return self.removed.filter(
+            pc.and_(pc.equal(self.removed["kept_id"], self.kept.id), pc.equal(elsewhere, self.earlier))
+        )
+
+    @property
     def similarity(self) -> tuple[float, float] | None:
-        """The least and the greatest similarity to the document that was kept; None where none was measured."""
-        bounds = pc.min_max(self.removed["value"]).as_py()
+        """The least and the greatest similarity measured to the kept document; None where none was."""
+        bounds = pc.min_max(self.direct["value"]).as_py()
         return None if bounds["min"] is None else (bounds["min"], bounds["max"])
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """The kept document and the least similar one that left; of an earlier dataset's cluster, two that left."""
-        order = pc.sort_indices(self.removed, [("value", "ascending"), ("id", "ascending")])
-        ids = self.removed["id"].take(order[:2]).to_pylist()
+        """The kept document and the least similar one that left for it; of an earlier dataset's, two that left."""
+        direct = self.direct
+        order = pc.sort_indices(direct, [("value", "ascending"), ("id", "ascending")])
+        ids = direct["id"].take(order[:2]).to_pylist()
         if not self.earlier:
             return self.kept.id, ids[0]
         return (ids[0], ids[1]) if len(ids) > 1 else None
@@ -66,19 +73,24 @@ class Cluster:
     def facts(self) -> list[str]:
         """Say what is known of it, line by line."""
         place = " of an earlier dataset" if self.earlier else ""
-        fate = (
-            ""
-            if self.kept.stage is None
-            else f", which later {str(self.kept).removeprefix(one_line(f'{self.kept.id}: '))}"
-        )
+        fate = "" if self.kept.stage is None else f", which later {self.kept.fate}"
         rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
         if self.similarity is not None:
             least, greatest = (f"{bound:.2f}" for bound in self.similarity)
             rules += f"; similarity {least}" + (f" to {greatest}" if greatest != least else "")
-        names = ", ".join(self.removed["id"][:NAMED].to_pylist())
+            by_way = self.removed.num_rows - self.direct.num_rows
+            rules += f" ({by_way:,} others left for documents that left later)" if by_way else ""
+        names = ", ".join(self._named(row) for row in self.removed[:NAMED].to_pylist())
         more = f" and {self.removed.num_rows - NAMED:,} more" if self.removed.num_rows > NAMED else ""
         facts = [f"{self.size:,} documents, kept {self.kept.id}{place}{fate}", f"by {rules}", f"left: {names}{more}"]
         return [one_line(fact) for fact in facts]
+
+    def _named(self, row: Mapping[str, Any]) -> str:
+        """Name a document that left; where it left for another one than the kept, that one with its similarity."""
+        if row["kept_id"] == self.kept.id and Reason(**row).leads_on != self.earlier:
+            return str(row["id"])
+        similarity = "" if row["value"] is None else f", similarity {row['value']:.2f}"
+        return f"{row['id']} (a duplicate of {row['kept_id']}{similarity})"
 
     def diff_heading(self) -> str:
         """Say which texts are compared, and how much of them differs."""
@@ -182,13 +194,15 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
     counts = table.group_by(["end", "earlier"], use_threads=False).aggregate([([], "count_all")])
     largest = counts.sort_by([("count_all", "descending"), ("end", "ascending"), ("earlier", "ascending")])[:most]
     later = ledger.to_table(filter=pc.field("id").isin(_whole(largest["end"])))
-    clusters = []
+    kept, members = [], []
     for one in largest.to_pylist():
         chosen = pc.and_(pc.equal(found.ends, one["end"]), pc.equal(found.earlier, one["earlier"]))
         removed = found.rows.filter(chosen)
-        kept = Reason(one["end"]) if one["earlier"] else _fate(one["end"], later, removed, stages)
-        clusters.append(Cluster(kept, removed, one["earlier"]))
-    return Clusters(tuple(clusters), counts.num_rows, duplicates.num_rows)
+        kept.append(Reason(one["end"]) if one["earlier"] else _fate(one["end"], later, removed, stages))
+        members.append((removed, one["earlier"]))
+    ends = follow(ledger, stages, kept)
+    clusters = tuple(Cluster(end, *rows) for end, rows in zip(ends, members, strict=True))
+    return Clusters(clusters, counts.num_rows, duplicates.num_rows)
 
 
 def _follow(duplicates: pa.Table, stages: Sequence[str]) -> _Ends:

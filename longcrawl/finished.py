@@ -47,9 +47,9 @@ def why(run: str | Path, document: str) -> Reason:
 
     """
     folder = Path(run)
-    read_manifest(folder)
+    stages = [row.stage for row in funnel(folder)]
     with open_ledger(folder) as ledger:
-        reason = find_reason(ledger.to_table(filter=pc.field("id") == document), document)
+        reason = find_reason(ledger, stages, document)
     with open_edits(folder) as ledger:
         edits = find_edits(ledger, document)
     if reason is not None:

@@ -4,6 +4,7 @@ The ledger is a side table, one row per removed document. Kept documents are nev
 """
 
 import html
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from longcrawl.stored_tables import DAMAGED, scan_tables
 from longcrawl.unreadable import unreadable
 
 __all__ = [
+    "EARLIER",
     "LEDGER_SCHEMA",
     "Funnel",
     "FunnelRow",
@@ -32,6 +34,7 @@ __all__ = [
     "count_values",
     "entries",
     "find_reason",
+    "follow",
     "label_stages",
     "number_rule",
     "open_ledger",
@@ -50,6 +53,9 @@ LEDGER_SCHEMA = pa.schema(
 )
 """``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
 
+EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
+"""The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
+
 BAR_WIDTH = 24
 _SIDES = ("left", "right", "left", "right", "left")
 """Where the columns of a funnel in a notebook are aligned: names and bars begin, figures end."""
@@ -67,6 +73,18 @@ class Reason:
     kept_id: str | None = None
     edits: tuple[TextEdit, ...] = ()
     """What stages changed in the document, before it left or in what was kept of it."""
+    kept: "Reason | None" = None
+    """Why the document of ``kept_id`` left later, see :func:`follow`; None where it stayed, or nobody has asked."""
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether it left as the duplicate of a document of the same dataset, which may have left later."""
+        return self.kept_id is not None and re.match(EARLIER, self.rule or "") is None
+
+    @property
+    def fate(self) -> str:
+        """What became of the document, without its id and its edits; ids stand as they were crawled."""
+        return self._decision().removeprefix(f"{self.id}: ")
 
     def __str__(self) -> str:
         return as_lines([self._decision(), *describe_edits(self.edits)], "\n  ")
@@ -77,7 +95,8 @@ class Reason:
         said = f"{self.id}: left at {self.stage}, rule {self.rule}"
         if self.kept_id is not None:
             similarity = "" if self.value is None else f", similarity {self.value:.2f}"
-            return f"{said}: a duplicate of {self.kept_id}{similarity}"
+            later = "" if self.kept is None else f", which {self.kept.fate}"
+            return f"{said}: a duplicate of {self.kept_id}{similarity}{later}"
         if self.threshold is None:
             return said
         return f"{said}: {_number(self.value)} against {_number(self.threshold)}"
@@ -247,17 +266,42 @@ def total(counts: Iterable[int | None]) -> int | None:
     return None if None in known else sum(count for count in known if count is not None)
 
 
-def find_reason(ledger: pa.Table, document: str) -> Reason | None:
-    """Look one document up; None when it never left.
+def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
+    """Look one document up, and those that it leads on to; None when it never left.
 
     Raises:
         LedgerError: several documents of this id left.
 
     """
-    found = ledger.filter(pc.equal(ledger["id"], document)).to_pylist()
+    found = ledger.to_table(filter=pc.field("id") == document).to_pylist()
     if len(found) > 1:
         raise LedgerError(f"{len(found)} documents are called {document!r}; ids must be unique to be explained")
-    return Reason(**found[0]) if found else None
+    return follow(ledger, stages, [Reason(**found[0])])[0] if found else None
+
+
+def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
+    """Return reasons with what became of the documents that they name, to the end of each chain.
+
+    Args:
+        ledger: rows of ``LEDGER_SCHEMA``.
+        stages: the labels of all stages, in order; a kept document leaves at a later one.
+        reasons: rows of the ledger.
+
+    """
+    named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
+    if not named:
+        return list(reasons)
+    places = {stage: place for place, stage in enumerate(stages)}
+    left_at = [places.get(reason.stage or "", -1) for reason in reasons]
+    first = min(place for place, reason in zip(left_at, reasons, strict=True) if reason.leads_on)
+    later = pc.field("id").isin(named) & pc.field("stage").isin(pa.array(stages[first + 1 :], pa.string()))
+    found = follow(ledger, stages, [Reason(**row) for row in ledger.to_table(filter=later).to_pylist()])
+    found.sort(key=lambda row: places[row.stage or ""])
+    ends = []
+    for place, reason in zip(left_at, reasons, strict=True):
+        rows = [row for row in found if row.id == reason.kept_id and places[row.stage or ""] > place]
+        ends.append(replace(reason, kept=rows[0]) if rows and reason.leads_on else reason)
+    return ends
 
 
 def label_stages(names: Sequence[str]) -> list[str]:

@@ -23,11 +23,12 @@ from longcrawl.ledger import label_stages
 from longcrawl.outputs import OUTPUTS, Output
 from longcrawl.removal_rates import Reference
 from longcrawl.report.card_facts import CardFacts
+from longcrawl.stage_order import order_fault
 from longcrawl.stages import STAGES, Stage
 from longcrawl.structured import load_yaml
 from longcrawl.urls import plain_urls
 
-__all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes"]
+__all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes", "refuse_order"]
 
 SCHEMA_VERSION = 1
 KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "card", "reference")
@@ -206,6 +207,17 @@ def _refuse_disagreement(stages: list[Stage], where: str) -> None:
                 f"{where}: min_bytes.{name} is {before} and tokenize.{name} is {after}: set both alike, "
                 f"such as --set stages.min_bytes.{name}={str(after).lower()}"
             )
+
+
+def refuse_order(recipe: Recipe) -> None:
+    """Reject a recipe whose stages would remove all copies of a text; the recipes of finished runs may be of this kind.
+
+    Raises:
+        RecipeError: naming the two stages.
+
+    """
+    if (fault := order_fault(recipe.stages)) is not None:
+        raise RecipeError(f"recipe {recipe.name!r}: {fault}")
 
 
 def _output(spec: Any, where: str) -> Output:

@@ -1,6 +1,5 @@
 """A sample of what left a run, with the places of each text that the rule by which it left is about."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from longcrawl.duplicates import EARLIER
 from longcrawl.errors import LedgerError, LongCrawlError
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, label_stages, open_ledger
+from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, follow, label_stages, open_ledger
 from longcrawl.recipe import load_recipe
 from longcrawl.report.passages import Passage, Place, opening, passages
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments
@@ -54,7 +52,8 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
     funnel = Funnel.from_dict(manifest["funnel"])
     left = funnel.documents - funnel.kept
     with open_ledger(folder) as ledger:
-        reasons = _choose(ledger, folder, [row.stage for row in funnel], per_rule, most)
+        labels = [row.stage for row in funnel]
+        reasons = follow(ledger, labels, _choose(ledger, folder, labels, per_rule, most))
         rows = ledger.count_rows()
     wanted = {document for reason in reasons for document in (reason.id, reason.kept_id) if document is not None}
     found, missing = source_documents(manifest, wanted, COLUMNS) if wanted else ({}, None)
@@ -129,7 +128,7 @@ def _document(reason: Reason, found: dict[str, dict[str, Any]], stages: Stages) 
         return RemovedDocument(reason, source.get("url"), language, note="The source has no text of it.")
     shown: tuple[Passage, ...]
     note: str | None
-    if reason.kept_id is not None and re.match(EARLIER, reason.rule or ""):
+    if reason.kept_id is not None and not reason.leads_on:
         shown, note = tuple(passages(text)), f"It duplicates {reason.kept_id} of an earlier dataset."
     elif reason.kept_id is not None:
         kept = found.get(reason.kept_id)
@@ -143,7 +142,8 @@ def _difference(text: str, kept: str | None, reason: Reason) -> tuple[tuple[Pass
     if kept is None:
         return tuple(passages(text)), "The text of the document that it duplicates is not to be had."
     difference = diff_words(kept, text)
-    note = f"Compared with {reason.kept_id}, which was kept: {difference.summary()}."
+    fate = "was kept" if reason.kept is None else reason.kept.fate
+    note = f"Compared with {reason.kept_id}, which {fate}: {difference.summary()}."
     pieces = tuple(Passage(piece.kind, piece.text) for piece in difference.pieces)
     return (pieces, note) if pieces else (tuple(passages(text)), note)
 

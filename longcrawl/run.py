@@ -40,7 +40,7 @@ from longcrawl.ledger import Funnel, FunnelRow, add_values, count_rules, total
 from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import PartTask, run_part, survivors
 from longcrawl.planning import Plan
-from longcrawl.recipe import Recipe, load_recipe
+from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import LengthCounts, Lengths, analyse
 from longcrawl.report.card import write_card
@@ -107,6 +107,7 @@ def run(
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
     else:
+        refuse_order(chosen)
         manifest, costs = _work_on(chosen, folder, num_proc, plan)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     rates = RemovalRates.from_manifest(manifest)

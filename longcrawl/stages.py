@@ -88,6 +88,8 @@ class Stage(ABC):
     code_version: ClassVar[str] = "1"
     looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
     """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
+    copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None
+    """What documents have in common that it takes for copies; :mod:`longcrawl.stage_order` has the order."""
     counts: ClassVar[str | None] = None
     """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.duplicates import find_clusters
-from longcrawl.ledger import LEDGER_SCHEMA
+from longcrawl.ledger import LEDGER_SCHEMA, find_reason
 from longcrawl.word_diff import COMPARED, diff_words
 
 
@@ -46,10 +46,28 @@ def test_a_document_that_one_stage_kept_leads_on_to_what_a_later_one_kept():
     assert members(found) == {"e": ["a", "b", "c", "d"], "z": ["y"]}
     assert (found.count, found.removed) == (2, 5)
     assert found[0].size == 5
-    assert found[0].similarity == (0.7, 0.9)
+    assert found[0].similarity == (0.7, 0.7)  # those of b and c are to d
     assert found[1].similarity is None
     assert found[0].rules == {"urls near_duplicate": 1, "min_hash near_duplicate": 2, "min_hash_2 near_duplicate": 1}
     assert found[0].pair == ("e", "d")
+    assert "; similarity 0.70 (3 others left for documents that left later)" in str(found[0])
+    assert "left: a (a duplicate of b), b (a duplicate of d, similarity 0.80), c (a duplicate of d" in str(found[0])
+
+
+def test_a_chain_is_told_to_its_end_with_the_similarity_of_each_step():
+    rows = ledger(
+        left("a", "urls", "b"), left("b", "min_hash", "d", 0.8), left("d", "min_hash_2", "e", 0.7),
+        ("e", "short", "min_chars", 3.0, 5.0), left("d", "urls", "x"),
+    )  # fmt: skip
+    reason = find_reason(rows, [*STAGES, "short"], "a")
+    assert str(reason) == (
+        "a: left at urls, rule near_duplicate: a duplicate of b, which left at min_hash, rule near_duplicate: "
+        "a duplicate of d, similarity 0.80, which left at min_hash_2, rule near_duplicate: a duplicate of e, "
+        "similarity 0.70, which left at short, rule min_chars: 3 against 5"
+    )
+    assert reason.kept.kept.kept.kept is None
+    seen = ledger(left("a", "urls", "b", rule="seen_before"), left("b", "min_hash", "d", 0.8))
+    assert find_reason(seen, STAGES, "a").kept is None  # b is one of the earlier dataset
 
 
 def test_one_stage_alone_is_seen_by_what_it_kept_and_what_became_of_that():

@@ -31,7 +31,7 @@ LAYERS = [
         "_version",
     ],
     ["stages", "run_costs"],
-    ["spans"],
+    ["spans", "stage_order"],
     ["edit_ledger", "ledger", "word_diff"],
     ["duplicates", "removal_rates"],
     ["outputs", "results", "fused", "run_manifest"],

@@ -5,6 +5,7 @@ import html.parser
 import json
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,10 +111,10 @@ def test_rules_are_counted_by_name():
 
 def test_a_reason_is_found_by_id():
     ledger = pa.concat_tables([entries(pa.array([name]), verdicts("long"), "filter") for name in "abb"])
-    assert find_reason(ledger, "a") == Reason("a", "filter", "long", 1.0, 2.0)
-    assert find_reason(ledger, "c") is None
+    assert find_reason(pads.dataset(ledger), ["filter"], "a") == Reason("a", "filter", "long", 1.0, 2.0)
+    assert find_reason(pads.dataset(ledger), ["filter"], "c") is None
     with pytest.raises(LedgerError, match="2 documents are called 'b'; ids must be unique to be explained"):
-        find_reason(ledger, "b")
+        find_reason(pads.dataset(ledger), ["filter"], "b")
 
 
 @given(st.lists(st.sampled_from(["min_words", "roll", "tokenize"])))

@@ -47,9 +47,9 @@ STAGES = [
     "gopher_repetition",
     "gopher_quality",
     "line_corrections",
+    "urls",
     "min_hash",
     "exact_substring",
-    "urls",
 ]
 """Figure 1 of the paper, top to bottom: 3.1, 3.2 and 3.3."""
 SMALL = {

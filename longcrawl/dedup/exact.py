@@ -25,6 +25,8 @@ class ListedDuplicates(Judge):
 
     on_missing: Literal["drop", "keep"] = "drop"
 
+    copies_share = "list"
+
     def checks(self, table: pa.Table) -> list[Check]:
         """Look at ``duplicate``."""
         listed = pc.cast(column(table, "duplicate", self.name), pa.bool_())
@@ -53,6 +55,7 @@ class ExactDocuments(EqualHashes):
     text: Literal["raw", "normalised"] = "raw"
 
     same: ClassVar[str] = "same_text"
+    copies_share = "text"
 
     def prepare(self) -> None:
         """Open the indexes and compile the kernels."""

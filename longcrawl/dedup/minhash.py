@@ -117,6 +117,7 @@ class MinHash(IndexedSurvey):
     index: SaveIndex = "none"
 
     within_parts: ClassVar[bool] = True
+    copies_share = "text"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:

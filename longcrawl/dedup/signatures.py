@@ -62,6 +62,7 @@ class MinHashSignatures(IndexedSurvey):
     index: SaveIndex = "none"
 
     within_parts: ClassVar[bool] = True
+    copies_share = "text"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -90,6 +90,7 @@ class ExactSubstring(SpanSurvey):
     min_characters: int = 20
     memory: int = 1 << 30
     code_version: ClassVar[str] = "3"
+    copies_share = "passages"
 
     def __post_init__(self) -> None:
         super().__post_init__()

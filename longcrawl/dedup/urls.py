@@ -129,6 +129,7 @@ class Urls(EqualHashes):
     query: Query = "drop-tracking"
 
     same: ClassVar[str] = "same_url"
+    copies_share = "url"
     code_version: ClassVar[str] = "2"
 
     def hashes(self, table: pa.Table) -> pa.Array:

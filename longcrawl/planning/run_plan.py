@@ -19,7 +19,7 @@ from longcrawl.planning.output import measure_output
 from longcrawl.planning.sample import Sample, draw_sample
 from longcrawl.planning.walk import Measured, measure_stages, quantity
 from longcrawl.printable import one_line
-from longcrawl.recipe import Recipe, load_recipe
+from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.run_costs import StageCost
 from longcrawl.run_inputs import train_parts
 from longcrawl.structured import load_json
@@ -248,6 +248,7 @@ def plan(
 
     """
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    refuse_order(chosen)
     there = train_parts(chosen.source)
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan reads 2 parts or more and draws 1 document or more, got {parts} and {documents}")
