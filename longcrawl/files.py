@@ -13,6 +13,7 @@ __all__ = [
     "file_entries",
     "folder_bytes",
     "publish",
+    "remove",
     "remove_partial",
     "whole_file",
     "write_text",
@@ -64,11 +65,16 @@ def write_text(path: Path, text: str) -> None:
 
 def remove_partial(folder: Path) -> None:
     """Remove what a killed run left unfinished anywhere below ``folder``."""
-    for left in sorted(folder.rglob(f"*{PARTIAL}-*")):
-        if left.is_dir():
-            shutil.rmtree(left)
-        else:
-            left.unlink(missing_ok=True)
+    for unfinished in sorted(folder.rglob(f"*{PARTIAL}-*")):
+        remove(unfinished)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; what is missing stays missing."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def checksum(path: Path) -> str:

@@ -37,13 +37,16 @@ class WriteTask:
 class Writer(ABC):
     """An output that knows the stages before it. It is pickled to the processes that write."""
 
+    spills: ClassVar[tuple[str, ...]]
+    """What the names of the files that ``spill`` writes end with, after the number of the part: ``00000.rows``."""
+
     def after_shuffle(self) -> "Writer":
         """Give the writer of documents that come in the order of a shuffle already, to be described as shuffled."""
         return self
 
     @abstractmethod
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """Write the documents of one part to the folder ``spill``, whole or not at all."""
+        """Write the documents of one part to the folder ``spill``, whole or not at all, see ``spills``."""
 
     @abstractmethod
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
@@ -51,7 +54,11 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Do one task and describe what was written, JSON-ready."""
+        """Do one task and describe what was written, JSON-ready.
+
+        ``files`` has bytes and SHA-256 of each file in ``target``, ``spilled`` those of files in ``spill`` that
+        ``finish`` reads.
+        """
 
     @abstractmethod
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -62,6 +69,7 @@ class Writer(ABC):
 class OrderedWriter(Writer):
     """A writer of documents in the order of a shuffle, or as they come."""
 
+    spills: ClassVar[tuple[str, ...]] = ("arrow", "index", "json")
     settings: Any
     shuffled: bool
     """Whether documents have a sort key, by which they are put in order."""

@@ -1,9 +1,9 @@
 """One part of a run: read it, run fused stages over it, keep survivors, sketches and ledger.
 
-A part is done when its marker, a small JSON file, is there; the marker is written last.
+A part is done when its marker is there, which is written last and stands for all files of the part, see
+:mod:`longcrawl.sealed`. Whatever is read of them is compared with the marker first.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -19,18 +19,36 @@ from longcrawl.builders.sources import BadFiles, Part, Source
 from longcrawl.core_clock import CoreClock
 from longcrawl.edit_ledger import EDITS, edit_writer
 from longcrawl.errors import NotYetError
-from longcrawl.files import whole_file, write_text
+from longcrawl.files import whole_file
 from longcrawl.fused import Tally, run_fused, text_lengths
 from longcrawl.ledger import total
 from longcrawl.outputs import Writer
 from longcrawl.report.analysis import LengthCounts
+from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
 
-__all__ = ["WORK", "PartTask", "keep_spans", "run_part", "sketches", "spans_kept", "surviving_ids", "survivors"]
+__all__ = [
+    "SPILL",
+    "WORK",
+    "PartTask",
+    "keep_spans",
+    "part_marker",
+    "removed_file",
+    "removed_marker",
+    "run_part",
+    "sketches",
+    "spans_kept",
+    "spilled",
+    "surviving_ids",
+    "survivors",
+]
 
 WORK = "work"
 """The folder of a run that holds what is finished while the run is not."""
+SPILL = "spill"
+"""The folder in it that holds what outputs write in their first pass."""
+SPANS_MARKER = "spans.json"
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,7 @@ class PartTask:
     @property
     def marker(self) -> Path:
         """Where the counts of this part are written when it is done."""
-        return _file(self.folder / WORK, self.segment, self.number, "json")
+        return part_marker(self.folder / WORK, self.segment, self.number)
 
 
 def run_part(task: PartTask) -> dict[str, Any]:
@@ -68,26 +86,29 @@ def run_part(task: PartTask) -> dict[str, Any]:
 def _run_part(task: PartTask) -> dict[str, Any]:
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     name = f"{task.segment:02d}-{task.number:05d}.parquet"
-    for written in ("ledger", EDITS):  # by a part that was stopped, and perhaps of other bytes
-        (task.folder / written / name).unlink(missing_ok=True)
+    ledger, edited = task.folder / "ledger" / name, task.folder / EDITS / name
+    for file in (ledger, edited):  # by a part that was stopped, and perhaps of other bytes
+        file.unlink(missing_ok=True)
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
     kept = run_fused([*_applied(task), *task.stages], read, tally)
     with ExitStack() as input_files:
-        files = input_files.enter_context(reading(task.part.files if task.segment == 0 else ()))
+        inputs = input_files.enter_context(reading(task.part.files if task.segment == 0 else ()))
         with clock.measure("all"):
-            with edit_writer(task.folder / EDITS / name) as edits:
+            with edit_writer(edited) as edits:
                 tally.keep_edits = edits.add
                 if task.writer is not None:
-                    task.writer.spill(kept, work / "spill", task.number)
+                    task.writer.spill(kept, work / SPILL, task.number)
                 else:
                     _keep(kept, task)
             gone = tally.table()
             if gone.num_rows:
-                with whole_file(task.folder / "ledger" / name) as beside:
+                with whole_file(ledger) as beside:
                     pq.write_table(gone, beside)
             with clock.measure("read"):
                 input_files.close()
+            written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]
+            entries = Marker.entries(task.marker, written)
     counts = {
         "documents": read.documents,
         "characters": read.characters,
@@ -97,10 +118,10 @@ def _run_part(task: PartTask) -> dict[str, Any]:
         "seconds": _seconds(clock, tally),
     }
     if task.segment == 0:
-        counts["inputs"] = [file.marked() for file in files]
+        counts["inputs"] = [file.marked() for file in inputs]
     if task.segment == 0 and read.characters is not None:
         counts["lengths"] = read.lengths.lengths().as_dict()
-    write_text(task.marker, json.dumps(counts))
+    Marker(task.marker, counts, entries).write()
     return counts
 
 
@@ -111,15 +132,33 @@ def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
     return {"read": clock.seconds["read"], "stages": stages, "keep": max(keep, 0.0)}
 
 
+def _written(task: PartTask) -> list[Path]:
+    """List what :func:`run_part` wrote to the folder ``work``."""
+    if task.writer is None:
+        kinds = ["arrow"] if task.survey is None else ["arrow", "sketches"]
+        return [_file(task.folder / WORK, task.segment, task.number, kind) for kind in kinds]
+    return spilled(task.folder / WORK, task.writer, task.number)
+
+
+def spilled(work: Path, writer: Writer, number: int) -> list[Path]:
+    """List what the first pass of an output wrote of one input."""
+    return [work / SPILL / f"{number:05d}.{kind}" for kind in writer.spills]
+
+
+def part_marker(work: Path, segment: int, number: int) -> Path:
+    """Name the marker of one part of one segment."""
+    return _file(work, segment, number, "json")
+
+
 def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
     """Give the tables that a segment kept of these inputs, one after the other."""
     for number in numbers:
-        yield from _tables(_file(work, segment, number, "arrow"))
+        yield from _tables(_stored(work, segment, number, "arrow"))
 
 
 def surviving_ids(work: Path, segment: int, number: int) -> pa.Array:
     """Give the ids, large_string, of what a segment kept of one input, reading no other column."""
-    file = _file(work, segment, number, "arrow")
+    file = _stored(work, segment, number, "arrow")
     with pa.memory_map(str(file)) as mapped:
         place = pa.ipc.open_file(mapped).schema.get_field_index("id")
         stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[place]))
@@ -129,23 +168,25 @@ def surviving_ids(work: Path, segment: int, number: int) -> pa.Array:
 def sketches(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
     """Give what a survey sketched of these inputs, one after the other."""
     for number in numbers:
-        yield from _tables(_file(work, segment, number, "sketches"))
+        yield from _tables(_stored(work, segment, number, "sketches"))
 
 
 def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
-    """Say whether the spans of these inputs are written."""
-    return _file(work, segment, numbers[-1], "spans").exists()
+    """Return whether the spans of these inputs are written."""
+    return all(Marker.read(_file(work, segment, number, SPANS_MARKER)) for number in numbers)
 
 
 def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -> None:
-    """Write spans that were found in the sketches of these inputs, each one's for itself, the last one's last."""
+    """Write spans that were found in the sketches of these inputs, of each in a file of its own with a marker."""
     start = 0
     documents = spans.table["document"].to_numpy()
     for number in numbers:
-        stop = start + _rows(_file(work, segment, number, "sketches"))
+        stop = start + _rows(_stored(work, segment, number, "sketches"))
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
-        with whole_file(_file(work, segment, number, "spans")) as beside:
+        file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
+        with whole_file(file) as beside:
             pq.write_table(spans.table.slice(first, last - first), beside)
+        Marker(marker, {}, Marker.entries(marker, [file])).write()
         start = stop
 
 
@@ -186,9 +227,12 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
             yield task.source.schema().empty_table()
         return
     work = task.folder / WORK
-    removed = work / f"removed-{task.segment - 1}.parquet"
-    gone = pq.read_table(removed)["id"] if removed.exists() else None
-    for table in _tables(_file(work, task.segment - 1, task.number, "arrow")):
+    removed = removed_file(work, task.segment - 1)
+    gone = None
+    if removed.exists():
+        Marker.open(removed_marker(work, task.segment - 1), removed)
+        gone = pq.read_table(removed)["id"]
+    for table in _tables(_stored(work, task.segment - 1, task.number, "arrow")):
         if gone is None:
             yield table
         else:
@@ -199,7 +243,10 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
     if task.begins_with is None:
         return []
     label, survey = task.begins_with
-    spans = Spans(pq.read_table(_file(task.folder / WORK, task.segment - 1, task.number, "spans")))
+    work, segment = task.folder / WORK, task.segment - 1
+    file = _file(work, segment, task.number, "spans")
+    Marker.open(_file(work, segment, task.number, SPANS_MARKER), file)
+    spans = Spans(pq.read_table(file))
     return [(label, WithSpans(survey, spans))]
 
 
@@ -258,6 +305,28 @@ def _tables(file: Path) -> Iterator[pa.Table]:
             yield stored.schema.empty_table()
         for number in range(stored.num_record_batches):
             yield pa.Table.from_batches([stored.get_batch(number)])
+
+
+def removed_file(work: Path, segment: int) -> Path:
+    """Name the file of the ids that the survey at the end of a segment removes."""
+    return work / f"removed-{segment}.parquet"
+
+
+def removed_marker(work: Path, segment: int) -> Path:
+    """Name the marker of that file, and of the ledger of what the survey removes."""
+    return work / f"removed-{segment}.json"
+
+
+def _stored(work: Path, segment: int, number: int, kind: str) -> Path:
+    """Name a file that a part has written, which is as it was written.
+
+    Raises:
+        DamagedFileError: it is not.
+
+    """
+    file = _file(work, segment, number, kind)
+    Marker.open(part_marker(work, segment, number), file)
+    return file
 
 
 def _file(work: Path, segment: int, number: int, kind: str) -> Path:

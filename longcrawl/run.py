@@ -15,7 +15,6 @@ same recipe over the same input gives the same bytes.
 """
 
 import errno
-import json
 import shutil
 import time
 from collections import Counter
@@ -25,25 +24,21 @@ from pathlib import Path
 from typing import Any
 
 from datasets.fingerprint import Hasher
-from datasets.utils import tqdm
 from filelock import FileLock, Timeout
 
 from longcrawl.builders.identity import InputFile
-from longcrawl.core_clock import CoreClock
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.edit_ledger import EditCounts, add_edits
-from longcrawl.engines.local import map_tasks
 from longcrawl.errors import RunError
-from longcrawl.files import file_entries, remove_partial, write_text
-from longcrawl.formats.manifest import seal
+from longcrawl.files import file_entries, remove, remove_partial, write_text
 from longcrawl.ledger import Funnel, FunnelRow, add_values, count_rules, total
-from longcrawl.outputs import Writer, WriteTask
-from longcrawl.part import PartTask, run_part, survivors
+from longcrawl.outputs import Writer
+from longcrawl.part import SPILL, PartTask, removed_marker, run_part, survivors
 from longcrawl.planning import Plan
 from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import LengthCounts, Lengths, analyse
-from longcrawl.report.card import write_card
+from longcrawl.report.card import CARD, write_card
 from longcrawl.results import RESULTS
 from longcrawl.run_costs import RunCosts, StageCost
 from longcrawl.run_folder import MANIFEST, PLAN, WORK, read_manifest, refuse_strangers
@@ -56,17 +51,27 @@ from longcrawl.run_inputs import (
     no_documents,
     pin_inputs,
     refuse_twin_documents,
-    still_open,
     train_parts,
 )
 from longcrawl.run_manifest import VERSION
 from longcrawl.run_segments import Segment, next_segment
 from longcrawl.run_summary import RunSummary
 from longcrawl.run_surveys import find_spans, group_inputs, resolve
+from longcrawl.run_tasks import (
+    WRITTEN,
+    check_plan,
+    check_results,
+    check_spill,
+    do_once,
+    planned_files,
+    write_file,
+)
 from longcrawl.run_versions import recorded_versions
+from longcrawl.sealed import DamagedFileError, Marker, seal
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import Rewrite, Stage, Survey
 from longcrawl.survey_reports import report_of
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["RunSummary", "run"]
 
@@ -125,8 +130,7 @@ def _work_on(
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / WORK / "lock", timeout=0):
-            job = _Job(recipe, folder, num_proc, plan)
-            return job.finish(), job.costs.stages
+            return _finish(recipe, folder, num_proc, plan)
     except Timeout as held:
         raise RunError(f"another run is working in {folder}: wait for it, or choose another folder") from held
     except OSError as failed:
@@ -139,6 +143,24 @@ def _work_on(
             f"{failed.filename or folder}: {failed.strerror or failed}; mend that and type the same command again, "
             "what is finished is kept"
         ) from failed
+
+
+def _finish(
+    recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None
+) -> tuple[dict[str, Any], dict[str, StageCost]]:
+    """Finish the run; what is found not to be as it was written is made again, but not twice."""
+    again = set[str]()
+    while True:
+        job = _Job(recipe, folder, num_proc, plan)
+        try:
+            return job.finish(), job.costs.stages
+        except DamagedFileError as damaged:
+            if damaged.problem in again:
+                raise
+            again.add(damaged.problem)
+            warn_user(f"{damaged.problem}; what it was made for is made again")
+            for path in damaged.stale:
+                remove(path)
 
 
 class _Job:
@@ -167,12 +189,14 @@ class _Job:
         """The labels of what ends the segments that are done."""
         self.indexed: list[tuple[int, str, IndexedSurvey]] = []
         """Segment, label and survey of each index to save."""
+        self.markers: list[Path] = []
+        """Of all that is done."""
 
     def finish(self) -> dict[str, Any]:
         if (self.folder / MANIFEST).exists():
             return read_manifest(self.folder)
         remove_partial(self.folder)
-        pin_inputs(self.folder, self.recipe.source, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
+        pin_inputs(self.folder, self.recipe, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
         for label, stage in self.recipe.stages:
             stage.prepare()
@@ -183,9 +207,7 @@ class _Job:
         check_stages(self.folder, self._fingerprints())
         written = self._write_output(writer)
         check_files(self.folder, self.parts, self.files_read)
-        for segment, label, survey in self.indexed:
-            with self.costs.measure(label, f"{segment}-index"):
-                save_index(self.folder, segment, len(self.parts), label, survey)
+        self._save_indexes()
         with self.costs.measure(self.recipe.output.name, "describe"):
             manifest = self._describe(written)
         self.costs.add_disk(self.ended_by)
@@ -198,9 +220,9 @@ class _Job:
     def _write_recipe(self) -> None:
         """Write the recipe; where another one has begun to write its output, that output goes first."""
         written = self.folder / "recipe.yaml"
-        if written.exists() and written.read_text("utf-8") != self.recipe.as_yaml():
+        if written.exists() and written.read_bytes() != self.recipe.as_yaml().encode():
             shutil.rmtree(self.folder / self.recipe.output.name, ignore_errors=True)
-            shutil.rmtree(self.work / "written", ignore_errors=True)
+            shutil.rmtree(self.work / WRITTEN, ignore_errors=True)
         write_text(written, self.recipe.as_yaml())
 
     def _run_stages(self) -> Writer:
@@ -243,6 +265,7 @@ class _Job:
                     came = self.funnel.kept
                     row = FunnelRow(label, came, came - gone.num_rows, count_rules(gone))
                     self.funnel = self.funnel.then(row)
+                    self.markers.append(removed_marker(self.work, number))
                 if isinstance(stage, IndexedSurvey) and stage.index == "save":
                     self.indexed.append((number, label, stage))
                 done.append(stage)
@@ -266,7 +289,7 @@ class _Job:
             for number, part in enumerate(self.parts)
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
-        results = self._map(run_part, tasks, [task.marker for task in tasks], names, "documents")
+        results = self._do(run_part, tasks, [task.marker for task in tasks], names, "documents")
         before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
         self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
         self.costs.add_parts(before, self.ended_by[-1], results)
@@ -311,17 +334,30 @@ class _Job:
         return next(row.documents_in for row in self.funnel if row.stage == label)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
-        spill, target = self.work / "spill", self.folder / self.recipe.output.name
+        spill, target = self.work / SPILL, self.folder / self.recipe.output.name
         target.mkdir(exist_ok=True)
         with self.costs.measure(self.recipe.output.name, "layout"):
+            check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.num_proc)
             tasks = writer.plan(spill, len(self.parts), target)
-        markers = [self.work / "written" / f"{task.name}.json" for task in tasks]
-        written = self._map(
-            partial(_write, writer, spill, target), list(zip(tasks, markers, strict=True)), markers, "write", "files"
-        )
-        self.costs.stages[self.recipe.output.name].seconds += sum(each.pop("seconds", 0.0) for each in written)
+            markers = [self.work / WRITTEN / f"{task.name}.json" for task in tasks]
+            known = [*self.markers[-len(self.parts) :], *markers]
+            planned = planned_files(self.work, target, known)
+        pairs = list(zip(tasks, markers, strict=True))
+        written = self._do(partial(write_file, writer, spill, target), pairs, markers, "write", "files")
+        self.costs.stages[self.recipe.output.name].seconds += sum(each["seconds"] for each in written)
         with self.costs.measure(self.recipe.output.name, "finish"):
+            self.markers.append(check_plan(self.work, planned, known))
+            for marker, each in zip(markers, written, strict=True):
+                Marker.open(marker, *(spill / name for name in each.get("spilled", ())))
             return writer.finish(spill, target, written)
+
+    def _save_indexes(self) -> None:
+        """Save what later runs know this one's documents by; the ledger says which of them left."""
+        if self.indexed:
+            check_results(self.folder, self.markers, "ledger")
+        for segment, label, survey in self.indexed:
+            with self.costs.measure(label, f"{segment}-index"):
+                self.markers.append(save_index(self.folder, segment, len(self.parts), label, survey))
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
         about = {key: value for key, value in written.items() if key != "files"}
@@ -336,6 +372,7 @@ class _Job:
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},
         }
+        files = check_results(self.folder, self.markers)
         if used := indexes_used(self.recipe.stages):
             manifest["indexes"] = used
         tables = RESULTS[self.recipe.output.name].tables(self.folder / self.recipe.output.name)
@@ -345,38 +382,18 @@ class _Job:
         if self.reports:
             manifest["reports"] = self.reports
         write_card(self.folder, manifest)
-        files = [path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file()]
-        names = [path.as_posix() for path in files if path.parts[0] not in (WORK, PLAN)]
-        manifest["files"] = file_entries(self.folder, names)
+        manifest["files"] = dict(sorted((files | file_entries(self.folder, [CARD])).items()))
         return manifest
 
     def _fingerprints(self) -> dict[str, str]:
         return {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
 
-    def _map(
-        self,
-        function: Callable[[Any], dict[str, Any]],
-        tasks: Sequence[Any],
-        markers: Sequence[Path],
-        what: str,
-        unit: str,
+    def _do(
+        self, function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], markers: Sequence[Path], *shown: str
     ) -> list[dict[str, Any]]:
-        """Do the tasks that have no marker yet; give the content of all markers in the order of the tasks."""
-        waiting = [task for task, marker in zip(tasks, markers, strict=True) if not marker.exists()]
-        amount, not_yet = 0, list[str]()
-        with tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
-            started = time.monotonic()
-            for result in map_tasks(function, waiting, self.num_proc):
-                if "not_yet" in result:
-                    not_yet.append(result["not_yet"])
-                    continue
-                amount += result.get("documents", 1)
-                rate = amount / max(time.monotonic() - started, 1e-9)
-                bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
-                bar.update()
-        if not_yet:
-            raise still_open(sorted(not_yet), len(tasks), self.folder)
-        return [json.loads(marker.read_text("utf-8")) for marker in markers]
+        """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks."""
+        self.markers += markers
+        return do_once(self.folder, function, tasks, markers, self.num_proc, *shown)
 
 
 def _source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
@@ -387,12 +404,3 @@ def _source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
     for each in results:
         counts.add_lengths(Lengths.from_dict(each["lengths"]))
     return counts.lengths()
-
-
-def _write(writer: Writer, spill: Path, target: Path, pair: tuple[WriteTask, Path]) -> dict[str, Any]:
-    task, marker = pair
-    clock = CoreClock()
-    with clock.measure("write"):
-        written = writer.write(spill, target, task)
-    write_text(marker, json.dumps(written | {"seconds": clock.seconds["write"]}))
-    return written

@@ -4,7 +4,6 @@ Times differ from run to run, so no file that a manifest seals has them. While a
 keeps them beside the markers of what is done: a run that was stopped and went on knows them all.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.core_clock import CoreClock
-from longcrawl.files import folder_bytes, write_text
+from longcrawl.files import folder_bytes
+from longcrawl.sealed import Marker
 
 __all__ = ["RunCosts", "StageCost"]
 
@@ -55,12 +55,13 @@ class RunCosts:
     def measure(self, label: str, step: str) -> Iterator[StageCost]:
         """Count a block that all parts wait for, and the bytes that it notes; once done, it takes what it took then."""
         note = self._work / f"took-{step}.json"
-        before = StageCost(**json.loads(note.read_text("utf-8"))) if note.exists() else StageCost()
+        noted = Marker.read(note)
+        before = StageCost() if noted is None else StageCost(**noted.content)
         took, clock = StageCost(), CoreClock()
         with clock.measure(label):
             yield took
         took = StageCost(max(clock.seconds[label], before.seconds), max(took.disk, before.disk))
-        write_text(note, json.dumps(asdict(took)))
+        Marker(note, asdict(took), {}).write()
         self.stages[label].seconds += took.seconds
         self.stages[label].disk += took.disk
 

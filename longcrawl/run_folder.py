@@ -9,11 +9,23 @@ from longcrawl.outputs import OUTPUTS
 from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run_manifest import check_manifest
-from longcrawl.structured import load_json, load_yaml
-from longcrawl.unreadable import unreadable
+from longcrawl.sealed import Marker
+from longcrawl.structured import load_json
 
-__all__ = ["MANIFEST", "PLAN", "WORK", "any_done", "holds_run", "read_manifest", "refuse_strangers"]
+__all__ = [
+    "INPUTS",
+    "MANIFEST",
+    "PLAN",
+    "WORK",
+    "any_done",
+    "first_pass",
+    "holds_run",
+    "read_manifest",
+    "refuse_strangers",
+]
 
+INPUTS = "inputs.json"
+"""The marker in ``work`` of what a run is made of."""
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
 """What was planned, beside what became of it; times differ from run to run, so the manifest does not list it."""
@@ -21,7 +33,7 @@ PLAN = "plan.json"
 
 def holds_run(folder: Path) -> bool:
     """Say whether a folder is that of a run, finished or not, if only its input is known yet."""
-    return any((folder / name).exists() for name in (MANIFEST, "recipe.yaml", f"{WORK}/inputs.json"))
+    return any((folder / name).exists() for name in (MANIFEST, "recipe.yaml", f"{WORK}/{INPUTS}"))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -70,7 +82,7 @@ def refuse_strangers(folder: Path, recipe: Recipe) -> None:
         raise RunError(f"{folder} is a file: choose another folder")
     written = folder / "recipe.yaml"
     if written.exists():
-        if any_done(folder) and not _may_go_on(folder, _read_recipe(written), recipe):
+        if any_done(folder) and not _may_go_on(folder, written.read_bytes(), recipe):
             raise RunError(
                 f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
                 "choose another folder, or remove it"
@@ -79,34 +91,17 @@ def refuse_strangers(folder: Path, recipe: Recipe) -> None:
         raise RunError(f"{folder} is not empty and holds no run: choose another folder")
 
 
-def _may_go_on(folder: Path, written: str, recipe: Recipe) -> bool:
-    """Say whether what is done in ``folder`` is of use to ``recipe``."""
-    if written == recipe.as_yaml():
+def _may_go_on(folder: Path, written: bytes, recipe: Recipe) -> bool:
+    """Return whether what is done in ``folder`` is of use to ``recipe``; ``written`` may be damaged."""
+    if written == recipe.as_yaml().encode():
         return True
-    if (folder / MANIFEST).exists():
-        return False
-    with unreadable(folder / "recipe.yaml", RunError, "choose another folder, or remove it"):
-        before = load_yaml(written)
-    return _is_recipe(before) and _first_pass(before) == _first_pass(recipe.as_dict())
+    begun = None if (folder / MANIFEST).exists() else Marker.read(folder / WORK / INPUTS)
+    return begun is not None and begun.content["recipe"] == first_pass(recipe)
 
 
-def _read_recipe(file: Path) -> str:
-    with unreadable(file, RunError, "choose another folder, or remove it"):
-        return file.read_text("utf-8")
-
-
-def _is_recipe(found: Any) -> bool:
-    """Whether this has what :func:`_first_pass` compares."""
-    if not isinstance(found, dict) or not {"source", "stages", "parts", "outputs"} <= found.keys():
-        return False
-    outputs = found["outputs"]
-    if not isinstance(outputs, dict) or [*outputs] not in [[name] for name in OUTPUTS]:
-        return False
-    return all(isinstance(settings, dict) for settings in outputs.values())
-
-
-def _first_pass(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Give the part of a recipe that decides what is spilled."""
+def first_pass(chosen: Recipe) -> dict[str, Any]:
+    """Return the part of a recipe that decides what is spilled."""
+    recipe = chosen.as_dict()
     ((name, settings),) = recipe["outputs"].items()
     free = OUTPUTS[name].second_pass
     kept = {field: value for field, value in settings.items() if field not in free}
@@ -120,7 +115,7 @@ def any_done(folder: Path) -> bool:
 
 
 def _difference(written: Path, recipe: Recipe) -> str:
-    before, now = _read_recipe(written).splitlines(), recipe.as_yaml().splitlines()
+    before, now = written.read_text("utf-8", "replace").splitlines(), recipe.as_yaml().splitlines()
     for old, new in zip(before, now, strict=False):
         if old != new:
             return f"there {old.strip()[:120]!r}, here {new.strip()[:120]!r}"

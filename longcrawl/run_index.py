@@ -4,15 +4,18 @@
 its twin in a later dataset may stay, as in RefinedWeb.
 """
 
+import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.dedup.index import INDEX, describe_index
+from longcrawl.dedup.index import DESCRIPTION, INDEX, describe_index
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.part import WORK, sketches
+from longcrawl.sealed import Marker
 from longcrawl.stages import Stage
 from longcrawl.stored_tables import read_table
 
@@ -33,8 +36,8 @@ def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str
     }
 
 
-def save_index(folder: Path, segment: int, inputs: int, label: str, survey: IndexedSurvey) -> None:
-    """Write what a run has kept of the documents that a survey saw at the end of a segment.
+def save_index(folder: Path, segment: int, inputs: int, label: str, survey: IndexedSurvey) -> Path:
+    """Write what a run has kept of the documents that a survey saw at the end of a segment, and return its marker.
 
     Args:
         folder: the run's.
@@ -49,7 +52,12 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Inde
         table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
         for table in sketches(folder / WORK, segment, range(inputs))
     ]
-    survey.save_index(pa.concat_tables(kept), folder / INDEX / label)
+    index, marker = folder / INDEX / label, folder / WORK / f"index-{label}.json"
+    survey.save_index(pa.concat_tables(kept), index)
+    files = json.loads((index / DESCRIPTION).read_text("utf-8"))["files"]
+    entries = {os.path.relpath(index / name, marker.parent): entry for name, entry in files.items()}
+    Marker(marker, {}, entries | Marker.entries(marker, [index / DESCRIPTION])).write()
+    return marker
 
 
 def _gone(folder: Path, segment: int, label: str) -> pa.Array:

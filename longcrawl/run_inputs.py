@@ -1,7 +1,6 @@
 """What a run knows of its whole input: which files it read, that they are still the same, and that ids are unique."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ import pyarrow.compute as pc
 from longcrawl.builders.identity import InputFile, changed_files
 from longcrawl.builders.sources import Part, Source
 from longcrawl.errors import RunError
-from longcrawl.files import write_text
-from longcrawl.part import WORK, surviving_ids
-from longcrawl.run_folder import any_done
+from longcrawl.part import WORK, part_marker, surviving_ids
+from longcrawl.recipe import Recipe
+from longcrawl.run_folder import INPUTS, any_done, first_pass
+from longcrawl.sealed import Marker
 from longcrawl.urls import without_secrets
 
 __all__ = [
@@ -34,7 +34,7 @@ AGAIN = "Restore it and type the same command again, or type it with another --o
 
 
 def pin_inputs(
-    folder: Path, source: Source, parts: Sequence[Part], stages: Mapping[str, str], indexes: Mapping[str, Any]
+    folder: Path, recipe: Recipe, parts: Sequence[Part], stages: Mapping[str, str], indexes: Mapping[str, Any]
 ) -> None:
     """Record what a run begins with; check on resume that input, indexes, data files, tokenizer and code are the same.
 
@@ -42,16 +42,23 @@ def pin_inputs(
         RunError: something has changed; the message names an input file.
 
     """
-    content = hashlib.sha256(source.content().encode()).hexdigest()
+    content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {part.name: [without_secrets(file) for file in part.files] for part in parts}
     found = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
-    if any_done(folder) and _pinned(folder).exists():
-        before = json.loads(_pinned(folder).read_text("utf-8"))
+    pinned = folder / WORK / INPUTS
+    if any_done(folder) and pinned.exists():
+        marker = Marker.read(pinned)
+        if marker is None:
+            raise RunError(
+                f"{pinned} is damaged, and nothing else records what {folder} was made of. Remove {folder}, and type "
+                "the same command again"
+            )
+        before = marker.content
         _check_listing(folder, before.get("parts", {}), listing)
-        if before != found:
+        if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
         _check_finished_parts(folder, parts)
-    write_text(_pinned(folder), json.dumps(found, indent=1))
+    Marker(pinned, found | {"recipe": first_pass(recipe)}, {}).write()
 
 
 def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
@@ -61,12 +68,8 @@ def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
         RunError: one has, and a part of the result was made with what it held before.
 
     """
-    if json.loads(_pinned(folder).read_text("utf-8"))["stages"] != stages:
+    if Marker.open(folder / WORK / INPUTS).content["stages"] != stages:
         raise _changed(folder)
-
-
-def _pinned(folder: Path) -> Path:
-    return folder / WORK / "inputs.json"
 
 
 def _changed(folder: Path) -> RunError:
@@ -103,10 +106,9 @@ def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[Inp
 
 
 def _check_finished_parts(folder: Path, parts: Sequence[Part]) -> None:
-    markers = [folder / WORK / "segment-0" / f"{number:05d}.json" for number in range(len(parts))]
-    done = [(part, marker) for part, marker in zip(parts, markers, strict=True) if marker.exists()]
-    read = files_read([json.loads(marker.read_text("utf-8")) for _, marker in done])
-    check_files(folder, [part for part, _ in done], read)
+    markers = [Marker.read(part_marker(folder / WORK, 0, number)) for number in range(len(parts))]
+    done = [(part, marker.content) for part, marker in zip(parts, markers, strict=True) if marker is not None]
+    check_files(folder, [part for part, _ in done], files_read([content for _, content in done]))
 
 
 def described(parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> dict[str, list[dict[str, Any]]]:

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from longcrawl.errors import RunError
 from longcrawl.files import folder_bytes, whole_file
 from longcrawl.ledger import entries
-from longcrawl.part import WORK, keep_spans, sketches, spans_kept
+from longcrawl.part import WORK, keep_spans, removed_file, removed_marker, sketches, spans_kept
+from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import PART, Order, Spans, Survey
 from longcrawl.survey_reports import report_of, with_report
@@ -52,11 +53,16 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
         answers = [_answer(survey, label, pa.concat_tables(tables))]
     removals = pa.concat_tables(answers)
     gone = entries(removals["id"], removals, label).sort_by("id")
+    removed = removed_file(work, segment)
+    files = [removed]
     if gone.num_rows:  # `datasets` cannot load a parquet file without rows
-        with whole_file(folder / "ledger" / f"{segment:02d}-{label}.parquet") as beside:
+        files.append(folder / "ledger" / f"{segment:02d}-{label}.parquet")
+        with whole_file(files[-1]) as beside:
             pq.write_table(gone, beside)
-    with whole_file(work / f"removed-{segment}.parquet") as beside:
+    with whole_file(removed) as beside:
         pq.write_table(gone.select(["id"]), beside)
+    marker = removed_marker(work, segment)
+    Marker(marker, {}, Marker.entries(marker, files)).write()
     return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])
 
 

@@ -142,6 +142,7 @@ class ComposedOutput(TokenOutput):
 class ComposedWriter(TokenWriter):
     """Writes one composed dataset."""
 
+    spills = ("arrow", "index", "json", "tokens", "mask", "facts")
     settings: ComposedOutput
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:

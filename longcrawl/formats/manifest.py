@@ -3,14 +3,12 @@
 Such a description is written after all that it names: without it what lies there is not finished.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.files import checksum
+from longcrawl.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.structured import load_json
 from longcrawl.unreadable import unreadable
 
@@ -23,24 +21,6 @@ __all__ = [
     "verify_described",
     "verify_files",
 ]
-
-SEAL = "sha256"
-
-
-def seal(content: Mapping[str, Any]) -> str:
-    """Give JSON whose last entry is the SHA-256 of the JSON without it: the file that names all checksums has its own.
-
-    >>> seal(json.loads(seal({"rows": 1}))) == seal({"rows": 1})
-    True
-    """
-    told = {name: value for name, value in content.items() if name != SEAL}
-    digest = hashlib.sha256(json.dumps(told, indent=1, ensure_ascii=False).encode()).hexdigest()
-    return json.dumps({**told, SEAL: digest}, indent=1, ensure_ascii=False) + "\n"
-
-
-def is_sealed(file: Path, content: Mapping[str, Any]) -> bool:
-    """Say whether a JSON file that gives its own SHA-256 is, to the byte, as it was written."""
-    return file.read_bytes() == seal(content).encode()
 
 
 def sealed_files(text: bytes, file: str) -> dict[str, str]:
@@ -77,18 +57,6 @@ def refuse_changed(file: Path) -> None:
         changed = isinstance(described, dict) and SEAL in described and not is_sealed(file, described)
     if changed:
         raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
-
-
-def verify_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Compare files with the bytes and SHA-256 that a manifest gives; yields one sentence per problem."""
-    for name, expected in files.items():
-        file = folder / name
-        if not file.is_file():
-            yield f"{name} is missing"
-        elif file.stat().st_size != expected["bytes"]:
-            yield f"{name} has {file.stat().st_size:,} bytes, expected {expected['bytes']:,}"
-        elif checksum(file) != expected["sha256"]:
-            yield f"{name} has been changed: its SHA-256 differs"
 
 
 def verify_described(folder: Path, name: str, described: Mapping[str, Any]) -> Iterator[str]:

@@ -129,6 +129,7 @@ class RectangleOutput(Output):
 class RectangleWriter(Writer):
     """Writes one rectangle."""
 
+    spills = ("rows", "index", "json")
     settings: RectangleOutput
     context_length: int
     tokenize: Tokenize | None
@@ -167,7 +168,8 @@ class RectangleWriter(Writer):
         layouts = self._layouts(dtype, masked=masked)
         tokens, flags, origins = gather(spill, start, stop, layouts[""], masked=masked)
         first_row = number * BAND
-        with whole_file(spill / f"rows-{task.name}.parquet") as beside:
+        rows = f"rows-{task.name}.parquet"
+        with whole_file(spill / rows) as beside:
             pq.write_table(
                 origins.add_column(0, "row", pa.array(range(first_row, first_row + stop - start), pa.int64())), beside
             )
@@ -183,6 +185,7 @@ class RectangleWriter(Writer):
             "dtype": dtype,
             "masked": masked,
             "files": file_entries(target, names),
+            "spilled": file_entries(spill, [rows]),
         }
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
