@@ -174,7 +174,7 @@ def our_spans(store, folder: Path, memory: int) -> np.ndarray:
     found = [np.zeros((0, 2), np.int64)]
     for ranges in find_repeats(store, LENGTH, memory, folder):
         documents, _ = store.documents_of(ranges)
-        found.append(ranges - documents[:, None])  # the store has a separator after each document
+        found.append(ranges[:, :2] - documents[:, None])  # the store has a separator after each document
     return np.concatenate(found)
 
 

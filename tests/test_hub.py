@@ -744,7 +744,7 @@ def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hu
     hub.reset()
     found = lc.verify(f"hf://datasets/{repo}")
     assert found.problems == ()
-    assert "5 files compared with the SHA-256 that the Hub gives" in str(found)
+    assert "6 files compared with the SHA-256 that the Hub gives" in str(found)
     assert hub.served[RECTANGLE] == 0
     assert lc.verify(f"hf://datasets/{repo}/rectangle").problems == ()
 
