@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.duplicates import Clusters, find_clusters
-from longcrawl.edit_ledger import find_edits, open_edits
+from longcrawl.edit_ledger import EDITS, find_edits, open_edits
 from longcrawl.errors import CorruptionError, FormatError, LedgerError
 from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats.manifest import is_sealed, refuse_changed, verify_files
@@ -43,10 +43,11 @@ def why(run: str | Path, document: str) -> Reason:
     """Say why a document left a run, or that it was kept, and what was changed in it.
 
     Raises:
-        LedgerError: the run never had a document of this id.
+        LedgerError: the run never had a document of this id, or has lost a file that may say so.
 
     """
     folder = Path(run)
+    _refuse_lost(folder)
     stages = [row.stage for row in funnel(folder)]
     with open_ledger(folder) as ledger:
         reason = find_reason(ledger, stages, document)
@@ -198,6 +199,16 @@ def _whole_result(folder: Path) -> tuple[Result, Path]:
     if (output / told.description).exists():
         refuse_changed(output / told.description)
     return told, output
+
+
+def _refuse_lost(folder: Path) -> None:
+    """Compare the ledgers that are there with those that the manifest names: what is missing may name any document."""
+    named = [name for name in read_manifest(folder)["files"] if name.startswith(("ledger/", f"{EDITS}/"))]
+    if lost := [name for name in named if not (folder / name).is_file()]:
+        raise LedgerError(
+            f"{folder} has lost {lost[0]}, which may say what became of the document: copy it back, or type "
+            f"longcrawl verify {folder}"
+        )
 
 
 def _holds_arrays(folder: Path) -> bool:

@@ -295,6 +295,22 @@ def test_cut_discards_documents_with_fewer_than_20_characters_left():
     )
 
 
+def test_what_is_cut_is_explained():
+    """ExactSubstr-Cut: spans are removed from texts that stay; of each it is known where the same text also stands."""
+    texts = {"one": f"{prose(88, 30)} {SHARED}", "two": f"{SHARED} {prose(89, 30)}", "other": prose(90, 60)}
+    cut = crawl_of(**texts) | exact()
+    (edit,) = cut.why("one").edits
+    start = texts["one"].index(SHARED)
+    assert (edit.start, edit.end) == (start, start + len(SHARED))
+    assert (edit.also_id, edit.also_place) == ("two", (0, len(SHARED)))
+    assert cut.why("other").edits == ()
+    assert (
+        cut.funnel.rows[-1].edits.removed
+        == 2 * len(SHARED)
+        == sum(map(len, texts.values())) - sum(map(len, cut.data["text"]))
+    )
+
+
 def test_mask_leaves_the_dataset_unchanged_and_discards_by_characters_not_masked():
     """ExactSubstr-Mask: no loss on the spans; documents with fewer than 20 non-masked characters are discarded."""
     texts = {"short": f"{'x' * 18} {SHARED}", "enough": f"{'y' * 19} {SHARED}"}
