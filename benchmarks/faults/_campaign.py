@@ -30,6 +30,7 @@ from pathlib import Path
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="faults-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))  # noqa: S108  # removed at the end
 os.environ.update(TMPDIR=str(SCRATCH), HF_HOME=str(SCRATCH / "hf"), HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 tempfile.tempdir = None
 
 from longcrawl.errors import LongCrawlError  # noqa: E402  # the environment is read while it is imported
@@ -420,17 +421,18 @@ def arguments(about: str, trials: int) -> argparse.ArgumentParser:
 
 
 def warm_up() -> None:
-    """Import what trials use, so that forked workers start at once; nothing here starts a thread."""
+    """Import what trials use and load a compiled kernel, so that forked workers start at once."""
     import datasets
-    import numba  # noqa: F401  # as all of these
-    import tokenizers  # noqa: F401
+    import tokenizers  # noqa: F401  # as all of these
     import transformers  # noqa: F401
     import yaml  # noqa: F401
     import zarr  # noqa: F401
     import zstandard  # noqa: F401
 
     import longcrawl  # noqa: F401
+    from longcrawl.builders.json_lines import find_fields
 
+    find_fields(b"{}\n", ["text"])  # most of the time of a first kernel is numba's own
     datasets.disable_progress_bars()
     if threading.active_count() > 1:
         progress("a library has started threads while it was imported: forked workers may hang")

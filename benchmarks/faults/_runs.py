@@ -2,12 +2,13 @@
 
 import hashlib
 import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from _campaign import judge_sentence
+from _campaign import SCRATCH, judge_sentence
 from _folder_target import DATA, FIXED, Act
 from _inputs import train_tokenizer, write_texts
 
@@ -45,12 +46,10 @@ def recipe_of(output: str, fixed: Path, stages: Sequence[Any] | None = None) -> 
 
 
 def finished_run(output: str) -> Callable[[Path], None]:
-    """Return what writes a finished run to ``data``."""
+    """Return what writes a finished run to ``data``; targets of one campaign share it."""
 
     def make(folder: Path) -> None:
-        import longcrawl as lc
-
-        lc.run(recipe_of(output, folder / FIXED), folder / DATA)
+        shutil.copytree(_made_once(output), folder, dirs_exist_ok=True)
 
     return make
 
@@ -59,12 +58,18 @@ def finished_output(output: str) -> Callable[[Path], None]:
     """Return what writes the output of a run alone to ``data``."""
 
     def make(folder: Path) -> None:
-        import longcrawl as lc
-
-        lc.run(recipe_of(output, folder / FIXED), folder / FIXED / "run")
-        (folder / FIXED / "run" / output).rename(folder / DATA)
+        shutil.copytree(_made_once(output) / DATA / output, folder / DATA)
 
     return make
+
+
+def _made_once(output: str) -> Path:
+    import longcrawl as lc
+
+    made = SCRATCH / "runs" / output
+    if not (made / DATA / "manifest.json").exists():
+        lc.run(recipe_of(output, made / FIXED), made / DATA)
+    return made
 
 
 def problems(path: Path, **settings: Any) -> object:
