@@ -1,4 +1,4 @@
-.PHONY: test slow lint types notebooks bench
+.PHONY: test slow lint types notebooks bench faults
 
 test:
 	pytest -n 2
@@ -25,3 +25,11 @@ notebooks:
 # Each script prints one ratio as its last line. CONTRIBUTING.md says how to run them on real input.
 bench:
 	@for script in benchmarks/[!_]*.py benchmarks/faults/[!_]*.py; do echo "== $$script"; python $$script || exit 1; done
+
+# About three quarters of an hour on two processors. A failure prints the command that repeats it.
+faults:
+	python benchmarks/faults/fuzz.py --n 300000
+	python benchmarks/faults/flips.py --n 20000
+	python benchmarks/faults/kills.py --n 420
+	python benchmarks/faults/storage.py --n 150
+	python benchmarks/faults/hub.py --n 200

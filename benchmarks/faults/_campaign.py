@@ -50,8 +50,6 @@ ADDRESS_BYTES = 4 << 30
 GROWN_BYTES = 768 << 20
 """How much address space a trial may take in addition, and by how much memory may grow in it."""
 SENTENCE_CHARACTERS = 600
-SENTENCE_LINES = 12
-"""A funnel may follow a sentence."""
 
 FULL = "FAULTS_FULL_TRACEBACKS"
 """Is set while one trial is repeated."""
@@ -142,21 +140,14 @@ def chance_of(seed: int, target: str, number: int) -> random.Random:
 def judge_sentence(error: LongCrawlError) -> Outcome:
     """Return "noticed" for an error of one sentence."""
     text = str(error)
-    first = text.partition("\n")[0]
-    problem = (
-        "is empty"
-        if not text.strip()
-        else f"has {len(first)} characters"
-        if len(first) > SENTENCE_CHARACTERS
-        else f"has {text.count(chr(10)) + 1} lines"
-        if text.count("\n") >= SENTENCE_LINES
-        else "holds a traceback"
-        if "Traceback" in text
-        else "holds control characters"
-        if any(unicodedata.category(each) == "Cc" for each in text if each != "\n")
-        else ""
-    )
-    return Outcome("unclear sentence", f"{problem}: {text[:200]!r}") if problem else Outcome("noticed", first)
+    problems = {
+        "is empty": not text.strip(),
+        f"has {len(text):,} characters": len(text) > SENTENCE_CHARACTERS,
+        "holds a traceback": "Traceback" in text,
+        "holds control characters": any(unicodedata.category(each) == "Cc" for each in text),
+    }
+    found = [problem for problem, true in problems.items() if true]
+    return Outcome("unclear sentence", f"{found[0]}: {text[:300]!r}") if found else Outcome("noticed", text)
 
 
 def guarded(trial: Callable[[], Outcome], seconds: float = SECONDS) -> Outcome:
