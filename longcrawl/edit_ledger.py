@@ -25,6 +25,7 @@ from longcrawl.unreadable import unreadable
 __all__ = [
     "EDITS",
     "EditCounts",
+    "RepeatedSpan",
     "RuleEdits",
     "TextEdit",
     "add_edits",
@@ -33,6 +34,7 @@ __all__ = [
     "edit_writer",
     "find_edits",
     "open_edits",
+    "repeated_spans",
 ]
 
 EDITS = "edits"
@@ -40,6 +42,9 @@ EDITS = "edits"
 
 ROWS = 1 << 16
 """Rows that wait in memory for a row group: some 10 MB."""
+
+MOST_COUNTED = 20_000_000
+"""Rows of a ledger in which repeated spans are counted: their ids are held in memory."""
 
 LISTED = 10
 """So many places of one stage are printed."""
@@ -122,6 +127,16 @@ class TextEdit:
         return f"{self.rule} {self.start:,}-{self.end:,}{replaced}{also}{at}"
 
 
+class RepeatedSpan(NamedTuple):
+    """A span of a document whose beginning other spans have, too."""
+
+    stage: str
+    id: str
+    place: tuple[int, int] | None
+    """None where no whole character is in the span."""
+    others: int
+
+
 def count_edits(places: pa.Table) -> EditCounts | None:
     """Count the places of one batch, ``PLACE_SCHEMA``; None where nothing changed."""
     if not places.num_rows:
@@ -152,13 +167,7 @@ def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
 def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
     """Return what was changed in one document, in the order of the stages, each with where else the same stands."""
     rows = edits.to_table(filter=pc.field("id") == document).to_pylist()
-    others = sorted({row["also_id"] for row in rows if row["also_id"] is not None})
-    found: dict[tuple[str, str, int], tuple[int, int]] = {}
-    if others:
-        names = ["stage", "id", "span", "start", "end"]
-        chosen = pc.field("id").isin(others) & pc.field("span").is_valid()
-        for row in edits.to_table(names, filter=chosen).to_pylist():
-            found[row["stage"], row["id"], row["span"]] = (row["start"], row["end"])
+    found = _places_of(edits, {row["also_id"] for row in rows if row["also_id"] is not None})
     return tuple(
         TextEdit(
             row["stage"],
@@ -172,6 +181,32 @@ def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
         )
         for row in rows
     )
+
+
+def repeated_spans(edits: pads.Dataset, most: int) -> list[RepeatedSpan]:
+    """Return the spans whose text most others begin with, in the order of their number; none of a very large ledger."""
+    if edits.count_rows() > MOST_COUNTED:
+        return []
+    rows = edits.to_table(["stage", "id", "span", "also_id", "also_span"], filter=pc.field("also_id").is_valid())
+    itself = pc.and_(pc.equal(rows["id"], rows["also_id"]), pc.equal(rows["span"], rows["also_span"]))
+    names = ["stage", "also_id", "also_span"]
+    counts = rows.filter(pc.invert(itself)).group_by(names).aggregate([([], "count_all")])
+    order = [("count_all", "descending"), *((name, "ascending") for name in names)]
+    chosen = counts.sort_by(order)[:most].to_pylist()
+    places = _places_of(edits, {row["also_id"] for row in chosen})
+    keys = [(row["stage"], row["also_id"], row["also_span"]) for row in chosen]
+    return [
+        RepeatedSpan(key[0], key[1], places.get(key), row["count_all"]) for key, row in zip(keys, chosen, strict=True)
+    ]
+
+
+def _places_of(edits: pads.Dataset, documents: set[str]) -> dict[tuple[str, str, int], tuple[int, int]]:
+    """Return where the spans of some documents stand, by stage, document and number."""
+    if not documents:
+        return {}
+    chosen = pc.field("id").isin(sorted(documents)) & pc.field("span").is_valid()
+    rows = edits.to_table(["stage", "id", "span", "start", "end"], filter=chosen).to_pylist()
+    return {(row["stage"], row["id"], row["span"]): (row["start"], row["end"]) for row in rows}
 
 
 def describe_edits(edits: Sequence[TextEdit]) -> list[str]:

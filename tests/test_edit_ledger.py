@@ -288,12 +288,13 @@ def write_run(folder: Path, parts: int = 3) -> Path:
     chance = random.Random(4)
     source = folder / "documents"
     source.mkdir(parents=True)
-    shared = [" ".join(f"{chance.choice('bcdfg')}{chance.choice('aeiou')}{number}" for number in range(30))]
+    shared = " ".join(f"{chance.choice('bcdfg')}{chance.choice('aeiou')}{number}" for number in range(30))
     for part in range(parts):
         rows = []
         for number in range(6):
             own = " ".join("".join(chance.choices("abcdefghij", k=5)) for _ in range(30))
-            middle = f" {shared[0]} " if number % 2 else "\n7 likes\n"
+            edge = part * 3 + number // 2  # no two copies have the same letter before them, or digit behind them
+            middle = f"{'klmnopqrs'[edge]} {shared} {edge}" if number % 2 else "\n7 likes\n"
             rows.append({"id": f"{part}-{number}", "text": f"{own}{middle}{own[::-1]}"})
         (source / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     stages = [
@@ -419,6 +420,8 @@ def test_the_card_and_the_report_say_what_was_cut(finished):
     assert "| line_corrections | `counter` | characters | 9 | 72 | 72 |" in card
     assert "by `line_corrections` lines (72 characters of 9 documents)" in card
     assert "not counted." not in card
+    first = lc.why(run, "0-1").edits[0]
+    assert f"| `0-1` | {first.start:,}-{first.end:,} | 8 |" in card
     assert "config_name: edits" in card
     page = lc.write_report(run).read_text("utf-8")
     section = page.partition('<section id="edits">')[2].partition("</section>")[0]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from longcrawl.duplicates import Cluster, find_clusters
+from longcrawl.edit_ledger import open_edits, repeated_spans
 from longcrawl.ledger import Funnel, open_ledger
 from longcrawl.markdown import code, plain, table
 from longcrawl.removal_rates import RemovalRates
@@ -21,6 +22,7 @@ PERCENT = "\u00a0%"
 MOST_REASONS = 40
 MOST_CLUSTERS = 10
 MOST_NAMES = 20
+MOST_SPANS = 10
 MOST_DUPLICATES = 20_000_000
 """Duplicates whose clusters are looked for: their ids are held in memory."""
 LISTED = "listed_duplicates"
@@ -82,7 +84,21 @@ def edited(card: CardSource) -> str:
         table(["stage", "rule", "unit", "places", "changed", "fewer now"], rows, 3),
         f"Documents changed, those that left later included: {', '.join(said)}. `edits/` holds every place, and for "
         "repeated text where else it stands; `longcrawl why RUN ID` shows those of one document.",
+        *_repeated(card),
     )
+
+
+def _repeated(card: CardSource) -> Iterator[str]:
+    """Give the spans that occur most often."""
+    with open_edits(card.folder) as edits:
+        found = repeated_spans(edits, MOST_SPANS)
+    if found:
+        yield "What occurs most often, by the first place where it stands; how many other spans begin with the same:"
+        rows = [
+            [code(each.id, 80), "" if each.place is None else "{:,}-{:,}".format(*each.place), f"{each.others:,}"]
+            for each in found
+        ]
+        yield table(["document", "characters", "other spans"], rows, 1)
 
 
 def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:
