@@ -23,6 +23,7 @@ from longcrawl.builders.files import DamagedFileError, is_url, local_copy
 from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import FormatError, SourceError
+from longcrawl.formats.block_checksums import SUFFIX as CHECKSUMS
 from longcrawl.formats.shard_folders import sort_into_splits
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
@@ -73,7 +74,7 @@ class TokenShards(Source):
         found = named_parts(self.name, self.data_dir, self.data_files, (suffix,), f"*{suffix}", self._split_names)
         parts: dict[str, list[Part]] = {}
         for split, named in found.items():
-            shards = [part for part in named if not part.name.endswith(self.beside)]
+            shards = [part for part in named if not part.name.endswith((*self.beside, CHECKSUMS))]
             for part in shards:
                 if not part.name.endswith(suffix) and why_no_file(part.files[0]) is None:
                     raise SourceError(f"{part.files[0]} is no shard of {self.name}; their names end in {suffix}")
@@ -114,7 +115,8 @@ class TokenShards(Source):
 
     def _files(self, path: str) -> tuple[str, ...]:
         """Name the files of a shard, the tokens first; remote ones whether they are there or not."""
-        files = [path, *(file for file in self._beside(path) if is_url(file) or Path(file).is_file())]
+        beside = [*self._beside(path), path + CHECKSUMS]
+        files = [path, *(file for file in beside if is_url(file) or Path(file).is_file())]
         return tuple(files)
 
     def _beside(self, path: str) -> list[str]:

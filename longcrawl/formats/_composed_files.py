@@ -13,6 +13,7 @@ import numpy.typing as npt
 from longcrawl.errors import CorruptionError
 from longcrawl.formats.rectangle_chunks import SplitArray, open_loss_mask, open_split
 from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.token_shard import TokenShard
 from longcrawl.stored_tables import read_table
 
 __all__ = ["BucketFiles", "FilePieces", "StoredSamples"]
@@ -188,11 +189,11 @@ class _ShardReader:
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        self._open: Callable[[int], Run] = lru_cache(maxsize=OPEN_SHARDS)(self._opened)
+        self._open: Callable[[int], tuple[TokenShard, Run]] = lru_cache(maxsize=OPEN_SHARDS)(self._opened)
 
     def read(self, number: int, samples: Longs, pieces: FilePieces) -> Run:
         """Give all of a shard, and where samples begin in it."""
-        tokens, flags, ends = self._open(number)
+        shard, (tokens, flags, ends) = self._open(number)
         if len(ends) != len(pieces.lengths):
             raise self._wrong(number, f"{len(ends):,} entries, its pieces are of {len(pieces.lengths):,}")
         starts = np.where(samples > 0, ends[samples - 1], 0).astype(np.int64)
@@ -201,14 +202,18 @@ class _ShardReader:
             entry = samples[wrong[0]]
             told = f"{ends[entry] - starts[wrong[0]]:,} tokens in entry {entry:,}, its pieces {pieces.lengths[entry]:,}"
             raise self._wrong(number, told)
+        if shard.unread:
+            for first, stop in zip(starts.tolist(), ends[samples].tolist(), strict=True):
+                shard.compare(first, stop)
         return tokens, flags, starts
 
-    def _opened(self, number: int) -> Run:
+    def _opened(self, number: int) -> tuple[TokenShard, Run]:
         # Slices and scalars of arrays cost a fraction of those of maps.
         chosen = FORMATS[self._bucket.stored_as]
         shard = chosen.open(self._file(number), end_of_text=self._bucket.end_of_text, check="sizes")
         masked = self._bucket.masked and shard.loss_mask is not None
-        return np.asarray(shard.tokens), np.asarray(shard.loss_mask) if masked else NO_FLAGS, np.asarray(shard.ends)
+        flags = np.asarray(shard.loss_mask) if masked else NO_FLAGS
+        return shard, (np.asarray(shard.tokens), flags, np.asarray(shard.ends))
 
     def _file(self, number: int) -> Path:
         suffix = FORMATS[self._bucket.stored_as].suffix

@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.block_checksums import BlockChecksums, read_checksums
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.results import Verification
 
 __all__ = [
     "Check",
     "Opened",
+    "block_problems",
     "check_ids",
     "check_size",
     "check_word",
@@ -21,6 +23,7 @@ __all__ = [
     "end_problems",
     "file_bytes",
     "find_ends",
+    "first_checksums",
     "id_problems",
     "local_path",
     "map_file",
@@ -216,6 +219,37 @@ def verification(path: "str | Path", load: Callable[[], Opened]) -> Verification
         ids = f"every id compared with a vocabulary of {shard.vocabulary_size:,}"
     told = f"{shard.format}, {documents} documents, {len(shard.tokens):,} tokens, {shard.tokens.dtype}; {ids}"
     return Verification(str(path), told, tuple(problems))
+
+
+def first_checksums(*files: Path) -> BlockChecksums | None:
+    """Read the checksums of a shard's files, tokens first; compare the first and last block of those beside the tokens.
+
+    These hold what opening a shard trusts: headers, and where the last document ends.
+
+    Raises:
+        CorruptionError: a file was changed, is missing or was added.
+
+    """
+    checksums = read_checksums(files[0], *files)
+    if checksums is not None:
+        for suffix, blocks in checksums.files.items():
+            if blocks.size and suffix != files[0].suffix:
+                blocks.check(0, 1)
+                blocks.check(blocks.size - 1, blocks.size)
+    return checksums
+
+
+def block_problems(shard: TokenShard, check: Check) -> Iterator[str]:
+    """Compare the blocks of a shard's files, of the index alone under "ends"; yields one sentence at most."""
+    if shard.checksums is None or check == "sizes":
+        return
+    try:
+        if check == "ends":
+            shard.compare_index()
+        else:
+            shard.checksums.check()
+    except CorruptionError as changed:
+        yield str(changed)
 
 
 def find_ends(tokens: npt.NDArray[Any], end_of_text: int, *, at_start: bool = False) -> npt.NDArray[np.int64]:

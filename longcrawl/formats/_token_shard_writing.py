@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import FormatError
-from longcrawl.files import PARTIAL, publish
+from longcrawl.files import PARTIAL, publish, write_text
 from longcrawl.formats._token_shard_checks import check_ids, check_word
+from longcrawl.formats.block_checksums import SUFFIX, checksums_of
 from longcrawl.formats.token_shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.stages import column
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
@@ -42,6 +43,7 @@ __all__ = [
     "stored_type",
     "whole_shard",
     "write_array",
+    "written_files",
 ]
 
 DocumentBatch: TypeAlias = pa.Table | Documents
@@ -312,23 +314,35 @@ def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike)
 def whole_shard(*files: Path) -> Iterator[list[Path]]:
     """Give paths to write the files of a shard to; they get their names when the block ends without an error.
 
-    The last one is the index, which says what belongs to the data: an earlier index leaves first, the new one comes
-    last. A file that was not written in the block is removed where it lay.
+    The first is that of tokens. The last is the index, which says what belongs to the data: an earlier index leaves
+    first, the new one comes last. A file that was not written in the block is removed where it lay. The checksums of
+    all are written behind them, see :mod:`longcrawl.formats.block_checksums`.
     """
+    stem, sums = str(files[0])[: -len(files[0].suffix)], files[0].with_name(files[0].name + SUFFIX)
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
     besides = [file.with_name(f"{file.name}{PARTIAL}-{os.getpid()}") for file in files]
     try:
         yield besides
-        files[-1].unlink(missing_ok=True)
+        written = zip(files, besides, strict=True)
+        checksums = checksums_of({str(file).removeprefix(stem): each for file, each in written if each.exists()})
+        sums.unlink(missing_ok=True)
+        if len(files) > 1:
+            files[-1].unlink(missing_ok=True)
         for beside, file in zip(besides, files, strict=True):
             if beside.exists():
                 publish(beside, file)
             else:
                 file.unlink(missing_ok=True)
+        write_text(sums, checksums)
     finally:
         for beside in besides:
             beside.unlink(missing_ok=True)
+
+
+def written_files(*files: Path) -> tuple[str, ...]:
+    """Return the files of a shard that has been written, its checksums last."""
+    return tuple(str(each) for each in (*files, files[0].with_name(files[0].name + SUFFIX)) if each.exists())
 
 
 @contextmanager

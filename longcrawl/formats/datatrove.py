@@ -31,6 +31,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats._token_shard_checks import (
     Check,
     Opened,
+    block_problems,
     check_ids,
     check_size,
     check_word,
@@ -38,6 +39,7 @@ from longcrawl.formats._token_shard_checks import (
     end_problems,
     file_bytes,
     find_ends,
+    first_checksums,
     id_problems,
     local_path,
     map_file,
@@ -54,6 +56,7 @@ from longcrawl.formats._token_shard_writing import (
     report_losses,
     whole_shard,
     write_array,
+    written_files,
 )
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.results import Verification
@@ -112,8 +115,7 @@ def write(
         if tokenizer is not None:
             count = stream.tokens
             metadata.write_text(f"{tokenizer}|{stream.token_type.itemsize}\n{count}\n{_for_people(count)}", "utf-8")
-    written = tuple(str(each) for each in shard_files(file) if each.exists())
-    return WrittenShard(str(file), written, stream.documents, stream.tokens, losses)
+    return WrittenShard(str(file), written_files(*shard_files(file)), stream.documents, stream.tokens, losses)
 
 
 def open(  # noqa: A001  # datatrove.open reads as it should; files are opened by Path.open here
@@ -183,12 +185,15 @@ def _open(
     check_ids(end_of_text, vocabulary_size)
     file, loss, metadata, index = shard_files(path)
     size = file_bytes(file)
+    checksums = first_checksums(file, loss, metadata, index)
     entries = _read_index(index) if index.is_file() else None
     told = _read_metadata(metadata)
     width = _width(file, size, token_size or told.token_size, entries)
     tokens = map_file(file, f"<u{width}", size // width)
     ends = entries
     if entries is None and end_of_text is not None:
+        if checksums is not None:
+            checksums.files[SUFFIX].check()
         ends = find_ends(tokens, end_of_text)
     mask = None
     if loss.is_file():
@@ -205,12 +210,14 @@ def _open(
         vocabulary_size=vocabulary_size,
         tokenizer=told.tokenizer,
         opened_by=(open, settings),
+        checksums=checksums,
     )
     return shard, _problems(shard, told, check)
 
 
 def _problems(shard: TokenShard, told: "_Metadata", check: Check) -> Iterator[str]:
     file, loss, metadata, index = shard_files(shard.path)
+    yield from block_problems(shard, check)
     if told.tokens is not None and told.tokens != len(shard.tokens):
         yield (
             f"{metadata} says on line 2 that there are {told.tokens:,} tokens, {file.name} has {len(shard.tokens):,}: "

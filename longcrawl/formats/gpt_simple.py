@@ -34,12 +34,14 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats._token_shard_checks import (
     Check,
     Opened,
+    block_problems,
     check_ids,
     check_size,
     check_word,
     checked,
     end_problems,
     file_bytes,
+    first_checksums,
     id_problems,
     local_path,
     map_file,
@@ -57,6 +59,7 @@ from longcrawl.formats._token_shard_writing import (
     report_losses,
     whole_shard,
     write_array,
+    written_files,
 )
 from longcrawl.formats.token_shard import OVERLAP, Documents, TokenShard
 from longcrawl.results import Verification
@@ -114,7 +117,7 @@ def write(
             idx.seek(0)
             idx.write(_header(stream, files[0]))
         losses = report_losses(stream.losses(), on_loss, NAME)
-    return WrittenShard(str(files[0]), tuple(map(str, files)), stream.documents, stream.tokens, losses)
+    return WrittenShard(str(files[0]), written_files(*files), stream.documents, stream.tokens, losses)
 
 
 def open(  # noqa: A001  # gpt_simple.open reads as it should; files are opened by Path.open here
@@ -168,6 +171,7 @@ def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | No
     check_word("check", check, Check)
     check_ids(end_of_text, vocabulary_size)
     data, index = shard_files(path)
+    checksums = first_checksums(data, index)
     width, entries = _read_header(index)
     offsets = map_file(index, "<i8", entries + 1, HEADER.size)
     if offsets[0] != 0:
@@ -186,12 +190,14 @@ def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | No
         end_of_text=end_of_text,
         vocabulary_size=vocabulary_size,
         opened_by=(open, settings),
+        checksums=checksums,
     )
     return shard, _problems(shard, check)
 
 
 def _problems(shard: TokenShard, check: Check) -> Iterator[str]:
     data, index = shard_files(shard.path)
+    yield from block_problems(shard, check)
     if check == "sizes":
         return
     falling = list(end_problems(shard.ends, len(shard.tokens), index, lambda number: HEADER.size + 8 * (number + 1)))

@@ -18,6 +18,7 @@ __all__ = [
     "refuse_changed",
     "seal",
     "sealed_files",
+    "unsealed",
     "verify_described",
     "verify_files",
 ]
@@ -35,13 +36,24 @@ def sealed_files(text: bytes, file: str) -> dict[str, str]:
 
     """
     fix = f"copy {file} back, or build the dataset again"
+    described = unsealed(text, file, fix)
     with unreadable(file, CorruptionError, fix):
-        described = load_json(text)
+        return {name: entry["sha256"] for name, entry in described["files"].items()}
+
+
+def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
+    """Return the content of JSON that holds its own SHA-256, after comparing it.
+
+    Raises:
+        CorruptionError: it was changed after it was written, or is not such JSON.
+
+    """
+    with unreadable(file, CorruptionError, fix):
+        described: dict[str, Any] = load_json(text)
         whole = text == seal(described).encode()
     if not whole:
         raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
-    with unreadable(file, CorruptionError, fix):
-        return {name: entry["sha256"] for name, entry in described["files"].items()}
+    return described
 
 
 def refuse_changed(file: Path) -> None:

@@ -37,12 +37,14 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats._token_shard_checks import (
     Check,
     Opened,
+    block_problems,
     check_ids,
     check_size,
     check_word,
     checked,
     end_problems,
     file_bytes,
+    first_checksums,
     id_problems,
     map_file,
     verification,
@@ -59,6 +61,7 @@ from longcrawl.formats._token_shard_writing import (
     report_losses,
     whole_shard,
     write_array,
+    written_files,
 )
 from longcrawl.formats.gpt_simple import shard_files
 from longcrawl.formats.token_shard import Documents, TokenShard
@@ -126,7 +129,7 @@ def write(
             idx.seek(0)
             idx.write(HEADER.pack(MAGIC, VERSION, CODES[width], stream.documents, stream.documents + 1))
         losses = report_losses(stream.losses(), on_loss, NAME)
-    return WrittenShard(str(files[0]), tuple(map(str, files)), stream.documents, stream.tokens, losses)
+    return WrittenShard(str(files[0]), written_files(*files), stream.documents, stream.tokens, losses)
 
 
 def open(  # noqa: A001  # megatron.open reads as it should; files are opened by Path.open here
@@ -166,6 +169,10 @@ def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | No
     check_word("check", check, Check)
     check_ids(end_of_text, vocabulary_size)
     data, index = shard_files(path)
+    checksums = first_checksums(data, index)
+    if checksums is not None:
+        # All of it is summed up here.
+        checksums.files[index.suffix].check()
     width, sequences, indices, has_modes = _read_header(index)
     lengths = map_file(index, "<i4", sequences, HEADER.size)
     upto = map_file(index, "<i8", indices, HEADER.size + 12 * sequences)
@@ -186,12 +193,14 @@ def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | No
         vocabulary_size=vocabulary_size,
         left_out=tuple(left_out),
         opened_by=(open, settings),
+        checksums=checksums,
     )
     return shard, _problems(shard, sequence_ends, check)
 
 
 def _problems(shard: TokenShard, sequence_ends: npt.NDArray[np.int64], check: Check) -> Iterator[str]:
     data, index = shard_files(shard.path)
+    yield from block_problems(shard, check)
     if check == "sizes":
         return
     sequences, width = len(sequence_ends), shard.tokens.itemsize

@@ -22,7 +22,7 @@ not noticed.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,16 +30,17 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.files import whole_file
 from longcrawl.formats._token_shard_checks import (
     Check,
     Opened,
+    block_problems,
     check_ids,
     check_size,
     check_word,
     checked,
     file_bytes,
     find_ends,
+    first_checksums,
     id_problems,
     local_path,
     map_file,
@@ -55,7 +56,9 @@ from longcrawl.formats._token_shard_writing import (
     TokenType,
     WrittenShard,
     report_losses,
+    whole_shard,
     write_array,
+    written_files,
 )
 from longcrawl.formats.token_shard import Documents, TokenShard
 from longcrawl.results import Verification
@@ -109,7 +112,7 @@ def write(
     where: Place = place or ("start" if header == "llm.c" else "end")
     stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, place=where)
     marks = _Marks(end_of_text, where)
-    with whole_file(file) as beside:
+    with whole_shard(file) as (beside,):
         with beside.open("wb") as tokens:
             tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))
             for batch in stream:
@@ -120,7 +123,7 @@ def write(
                 tokens.seek(0)
                 tokens.write(_header(stream, file))
         losses = report_losses([*marks.losses(), *stream.losses()], on_loss, NAME)
-    return WrittenShard(str(file), (str(file),), stream.documents, stream.tokens, losses)
+    return WrittenShard(str(file), written_files(file), stream.documents, stream.tokens, losses)
 
 
 def open(  # noqa: A001  # nanogpt.open reads as it should; files are opened by Path.open here
@@ -265,6 +268,10 @@ def _open(
     check_ids(end_of_text, vocabulary_size)
     (file,) = shard_files(path)
     size = file_bytes(file)
+    checksums = first_checksums(file)
+    if checksums is not None:
+        # A changed header would be read as tokens; all tokens are looked at for the ends of documents.
+        checksums.files[SUFFIX].check(0, None if end_of_text is not None else 1)
     told = None if header == "none" else _read_header(file)
     if told is None and header == "llm.c":
         raise CorruptionError(f"{file} does not begin with the header of llm.c: open it with header='none'")
@@ -292,8 +299,16 @@ def _open(
         end_of_text=end_of_text,
         vocabulary_size=vocabulary_size,
         opened_by=(open, settings | {"header": "llm.c" if told else "none", "place": place}),
+        checksums=checksums,
+        first_byte=first_byte,
     )
-    return shard, id_problems(shard, file, first_byte) if check == "everything" else iter(())
+    return shard, _problems(shard, file, check)
+
+
+def _problems(shard: TokenShard, file: Path, check: Check) -> Iterator[str]:
+    yield from block_problems(shard, check)
+    if check == "everything":
+        yield from id_problems(shard, file, shard.first_byte)
 
 
 def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:

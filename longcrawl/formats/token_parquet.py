@@ -33,7 +33,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
-from longcrawl.files import whole_file
 from longcrawl.formats._token_shard_checks import (
     Check,
     Opened,
@@ -41,6 +40,7 @@ from longcrawl.formats._token_shard_checks import (
     check_word,
     checked,
     file_bytes,
+    first_checksums,
     id_problems,
     local_path,
     verification,
@@ -54,7 +54,9 @@ from longcrawl.formats._token_shard_writing import (
     TokenType,
     WrittenShard,
     documents_of,
+    whole_shard,
     write_array,
+    written_files,
 )
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents, TokenShard
 from longcrawl.results import Verification
@@ -110,13 +112,13 @@ def write(
     told = json.dumps({name: value for name, value in facts.items() if value is not None})
     tables = (batch.table() for batch in stream)
     nothing = Documents(np.empty(0, stream.token_type), np.empty(0, np.int64)).table()
-    with whole_file(file) as beside:
+    with whole_shard(file) as (beside,):
         first = next(tables, nothing)
         schema = first.schema.with_metadata({KEY: told.encode()})
         with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
             for group in _row_groups(chain([first], tables), schema):
                 writer.write_table(group, row_group_size=max(group.num_rows, 1))
-    return WrittenShard(str(file), (str(file),), stream.documents, stream.tokens)
+    return WrittenShard(str(file), written_files(file), stream.documents, stream.tokens)
 
 
 def open(  # noqa: A001  # token_parquet.open reads as it should; files are opened by Path.open here
@@ -259,7 +261,8 @@ def _open(
         np.cumsum(documents.lengths),
         overlaps=documents.overlaps,
         loss_mask=documents.loss_mask,
-        **known,
+        end_of_text=told.end_of_text,
+        vocabulary_size=told.vocabulary_size,
         tokenizer=told.tokenizer,
         left_out=told.left_out,
         opened_by=(open, {"column": column, **known}),
@@ -283,6 +286,9 @@ def _told(schema: pa.Schema, file: Path) -> dict[str, Any]:
 
 def _opened(file: Path) -> pq.ParquetFile:
     file_bytes(file)
+    checksums = first_checksums(file)
+    if checksums is not None:
+        checksums.check()
     try:
         return pq.ParquetFile(file)
     except (OSError, ValueError, pa.ArrowException) as broken:

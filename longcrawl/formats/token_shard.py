@@ -9,6 +9,8 @@ token of its document.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.errors import FormatError
+from longcrawl.formats.block_checksums import BlockChecksums, FileBlocks
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 
 __all__ = ["N_TOKENS", "OVERLAP", "TOKENS", "Documents", "TokenShard"]
@@ -25,6 +28,9 @@ N_TOKENS = "n_tokens"
 
 OVERLAP = "overlap"
 """The column of how many tokens a document begins with that the one before it ended with; no loss is due on them."""
+
+LOSS_SUFFIX = ".loss"
+"""What follows the name of a file of tokens in that of its loss mask, where that is a file."""
 
 BLOCK_TOKENS = 1 << 22
 """Tokens that are handled at a time, unless one document has more."""
@@ -102,6 +108,10 @@ class TokenShard:
         vocabulary_size: likewise.
         tokenizer: its name, where the file says it.
         left_out: what else is in the file, in words: no attribute of this class holds it.
+        checksums: of blocks of the files, where they lie beside them. Opened with ``check="everything"`` all were
+            compared; else :meth:`document` and :meth:`documents` compare what they give, and whoever takes ``tokens``
+            calls :meth:`compare`.
+        first_byte: where the tokens begin in their file.
 
     """
 
@@ -116,6 +126,8 @@ class TokenShard:
     tokenizer: str | None = None
     left_out: tuple[str, ...] = ()
     opened_by: tuple[Callable[..., "TokenShard"], Mapping[str, Any]] | None = field(default=None, repr=False)
+    checksums: BlockChecksums | None = field(default=None, repr=False)
+    first_byte: int = field(default=0, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the tokens."""
@@ -136,7 +148,53 @@ class TokenShard:
                 f"{self.path} does not say where its documents end: open it with end_of_text=ID, or type "
                 "--end-of-text ID, so that they are found by their end-of-text token"
             )
+        self.compare_index()
         return self.document_ends
+
+    def compare(self, first: int, stop: int) -> None:
+        """Compare the blocks that hold tokens ``first:stop`` and their loss mask with their checksums, each once.
+
+        Raises:
+            CorruptionError: one was changed.
+
+        """
+        blocks, mask = self._token_blocks, self._mask_blocks
+        if blocks is not None and blocks.left:
+            width = self.tokens.itemsize
+            blocks.check(self.first_byte + first * width, self.first_byte + stop * width)
+        if mask is not None and mask.left:
+            mask.check(first, stop)
+
+    def compare_index(self) -> None:
+        """Compare all files of the shard but those of tokens and of their loss mask with their checksums, each once.
+
+        Raises:
+            CorruptionError: one was changed.
+
+        """
+        for blocks in self._index_blocks:
+            if blocks.left:
+                blocks.check()
+
+    @cached_property
+    def _token_blocks(self) -> FileBlocks | None:
+        return None if self.checksums is None else self.checksums.files[PurePath(self.path).suffix]
+
+    @cached_property
+    def _mask_blocks(self) -> FileBlocks | None:
+        if self.checksums is None or self.loss_mask is None:
+            return None
+        return self.checksums.files.get(PurePath(self.path).suffix + LOSS_SUFFIX)
+
+    @cached_property
+    def _index_blocks(self) -> tuple[FileBlocks, ...]:
+        files = {} if self.checksums is None else self.checksums.files
+        return tuple(each for each in files.values() if each not in (self._token_blocks, self._mask_blocks))
+
+    @property
+    def unread(self) -> bool:
+        """Whether there are tokens that :meth:`compare` would compare with their checksums."""
+        return self._token_blocks is not None and bool(self._token_blocks.left)
 
     def __len__(self) -> int:
         """Count the documents."""
@@ -151,7 +209,9 @@ class TokenShard:
         """
         if not 0 <= number < len(self):
             raise IndexError(f"{self.path} has documents 0 to {len(self) - 1:,}, not {number}")
-        return self.tokens[self.start(number) : int(self.ends[number])]
+        first, stop = self.start(number), int(self.ends[number])
+        self.compare(first, stop)
+        return self.tokens[first:stop]
 
     def start(self, number: int) -> int:
         """Give the place of a document's first token."""
@@ -163,6 +223,7 @@ class TokenShard:
         first = self.start(start)
         ends = np.asarray(self.ends[start:stop])
         last = int(ends[-1]) if len(ends) else first
+        self.compare(first, last)
         return Documents(
             self.tokens[first:last],
             np.diff(ends, prepend=first),

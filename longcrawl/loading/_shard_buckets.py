@@ -90,10 +90,20 @@ class ShardBucket:
             left = self._overlaps[self.plan.documents[numbers]] - self.plan.starts[numbers]
             pieces[2] = np.clip(left, 1, pieces[1])
         for shard in set((self._token_bases.searchsorted(pieces[0], "right") - 1).tolist()):
+            self._compare(shard, pieces)
             tokens, mask = self.shards[shard].tokens, self.shards[shard].loss_mask
             flags = NO_FLAGS if mask is None else np.asarray(mask)
             kernels().fill_pieces(np.asarray(tokens), flags, int(self._token_bases[shard]), pieces, reset, -1, out)
         return np.asarray(pieces[1])
+
+    def _compare(self, number: int, pieces: Longs) -> None:
+        """Compare what pieces take of a shard with its checksums."""
+        shard, base = self.shards[number], int(self._token_bases[number])
+        if not shard.unread:
+            return
+        inside = (pieces[0] >= base) & (pieces[0] < base + len(shard.tokens))
+        for first, length in zip((pieces[0][inside] - base).tolist(), pieces[1][inside].tolist(), strict=True):
+            shard.compare(first, first + length)
 
     @cached_property
     def _token_bases(self) -> Longs:

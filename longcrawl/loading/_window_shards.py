@@ -13,7 +13,9 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.file_systems import file_system_of
 from longcrawl.formats import datatrove
 from longcrawl.formats._token_shard_checks import end_problems
+from longcrawl.formats.block_checksums import SUFFIX, BlockChecksums, parse_checksums
 from longcrawl.formats.shard_formats import find_format, open_shard
+from longcrawl.formats.token_shard import TokenShard
 
 __all__ = ["ShardTokens", "is_remote", "kernels", "open_tokens", "remote_width"]
 
@@ -88,8 +90,10 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
     # A plain array on the same pages: slices of a memmap cost five times those of an array.
     ends = None if shard.document_ends is None else np.asarray(shard.document_ends)
     mask = None if shard.loss_mask is None else np.asarray(shard.loss_mask)
+    if shard.overlaps is not None:
+        shard.compare_index()
     overlaps = None if shard.overlaps is None or not shard.overlaps.any() else np.asarray(shard.overlaps)
-    return _MappedShard(path, np.asarray(shard.tokens), ends, mask, overlaps)
+    return _MappedShard(path, np.asarray(shard.tokens), ends, mask, overlaps, shard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +103,7 @@ class _MappedShard:
     document_ends: npt.NDArray[np.int64] | None
     mask: npt.NDArray[np.bool_] | None
     overlaps: npt.NDArray[Any] | None
+    shard: TokenShard
 
     @property
     def dtype(self) -> "np.dtype[Any]":
@@ -109,6 +114,9 @@ class _MappedShard:
         return len(self.tokens)
 
     def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
+        if self.shard.unread:
+            for start in starts.tolist():
+                self.shard.compare(start, min(start + out.shape[1], len(self.tokens)))
         kernels().copy_windows(self.tokens, starts, pad, out)
 
     def ends(self) -> npt.NDArray[np.int64]:
@@ -117,6 +125,7 @@ class _MappedShard:
                 f"{self.path} does not say where its documents end: write its index, or set "
                 "positions='eos' and end_of_text to the id that documents end with"
             )
+        self.shard.compare_index()
         return self.document_ends
 
     @property
@@ -124,6 +133,7 @@ class _MappedShard:
         return self.mask is not None or self.overlaps is not None
 
     def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        self.shard.compare(start, stop)
         counts = np.ones(stop - start, np.bool_) if self.mask is None else self.mask[start:stop].copy()
         if self.overlaps is not None:
             self._leave_out_overlaps(start, stop, counts)
@@ -175,6 +185,8 @@ class _RemoteShard:
     _inside: str = field(default="", init=False)
     _size: int = field(default=0, init=False)
     _ends: npt.NDArray[np.int64] | None = field(default=None, init=False)
+    _checksums: BlockChecksums | None = field(default=None, init=False)
+    _sought: bool = field(default=False, init=False)
     _ahead: tuple[int, bytes] = field(default=(0, b""), init=False)
     _next: int = field(default=0, init=False)
 
@@ -207,9 +219,12 @@ class _RemoteShard:
         if not held <= first <= last <= held + len(block):
             # One window at a time where windows are shuffled, many where they follow each other.
             until = max(last, min(first + READ_AHEAD, self._size)) if first == self._next else last
-            held, block = self._ahead = first, self._files.cat_file(self._inside, first, until)
-            if len(block) != until - first:
-                raise CorruptionError(f"{self.path} is cut at byte {first + len(block):,}: it changed, open it anew")
+            checksums = self._known()
+            # What is fetched to be compared is kept.
+            begin, until = (first, until) if checksums is None else checksums.files[datatrove.SUFFIX].span(first, until)
+            held, block = self._ahead = begin, self._read("", begin, until)
+            if len(block) != until - begin:
+                raise CorruptionError(f"{self.path} is cut at byte {begin + len(block):,}: it changed, open it anew")
         self._next = last
         return np.frombuffer(block, self.dtype, (last - first) // self.width, first - held)
 
@@ -219,7 +234,7 @@ class _RemoteShard:
             index = f"{self._inside}{datatrove.INDEX}"
             if not self._files.exists(index):
                 raise FormatError(f"{self.path} has no .index: set positions='eos' and end_of_text, or write its index")
-            entries = self._files.cat_file(index)
+            entries = self._read(datatrove.INDEX, 0, int(self._files.size(index)))
             if len(entries) % 8:
                 raise CorruptionError(f"{self.path}.index is cut at byte {len(entries):,}: fetch it again")
             self._ends = np.frombuffer(entries, "<i8")
@@ -245,4 +260,32 @@ class _RemoteShard:
         stop = min(stop, self.count)
         if not self.masked:
             return np.ones(stop - start, np.bool_)
-        return np.frombuffer(self._files.cat_file(f"{self._inside}{datatrove.LOSS}", start, stop), np.bool_)
+        return np.frombuffer(self._read(datatrove.LOSS, start, stop), np.bool_)
+
+    def _read(self, suffix: str, first: int, stop: int) -> bytes:
+        """Read bytes of the tokens, or of a file beside them; in whole blocks, compared, where these have checksums."""
+        path = f"{self._inside}{suffix}"
+
+        def read(begin: int, end: int) -> bytes:
+            content: bytes = self._files.cat_file(path, begin, end)
+            return content
+
+        checksums = self._known()
+        if checksums is None or datatrove.SUFFIX + suffix not in checksums.files:
+            return read(first, stop)
+        return checksums.files[datatrove.SUFFIX + suffix].read(read, first, stop)
+
+    def _known(self) -> BlockChecksums | None:
+        """Fetch the checksums beside the shard, where there are any."""
+        if not self._sought:
+            beside = f"{self._inside}{SUFFIX}"
+            if self._files.exists(beside):
+                stem = self.path.removesuffix(datatrove.SUFFIX)
+                self._checksums = parse_checksums(self._files.cat_file(beside), f"{self.path}{SUFFIX}", stem)
+                found = {datatrove.SUFFIX: self._size}
+                for suffix in (datatrove.INDEX, datatrove.LOSS, datatrove.METADATA):
+                    if self._files.exists(f"{self._inside}{suffix}"):
+                        found[datatrove.SUFFIX + suffix] = int(self._files.size(f"{self._inside}{suffix}"))
+                self._checksums.check_sizes(found, stem)
+            self._sought = True
+        return self._checksums

@@ -190,7 +190,9 @@ def test_what_cannot_be_converted_is_one_sentence(token_table, tmp_path, sentenc
 def test_a_damaged_shard_is_not_converted(token_table, tmp_path, sentence_of):
     lc.formats.gpt_simple.write([token_table([[1, 2]])], tmp_path / "a.bin")
     (tmp_path / "a.bin").write_bytes(b"1")
-    assert "a.bin is cut" in sentence_of(CorruptionError, lc.convert, tmp_path / "a.bin", tmp_path / "b.ds")
+    assert "a.bin has 1 bytes, 4 were written" in sentence_of(
+        CorruptionError, lc.convert, tmp_path / "a.bin", tmp_path / "b.ds"
+    )
 
 
 def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, sentence_of):
@@ -201,6 +203,7 @@ def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, 
     assert one.checked == "nanogpt, 2 documents, 5 tokens, uint16; every id compared with a vocabulary of 601"
     both = lc.verify(tmp_path / "in", "nanogpt", end_of_text=END, vocabulary_size=601)
     assert (both.checked, both.problems) == (f"2 shards, the first: {one.checked}", ())
+    (tmp_path / "in/sub/b.bin.crc32c").unlink()
     (tmp_path / "in/sub/b.bin").write_bytes(b"\1\0\2\3")
     found = lc.verify(tmp_path / "in", "nanogpt", vocabulary_size=600)
     assert [problem.split(" at byte")[0] for problem in found.problems] == [

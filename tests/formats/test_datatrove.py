@@ -22,6 +22,7 @@ def shard(token_table, tmp_path) -> Path:
     masks = [[True, False], [True], [False, False, True]]
     table = token_table(DOCUMENTS, loss_mask=masks)
     datatrove.write([table], tmp_path / "00000_mine.ds", end_of_text=END, tokenizer="gpt2")
+    (tmp_path / "00000_mine.ds.crc32c").unlink()
     return tmp_path / "00000_mine.ds"
 
 
@@ -37,7 +38,7 @@ def test_wide_tokens_have_four_bytes_and_the_metadata_say_so(token_table, tmp_pa
     written = datatrove.write([token_table([[1 << 31], [5]], "uint32")], tmp_path / "w.ds", tokenizer="wide")
     assert (tmp_path / "w.ds").read_bytes() == struct.pack("<2I", 1 << 31, 5)
     assert (tmp_path / "w.ds.metadata").read_text() == "wide|4\n2\n2.00 T"
-    assert written.files == tuple(f"{tmp_path}/w.ds{suffix}" for suffix in ("", ".metadata", ".index"))
+    assert written.files == tuple(f"{tmp_path}/w.ds{suffix}" for suffix in ("", ".metadata", ".index", ".crc32c"))
 
 
 def test_loss_mask_tokenizer_and_ends_are_read(shard, documents_in):
@@ -54,7 +55,8 @@ def test_loss_mask_tokenizer_and_ends_are_read(shard, documents_in):
 
 def test_a_mask_of_an_older_shard_does_not_stay(shard, token_table):
     datatrove.write([token_table([[7]])], shard)
-    assert sorted(file.name for file in shard.parent.iterdir()) == ["00000_mine.ds", "00000_mine.ds.index"]
+    names = sorted(file.name for file in shard.parent.iterdir())
+    assert names == ["00000_mine.ds", "00000_mine.ds.crc32c", "00000_mine.ds.index"]
     assert datatrove.open(shard).loss_mask is None
 
 
@@ -63,7 +65,8 @@ def test_the_width_of_a_token_follows_from_the_index(token_table, tmp_path, sent
     assert datatrove.open(tmp_path / "a.ds").tokens.dtype == np.uint16
     said = sentence_of(CorruptionError, datatrove.open, tmp_path / "a.ds", token_size=4)
     assert "a.ds is cut: it ends at byte 8, and a.ds.index, with 4 bytes a token, asks for 16 bytes" in said
-    (tmp_path / "a.ds.index").unlink()
+    for file in ("a.ds.index", "a.ds.crc32c"):
+        (tmp_path / file).unlink()
     said = sentence_of(FormatError, datatrove.open, tmp_path / "a.ds")
     assert "open it with token_size=2 or token_size=4" in said
 

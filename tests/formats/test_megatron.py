@@ -19,6 +19,7 @@ END = 600
 @pytest.fixture
 def shard(token_table, tmp_path) -> Path:
     megatron.write([token_table([[1, 2, 3], [4]]), token_table([[5, 6]])], tmp_path / "a.bin")
+    (tmp_path / "a.bin.crc32c").unlink()
     return tmp_path / "a.bin"
 
 

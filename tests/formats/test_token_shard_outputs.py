@@ -288,7 +288,7 @@ def test_a_small_vocabulary_is_uint16_whatever_the_column(tmp_path):
         crawl.to_nanogpt(tmp_path / "refused", end_of_text=END)
     told = crawl.to_nanogpt(tmp_path / "out", end_of_text=END, vocabulary_size=50_257, shard_bytes=300)
     assert (told["dtype"], told["vocabulary_size"], told["splits"]["train"]["shards"]) == ("uint16", 50_257, 2)
-    read = [np.memmap(file, np.uint16, "r").tolist() for file in sorted((tmp_path / "out/train").iterdir())]
+    read = [np.memmap(file, np.uint16, "r").tolist() for file in sorted((tmp_path / "out/train").glob("*.bin"))]
     assert [*itertools.chain(*read)] == [token for n in range(100) for token in (n + 1, 1, END)]
     assert lc.inspect(tmp_path / "out", row=99).n_tokens == 2
     crawl.to_nanogpt(tmp_path / "wide", end_of_text=END, dtype="uint32")

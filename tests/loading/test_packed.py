@@ -479,11 +479,13 @@ def test_a_state_is_of_the_labels_too(tmp_path, write_shards):
     feed = Packed(tmp_path, max_length=128, batch_size=1)
     feed.load_state_dict(state)
     whole = (tmp_path / "0.bin").read_bytes()
+    (tmp_path / "0.bin.crc32c").unlink()
     (tmp_path / "0.bin").write_bytes(whole[:20_000] + bytes(6_000) + whole[26_000:])
     with pytest.raises(LoaderError, match=r"sampled, first or last bytes changed of .*0\.bin or its"):
         Packed(tmp_path, max_length=128, batch_size=1).load_state_dict(state)
     write_shards(tmp_path / "ds", lengths, shards=1, name="datatrove")
     state = Packed(tmp_path / "ds", max_length=128, batch_size=1).state_dict()
+    (tmp_path / "ds" / "0.ds.crc32c").unlink()
     np.zeros(sum(lengths), np.bool_).tofile(tmp_path / "ds" / "0.ds.loss")
     with pytest.raises(LoaderError, match=r"0\.ds or its index or loss mask"):
         Packed(tmp_path / "ds", max_length=128, batch_size=1).load_state_dict(state)

@@ -383,6 +383,7 @@ def test_remote_files_that_do_not_belong_together_are_refused(tmp_path):
 
 def test_reading_on_fetches_ahead_and_jumping_does_not(tmp_path, monkeypatch):
     write(tmp_path / "a.ds", [4_000])
+    (tmp_path / "a.ds.crc32c").unlink()
     copy_to("memory://ahead", tmp_path)
     shard, fetched = _RemoteShard("memory://ahead/a.ds", 2), []
     assert shard.count == 4_000
@@ -571,6 +572,7 @@ def test_a_state_is_of_what_windows_hold(tmp_path, where):
     """Tokens in the middle, ends that move, a loss mask that comes later: no size, first or last byte tells of them."""
     shard = tmp_path / "a.ds"
     tokens = write(shard, [4000] * 500)
+    Path(f"{shard}.crc32c").unlink()
     folder = tmp_path if where == "here" else where
 
     def accepted(state=None, **options):
@@ -694,6 +696,7 @@ def test_ids_are_compared_with_a_vocabulary_as_they_are_read(tmp_path, where):
 @pytest.mark.parametrize("where", ["here", "memory://ends"])
 def test_positions_are_not_numbered_by_an_index_that_is_damaged(tmp_path, where):
     write(tmp_path / "a.ds", [5] * 40)
+    (tmp_path / "a.ds.crc32c").unlink()
     ends = np.fromfile(tmp_path / "a.ds.index", "<u8")
     ends[20] = 5
     ends.tofile(tmp_path / "a.ds.index")
@@ -738,6 +741,7 @@ def test_indexes_outside_are_index_errors_and_negative_ones_count_from_the_end(t
 
 def test_files_without_ends_and_of_the_wrong_width_are_errors(tmp_path):
     write(tmp_path / "a.ds", [30])
+    (tmp_path / "a.ds.crc32c").unlink()
     with pytest.raises(CorruptionError):
         Windows(tmp_path / "a.ds", 4, token_size=4)
     (tmp_path / "a.ds.index").unlink()
