@@ -6,6 +6,8 @@ import http.server
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -233,6 +235,39 @@ def test_an_outage_leaves_parts_open_and_the_same_command_asks_for_these_alone(
     ]
     lc.run(recipe, tmp_path / "unstopped")
     assert directory_digest(out) == directory_digest(tmp_path / "unstopped")
+
+
+def test_the_command_ends_with_a_sentence_and_a_nonzero_code(server, tmp_path):
+    urls = [f"http://{server.host}/{name}" for name in ("a.jsonl", "c.parquet")]
+    recipe, out = write_recipe(tmp_path, data_files=urls, on_bad_files="skip"), tmp_path / "out"
+    server.down = {"/a.jsonl"}
+    command = [str(Path(sys.executable).with_name("longcrawl")), "run", str(recipe), "--out", str(out)]
+    environment = os.environ | {"LONGCRAWL_RETRY_SECONDS": "0.1"}
+    stopped = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert stopped.returncode == 1
+    assert "1 of 2 parts of" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    server.down = set()
+    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+    assert manifest_of(out)["funnel"]["documents"] == 40
+
+
+def test_signals_and_duplicates_that_do_not_come_now_are_not_left_null(server, raw, tmp_path, make_release):
+    make_release(raw, {"2023-06/0000/en_head": ["one text", "another text"]})
+    settings = {"builder": "redpajama-v2", "data_dir": f"http://{server.host}", "snapshots": ["2023-06"]}
+    recipe = write_recipe(tmp_path, (), **settings, on_bad_files="skip")
+    spec = yaml.safe_load(recipe.read_text())
+    del spec["source"]["id_field"]
+    recipe.write_text(yaml.safe_dump(spec | {"source": spec["source"] | {"partitions": ["head"]}}))
+    for kind, ending in (("quality_signals", "signals.json.gz"), ("duplicates", "duplicates.parquet")):
+        server.down = {f"/{kind}/2023-06/0000/en_head.{ending}"}
+        with pytest.raises(RunError, match=f"1 of 1 parts of .* still open, the first: .*{ending}: cannot be fetched"):
+            lc.run(recipe, tmp_path / "out")
+    server.down = set()
+    lc.run(recipe, tmp_path / "out")
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["bad_files"] == []
+    assert [len(file["sha256"]) for file in manifest["inputs"]["2023-06/0000/en_head"]] == [64, 64, 64]
 
 
 def test_a_remote_file_replaced_under_a_run_is_noticed_by_its_tag(raw, server, tmp_path, monkeypatch):
