@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from longcrawl import markdown, printable
+from longcrawl import urls as secrets
 from longcrawl.builders import charsets, json_lines, redpajama_v2, warc, warc_http, warc_records
 from longcrawl.dedup import ngrams, urls
 from longcrawl.errors import FormatError
@@ -215,12 +216,24 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/markdown.py:_longest_run": (markdown.fenced, repeated("|`|", "|`a|", "|a|")),
     "longcrawl/printable.py:_COMMANDS": (printable.printable, repeated("|\x1b|", "|\r|", "|\r\n|", "|a|")),
     "longcrawl/report/tables.py:_BREAKS": (search(tables._BREAKS), repeated("|_|", "|a|")),
+    "longcrawl/urls.py:_RUN": (secrets.hide_secrets, repeated(*URLS, "|://|", "://|@|", "|://a@|")),
+    "longcrawl/urls.py:_HOST": (secrets.hide_secrets, repeated(*URLS, "|://|", "://|@|", "|://a@|")),
+    "longcrawl/urls.py:_QUERY": (secrets.without_secrets, repeated(*URLS, "s3://a|?|", "s3://a?|b|", "s3://a|?b|")),
+    "longcrawl/urls.py:_SECRET": (
+        secrets.hide_secrets,
+        repeated("https://a?|sig|=", "https://a?|-|=1", "https://a?|sig&|"),
+    ),
+    "longcrawl/urls.py:_hidden": (
+        secrets.hide_secrets,
+        repeated("https://a?|a|=1", "https://a?b=|)|", "https://a?|&b=|"),
+    ),
     "longcrawl/word_diff.py:_WORD": (lambda text: diff_words(text, "b"), repeated(*BLANK)),
     "longcrawl/word_diff.py:_BREAKS": (lambda text: str(diff_words(text, "b")), repeated(*BLANK)),
 }
 
 # What sees nothing that a crawl holds, and why.
 OWN: dict[str, str] = {
+    "builders/files.py:match_remote": "the pattern of files that a user types",
     "builders/installed.py:_LICENCE": "names of files of installed packages",
     "builders/installed.py:_METADATA_FOLDER": "names of files of installed packages",
     "builders/installed.py:_normalized": "names of installed packages",
