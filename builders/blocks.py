@@ -252,8 +252,7 @@ def _sound(file: BinaryIO, compression: Compression) -> Iterator[bytes | _Damage
             offset = None
         except BrokenMemberError as broken:
             counted = _LineFeeds()
-            end = members.read_broken(broken, counted.add)
-            offset = members.recover(broken)
+            end, offset = members.recover(broken, counted.add)
             where = f" at byte {broken.offset:,}" if broken.offset else ""
             reason = f"is corrupt{where}: {broken}"
             if broken.is_cut and offset is None:

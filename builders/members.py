@@ -12,6 +12,7 @@ alone, and the records around a damaged one are unharmed. Whole files in one mem
 
 import os
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -40,6 +41,9 @@ ZSTD_BLOCK_BYTES = 128 << 10
 ZSTD_WINDOW_BYTES = 128 << 20
 """The largest window of a zstd frame: what decompressing one takes of memory. ``zstd --long=27`` makes this one."""
 
+CAREFUL_BYTES = 4_096
+"""How much of a broken member is read at a time, a power of two."""
+
 RECOVERIES = 8
 """How many times the length of a file is read at most in looking for sound members behind broken ones."""
 
@@ -61,17 +65,14 @@ class BrokenMemberError(SourceError):
 
     Attributes:
         offset: where it begins.
-        step: where in the file the step began in which decompressing failed.
         is_member: whether a member begins there.
         is_cut: whether the file ends before the member does.
 
     """
 
-    def __init__(
-        self, offset: int, reason: str, step: int = 0, *, is_member: bool = True, is_cut: bool = False
-    ) -> None:
+    def __init__(self, offset: int, reason: str, *, is_member: bool = True, is_cut: bool = False) -> None:
         super().__init__(reason)
-        self.offset, self.step, self.is_member, self.is_cut = offset, max(step, offset), is_member, is_cut
+        self.offset, self.is_member, self.is_cut = offset, is_member, is_cut
 
 
 class Event(NamedTuple):
@@ -122,15 +123,27 @@ class Members:
                 yield from held if size <= HELD_BYTES else self._again(begin.offset)
                 yield event
 
-    def recover(self, broken: BrokenMemberError) -> int | None:
-        """Find the next place after a broken member where one begins whose first bytes can be decompressed.
+    def recover(self, broken: BrokenMemberError, take: Callable[[bytes], None]) -> tuple[int | None, int | None]:
+        """Decompress what can be of a broken member, up to the very byte that breaks it, and find the next member.
 
-        Looking ends, and the rest of the file is lost, where it would take more than so many readings of the file:
-        a file can be made such that each of its bytes begins a member that breaks at the file's end.
+        Looking ends, and the rest of the file is lost, where it would take more than ``RECOVERIES`` readings of the
+        file: one can be made such that each of its bytes begins a member that breaks at the file's end.
+
+        Returns:
+            Where the member ends, if it has an end and as much data as it says: then only its checksum is wrong. And
+            the next place where one begins whose first bytes can be decompressed, if there is one.
+
         """
-        self._to_spend -= broken.step - broken.offset
-        magic = GZIP if self.compression == "gzip" else ZSTD
-        for offset in _occurrences(self.file, magic, broken.offset + 1) if self.compression != "none" else ():
+        if self.compression == "none":
+            return None, None
+        place = end = None
+        if broken.is_member:
+            place, end = (self._read_gzip if self.compression == "gzip" else self._read_zstd)(broken.offset, take)
+        self._to_spend -= (place or broken.offset) - broken.offset
+        return end, self._next(broken.offset + 1)
+
+    def _next(self, after: int) -> int | None:
+        for offset in _occurrences(self.file, GZIP if self.compression == "gzip" else ZSTD, after):
             place = self.file.tell()
             if self._to_spend < 0:
                 return None
@@ -143,34 +156,39 @@ class Members:
             self.file.seek(place)
         return None
 
-    def read_broken(self, broken: BrokenMemberError, take: Callable[[bytes], None]) -> int | None:
-        """Decompress a broken member up to the very byte that breaks it, which takes longer than steps do.
+    def _read_gzip(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
+        """Read a broken gzip member in steps that become shorter: a failed one gives nothing, but can be undone."""
+        stream, step, size = zlib.decompressobj(31), CAREFUL_BYTES, 0
+        while not stream.eof:
+            self.file.seek(offset)
+            if not (piece := self.file.read(step)):
+                break
+            tried = stream.copy()
+            try:
+                data = tried.decompress(piece)
+            except zlib.error as error:
+                if step == 1:
+                    # The length stands behind the checksum, and is not compared if that is wrong.
+                    length = self.file.read(4) if "data check" in str(error) else b""
+                    is_whole = length == (size % (1 << 32)).to_bytes(4, "little")
+                    return offset + 1, offset + 5 if is_whole else None
+                step //= 2
+                continue
+            take(data)
+            stream, offset, size = tried, offset + len(piece), size + len(data)
+        return offset, None
 
-        Returns:
-            Where the member ends, if it has an end and as much data as it says: then only its checksum is wrong.
-
-        """
-        if not broken.is_member:
-            return None
-        size = 0
-        gzip = self.compression == "gzip"
-        stream, errors = (_gzip_stream(), _gzip_errors()) if gzip else (self._new_zstd_stream(), _zstd_errors())
+    def _read_zstd(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
+        """Read a broken zstd frame block by block."""
+        stream = self._new_zstd_stream()
         try:
-            for step in self._gzip_bytes(broken) if gzip else self._zstd_blocks(broken.offset):
-                for data in _decompressed(stream, step) if gzip else (stream.decompress(step),):
-                    take(data)
-                    size += len(data)
+            for block in self._zstd_blocks(offset):
+                take(stream.decompress(block))
         except BrokenMemberError:
-            return None
-        except errors as error:
-            if "checksum" in str(error) and (not gzip or self._says_length(size)):
-                return self.file.tell()
-        return None
-
-    def _says_length(self, size: int) -> bool:
-        """Say whether the gzip member that ends here has so much data by its last four bytes."""
-        self.file.seek(-4, os.SEEK_CUR)
-        return int.from_bytes(self.file.read(4), "little") == size % (1 << 32)
+            return self.file.tell(), None
+        except _zstd_errors() as error:
+            return self.file.tell(), self.file.tell() if "checksum" in str(error) else None
+        return self.file.tell(), None
 
     @cached_property
     def _to_spend(self) -> int:
@@ -225,8 +243,7 @@ class Members:
                 try:
                     data = stream.decompress(rest, piece_bytes)
                 except errors as error:
-                    reason = f"damaged gzip data ({_said(error)})"
-                    raise BrokenMemberError(begin, reason, offset - len(rest)) from error
+                    raise BrokenMemberError(begin, f"damaged gzip data ({_said(error)})") from error
                 if data:
                     yield Event("data", data=data)
                 rest, pending = stream.unconsumed_tail, len(data) == piece_bytes
@@ -234,15 +251,7 @@ class Members:
                     rest, stream = stream.unused_data, None
                     yield Event("end", offset - len(rest))
         if stream is not None:
-            raise BrokenMemberError(begin, "the file ends within a compressed member", offset, is_cut=True)
-
-    def _gzip_bytes(self, broken: BrokenMemberError) -> Iterator[bytes]:
-        """Read a member up to the step that fails, and then byte by byte: a failed step gives nothing."""
-        self.file.seek(broken.offset)
-        left = broken.step - broken.offset
-        while piece := self.file.read(min(left, READ_BYTES) or 1):
-            left = max(left - len(piece), 0)
-            yield piece
+            raise BrokenMemberError(begin, "the file ends within a compressed member", is_cut=True)
 
     def _zstd(self, offset: int, most_blocks: int = ZSTD_BLOCKS) -> Iterator[Event]:
         """Decompress frame after frame, some blocks at a time, so that none becomes more than these can hold."""
@@ -266,11 +275,9 @@ class Members:
                     if data := stream.decompress(compressed):
                         yield Event("data", data=data)
             except errors as error:
-                reason = f"damaged zstd data ({_said(error)})"
-                raise BrokenMemberError(offset, reason, self.file.tell()) from error
+                raise BrokenMemberError(offset, f"damaged zstd data ({_said(error)})") from error
             if not stream.eof:
-                reason = "damaged zstd data (a frame without an end)"
-                raise BrokenMemberError(offset, reason, self.file.tell())
+                raise BrokenMemberError(offset, "damaged zstd data (a frame without an end)")
             offset = self.file.tell()
             yield Event("end", offset)
 
@@ -290,7 +297,7 @@ class Members:
             number = int.from_bytes(header, "little")
             last, kind, size = bool(number & 1), (number >> 1) & 3, number >> 3
             if size > ZSTD_BLOCK_BYTES:
-                raise BrokenMemberError(offset, "damaged zstd data (a block that is too long)", file.tell())
+                raise BrokenMemberError(offset, "damaged zstd data (a block that is too long)")
             yield header + _bytes(file, 1 if kind == 1 else size, offset)
         if checksum:
             yield _bytes(file, 4, offset)
@@ -311,15 +318,6 @@ class Members:
             dictionary = _dictionary(self.file, struct.unpack("<I", head[4:])[0])
         self.file.seek(place)
         return zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=ZSTD_WINDOW_BYTES)
-
-
-def _decompressed(stream: Any, piece: bytes) -> Iterator[bytes]:
-    """Decompress a piece of a gzip member, of bounded length at a time, however well it is compressed."""
-    pending = True
-    while (piece or pending) and not stream.eof:
-        data = stream.decompress(piece, PIECE_BYTES)
-        yield data
-        piece, pending = stream.unconsumed_tail, len(data) == PIECE_BYTES
 
 
 def _several(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
@@ -398,8 +396,7 @@ def _exactly(file: BinaryIO, size: int, offset: int, form: str) -> int:
 def _bytes(file: BinaryIO, size: int, offset: int) -> bytes:
     content = file.read(size)
     if len(content) < size:
-        reason = "the file ends within a compressed member"
-        raise BrokenMemberError(offset, reason, file.tell(), is_cut=True)
+        raise BrokenMemberError(offset, "the file ends within a compressed member", is_cut=True)
     return content
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from longcrawl.builders.members import BrokenMemberError, Members, compression_of
+from longcrawl.builders.members import Members, compression_of
 from longcrawl.builders.sources import BadFiles
 from longcrawl.builders.warc_stream import MAGIC, Stream
 
@@ -107,9 +107,10 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
         yield from reader.records()
         number, offset = reader.number, None
         if (damage := stream.damage) is not None:
-            records, end = _count_records(members, damage)
-            lost.open(damage.offset, str(damage), records=records or int(damage.is_member and not reader.noted_damage))
-            offset = members.recover(damage)
+            begun = _Beginnings()
+            end, offset = members.recover(damage, begun.add)
+            records = begun.count or int(damage.is_member and not reader.noted_damage)
+            lost.open(damage.offset, str(damage), records=records)
             if offset is None and end == stream.file_bytes():
                 lost.close(end)
     if number == 0:
@@ -314,18 +315,17 @@ class _Reader:
                 return
 
 
-def _count_records(members: Members, broken: BrokenMemberError) -> tuple[int, int | None]:
-    """Count the records that seem to begin in a broken member, and find its end, if it has one."""
-    beginnings, tail = 0, b"\n"
+class _Beginnings:
+    """Counts the records that seem to begin in a broken member."""
 
-    def count(data: bytes) -> None:
-        nonlocal beginnings, tail
-        text = tail + data
-        beginnings += len(_NEXT_LINE.findall(text))
-        tail = text[1 - len(_LINE_BEGINS) :]
+    def __init__(self) -> None:
+        self.count = 0
+        self._tail = b"\n"
 
-    end = members.read_broken(broken, count)
-    return beginnings, end
+    def add(self, data: bytes) -> None:
+        text = self._tail + data
+        self.count += len(_NEXT_LINE.findall(text))
+        self._tail = text[1 - len(_LINE_BEGINS) :]
 
 
 def _blank(buffer: bytearray, start: int) -> int:

@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.blocks import RECORD_BYTES, Loss, read_blocks, stop_at, too_long
 from longcrawl.builders.files import DamagedFileError, absolute, is_url
 from longcrawl.builders.named_files import named_parts
 from longcrawl.builders.sources import Part
@@ -44,7 +44,8 @@ class Block:
         start: the first byte, unpacked.
         stop: the byte after the last one.
         content: the lines; None to read them from ``start`` to ``stop``.
-        damage: why nothing of the file comes after this block; "" for no damage.
+        damage: why the file ends here, or why the line that is here is lost; "" for no damage.
+        lines_lost: how many lines damage takes; None where nobody can know.
 
     """
 
@@ -55,6 +56,7 @@ class Block:
     stop: int
     content: bytes | None = None
     damage: str = ""
+    lines_lost: int | None = None
 
     def read(self) -> bytes:
         """Give the lines, without a byte order mark.
@@ -72,7 +74,7 @@ class Block:
                 raise CorruptionError(f"{self.part.files[0]} was cut while it was read: open the feed anew")
         return content if self.start else content.removeprefix(b"\xef\xbb\xbf")
 
-    def first_line(self) -> int:
+    def first_line(self, max_record_bytes: int) -> int:
         """Count the lines of the file before this block, which reads all that comes before it."""
         path = self.part.files[0]
         if _is_seekable(path):
@@ -80,7 +82,7 @@ class Block:
                 steps = range(0, self.start, STEP)
                 return sum(opened.read(min(STEP, self.start - step)).count(b"\n") for step in steps)
         lines, left = 0, self.start
-        for content in read_blocks(path, STEP):
+        for content in read_blocks(path, STEP, most_bytes=max_record_bytes, on_loss=_pass_line):
             lines, left = lines + content[:left].count(b"\n"), left - len(content)
             if left <= 0:
                 break
@@ -100,6 +102,7 @@ class JsonFiles:
     block_bytes: int
     shuffle: ShuffleJson
     seed: int
+    max_record_bytes: int = RECORD_BYTES
 
     def __post_init__(self) -> None:
         for part in self.parts if self.shuffle == "blocks" else ():
@@ -142,23 +145,39 @@ class JsonFiles:
             chosen = order(np.array([place]))
             file = int(np.searchsorted(firsts, chosen[0], "right")) - 1
             start, stop = self._bounds(file)[chosen[0] - firsts[file] :][:2].tolist()
-            yield Block(0, place, self.parts[file], start, stop)
+            yield self._plain(0, place, self.parts[file], start, stop)
 
     def _of_file(self, place: int, file: int, first: int) -> Iterator[Block]:
         part = self.parts[file]
         if _is_seekable(part.files[0]):
             bounds = self._bounds(file).tolist()
             for number in range(first, len(bounds) - 1):
-                yield Block(place, number, part, bounds[number], bounds[number + 1])
+                yield self._plain(place, number, part, bounds[number], bounds[number + 1])
             return
-        number, start = 0, 0
+        number, start, lost = 0, 0, list[Loss]()
+
+        def note(loss: Loss) -> None:
+            _pass_line(loss)
+            lost.append(loss)
+
         try:
-            for content in read_blocks(part.files[0], self.block_bytes):
+            contents = read_blocks(part.files[0], self.block_bytes, most_bytes=self.max_record_bytes, on_loss=note)
+            for content in contents:
+                damage = "; ".join(f"line {loss.line} {loss.reason}" for loss in lost)
+                lines = len(lost)
+                lost.clear()
                 if number >= first:
-                    yield Block(place, number, part, start, start + len(content), content)
+                    yield Block(place, number, part, start, start + len(content), content, damage, lines)
                 number, start = number + 1, start + len(content)
-        except DamagedFileError as damage:
-            yield Block(place, number, part, start, start, b"", str(damage))
+        except DamagedFileError as broken:
+            yield Block(place, number, part, start, start, b"", str(broken), broken.records_lost)
+
+    def _plain(self, place: int, number: int, part: Part, start: int, stop: int) -> Block:
+        """Return a block of a plain file, without its line if that is too long: it is the only one then."""
+        if stop - start <= max(self.max_record_bytes, self.block_bytes):
+            return Block(place, number, part, start, stop)
+        damage = f"the line at byte {start:,} {too_long(self.max_record_bytes)}"
+        return Block(place, number, part, start, stop, b"", damage, 1)
 
     def _bounds(self, file: int) -> Longs:
         if file not in self._known_bounds:
@@ -192,6 +211,12 @@ def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str],
         if not part.files[0].endswith(EXTENSIONS):
             raise LoaderError(f"{part.files[0]} is no file of JSON lines; known endings: {', '.join(EXTENSIONS)}")
     return tuple(parts)
+
+
+def _pass_line(loss: Loss) -> None:
+    """Go on after a line that is lost, and stop at damage."""
+    if loss.kind == "damage":
+        stop_at(loss)
 
 
 def _is_seekable(path: str) -> bool:

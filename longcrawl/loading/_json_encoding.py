@@ -1,6 +1,6 @@
 """Blocks of JSON lines as samples: texts are tokenised, ended, cut into windows and packed, block by block."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def encode_block(
     if windows.overlaps.any():
         firsts = (ends - lengths)[windows.documents] + windows.starts
         tokens = tokens[np.arange(stops[-1]) + np.repeat(firsts - (stops - sizes), sizes)]
-    where = Block(block.file, block.number, block.part, block.start, block.stop, damage=block.damage)
+    where = replace(block, content=None)
     return EncodedBlock(where, tokens, stops, windows.overlaps, tuple(lines.lost))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longcrawl.builders.blocks import RECORD_BYTES
 from longcrawl.builders.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
@@ -91,6 +92,7 @@ class Jsonl:
         on_bad_files: whether a line that is no document, or a damaged file, is an "error", or is left out with a
             warning, "warn", or without, "skip"; see :attr:`bad_files`.
         block_bytes: of a block, unpacked, unless one line is longer; the last sample of a block is not filled up.
+        max_record_bytes: of a line at most; a longer one is no document, and is never held whole.
 
     Raises:
         LoaderError: a field does not fit, or there are no such files.
@@ -116,12 +118,20 @@ class Jsonl:
     end_of_text: str | None = None
     on_bad_files: OnBadFiles = "error"
     block_bytes: int = 4_000_000
+    max_record_bytes: int = RECORD_BYTES
     _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
     _bad_files: dict[tuple[str, int], list[BadFile]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
-        for name, least in (("max_length", 2), ("batch_size", 1), ("world_size", 1), ("epochs", 1), ("block_bytes", 1)):
+        for name, least in (
+            ("max_length", 2),
+            ("batch_size", 1),
+            ("world_size", 1),
+            ("epochs", 1),
+            ("block_bytes", 1),
+            ("max_record_bytes", 1),
+        ):
             if getattr(self, name) < least:
                 raise LoaderError(f"{name} is {getattr(self, name)}: give {least} or more")
         if not 0 <= self.rank < self.world_size:
@@ -134,7 +144,7 @@ class Jsonl:
 
     @cached_property
     def _files(self) -> JsonFiles:
-        return JsonFiles(find_json_files(self.path), self.block_bytes, self.shuffle, self.seed)
+        return JsonFiles(find_json_files(self.path), self.block_bytes, self.shuffle, self.seed, self.max_record_bytes)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -234,11 +244,11 @@ class Jsonl:
             return
         noted = BadFiles(self.on_bad_files)
         lost = LostRecords(noted, block.part.files[0])
-        before = block.first_line() if encoded.lost else 0
+        before = block.first_line(self.max_record_bytes) if encoded.lost else 0
         for number, reason in encoded.lost:
             hint = "; set text_field= to one of them" if reason.startswith("has no field") else ""
             lost.add(f"line {before + number}", reason + hint)
-        lost.report(block.damage)
+        lost.report(block.damage, block.lines_lost)
         self._bad_files[key] = noted.found
 
     def state_dict(self) -> dict[str, Any]:
@@ -255,6 +265,7 @@ class Jsonl:
 
         """
         names = tuple(vars(_Place()))
+        state = {"max_record_bytes": RECORD_BYTES, **state}  # what states had before they named it
         check_state(state, (*names, *self._order, *self._data), "JSON lines")
         changed = changed_values(state, self._order) + data_changes(state, self._data, self._files.listed)
         if changed:
@@ -271,7 +282,7 @@ class Jsonl:
         own = ("text_field", "max_length", "overlap_size", "block_bytes", "shuffle", "seed", "positions")
         return {
             "version": STATE_VERSION,
-            **{name: getattr(self, name) for name in own},
+            **{name: getattr(self, name) for name in (*own, "max_record_bytes")},
             "packing": packing,
             "tokenizer": self._encoder.fingerprint,
             "end_of_text": self._end_of_text,
