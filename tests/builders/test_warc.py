@@ -8,6 +8,7 @@ import http.server
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -25,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.builders import files, network, warc
+from longcrawl.builders import files, members, network, warc
 from longcrawl.builders.charsets import decode_page
 from longcrawl.builders.sources import BadFiles
 from longcrawl.builders.warc import Warc
@@ -978,3 +979,33 @@ def test_archives_of_others(real_data):
         "warcio--example.warc.gz": (1, 5),
         "warcio--post-test.warc.gz": (0, 6),
     }
+
+
+@pytest.mark.parametrize("held", [members.HELD_BYTES, 1_000])
+def test_no_record_of_a_member_with_a_wrong_checksum_is_a_page(tmp_path, monkeypatch, held):
+    """A whole file in one member: its records are right one by one, and nobody knows which is not."""
+    monkeypatch.setattr(members, "HELD_BYTES", held)
+    whole = b"".join(response(PAGE + b"%d" % number) for number in range(5))
+    path = tmp_path / "a.warc.gz"
+    packed = bytearray(gzip.compress(whole) + gzip.compress(response()))
+    path.write_bytes(bytes(packed))
+    assert len(read(path)[0]) == 6
+    packed[len(gzip.compress(whole)) - 5] ^= 1
+    path.write_bytes(bytes(packed))
+    rows, bad_files = read(path, "skip")
+    assert [row["offset"] for row in rows] == [len(gzip.compress(whole))]
+    assert [found.records_lost for found in bad_files.found] == [5]
+    assert "checksum" in bad_files.found[0].reason
+    with pytest.raises(SourceError, match="at byte 0: damaged gzip data"):
+        read(path)
+    chance = random.Random(0)
+    texts = {row["html"] for row in rows} | {(PAGE + b"%d" % number).decode() for number in range(5)}
+    for _ in range(60):
+        damaged = bytearray(gzip.compress(whole) + gzip.compress(response()))
+        bit = chance.randrange(8 * len(damaged))
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(damaged))
+        rows, bad_files = read(path, "skip")
+        assert {row["html"] for row in rows} <= texts
+        assert len(rows) in (0, 1, 5, 6)
+        assert bool(bad_files.found) == (len(rows) < 6)
