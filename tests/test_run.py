@@ -157,6 +157,7 @@ def whole(tmp_path_factory, recipe) -> Path:
 def test_a_finished_run_holds_card_recipe_ledger_output_and_manifest_and_nothing_else(whole):
     assert sorted(path.name for path in whole.iterdir()) == [
         "README.md",
+        "edits",
         "ledger",
         "manifest.json",
         "recipe.yaml",
