@@ -55,6 +55,10 @@ FULL = "FAULTS_FULL_TRACEBACKS"
 """Is set while one trial is repeated."""
 PROJECT = Path(__file__).resolve().parents[2]
 
+ENDLESS = 1e6
+"""Minutes of a campaign without --minutes."""
+SLOW_TRIALS, FAST_TRIALS = 4, 1_000
+
 Trial = Callable[[random.Random], "Outcome"]
 
 
@@ -259,9 +263,15 @@ class Campaign:
         jobs = []
         for target in sorted(targets, key=lambda each: each.weight):
             share = max(1, round(self.options.n * target.weight / weights))
-            half = share if share < 1000 else -(-share // self.options.num_proc)
-            jobs += [Job(target, range(first, min(first + half, share))) for first in range(0, share, half)]
-        return jobs
+            most = self._most(target, share)
+            jobs += [Job(target, range(first, min(first + most, share))) for first in range(0, share, most)]
+        return sorted(jobs, key=lambda job: job.numbers.start) if self.options.minutes < ENDLESS else jobs
+
+    def _most(self, target: Target, share: int) -> int:
+        """Return how many trials a worker does: few slow ones, so that targets take turns, or a share of fast ones."""
+        if target.seconds > SECONDS:
+            return SLOW_TRIALS
+        return share if share < FAST_TRIALS else -(-share // self.options.num_proc)
 
     def _start(self, job: Job) -> None:
         reader, writer = os.pipe()
@@ -405,7 +415,7 @@ def arguments(about: str, trials: int) -> argparse.ArgumentParser:
     parser.add_argument("targets", nargs="*", help="names of targets; all without one")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--n", type=int, default=trials, help="trials, all targets together")
-    parser.add_argument("--minutes", type=float, default=1e6, help="start no trial after so many")
+    parser.add_argument("--minutes", type=float, default=ENDLESS, help="start no trial after so many")
     parser.add_argument("--only", help="TARGET:NUMBER of one trial, to repeat it")
     parser.add_argument("--num-proc", type=int, default=2)
     return parser

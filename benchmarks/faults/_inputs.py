@@ -19,6 +19,9 @@ morning river houses hill bread storm winter bells nobody afraid because long un
 baskets remember window garden letters evening street school teacher between tide mud flour water time rain stone
 """
 WORDS = VOCABULARY.split()
+NOTICE = (
+    "\nAll rights to this text and to its pictures are with the harbour, which has to be asked before they are used.\n"
+)
 END_OF_TEXT = "<|endoftext|>"
 SNAPSHOT = "2023-06"
 GOOD_SIGNALS = {
@@ -42,12 +45,14 @@ def sentences(chance: random.Random, words: int) -> str:
 
 
 def documents(count: int, words: tuple[int, int] = (20, 120), seed: int = 3) -> list[dict[str, Any]]:
-    """Return documents, each seventh one the same text."""
+    """Return documents, each seventh one the same text; each fifth of the others ends with the same notice."""
     chance = random.Random(seed)
     return [
         {
             "id": f"d{number}",
-            "text": "the same text again " * 30 if number % 7 == 6 else sentences(chance, chance.randint(*words)),
+            "text": "the same text again " * 30
+            if number % 7 == 6
+            else sentences(chance, chance.randint(*words)) + NOTICE * (number % 5 == 0),
             "url": f"https://site{number % 3}.example/{number}",
             "language": "en",
         }

@@ -174,7 +174,7 @@ def run_targets() -> list[Target]:
         return {VERIFY: problems} | questions(folder)
 
     def few(folder: Path) -> Mapping[str, Act]:
-        chosen = ("why kept", "why removed", "clusters", "inspect", "analysis", "removed")
+        chosen = ("why kept", "why removed", "why edited", "clusters", "inspect", "analysis", "removed")
         return {VERIFY: problems} | {name: act for name, act in questions(folder).items() if name in chosen}
 
     make = finished_run("parquet")

@@ -16,7 +16,11 @@ TOKENS = [{"tokenize": {"tokenizer": "TOKENIZER"}}, "shuffle"]
 STAGES: dict[str, Sequence[Any]] = {
     "rectangle": [*TOKENS[:1], {"min_tokens": {"n": 64}}, {"truncate": {"n": 64}}, "shuffle", "roll"],
     "composed": TOKENS,
-    "parquet": ["exact_documents", {"min_chars": {"n": 150}}],
+    "parquet": [
+        "exact_documents",
+        {"min_chars": {"n": 150}},
+        {"exact_substring": {"unit": "character", "min_tokens": 80, "policy": "cut"}},
+    ],
     "datatrove": TOKENS,
     "gpt-simple": [TOKENS[0], {"windows": {"max_length": 64, "overlap_size": 8}}],
     "megatron": TOKENS,
@@ -95,6 +99,7 @@ def questions(folder: Path) -> Mapping[str, Act]:
         "rates": lambda run: str(lc.removal_rates(run)),
         "why removed": lambda run: str(lc.why(run, "d13")),
         "why kept": lambda run: str(lc.why(run, "d3")),
+        "why edited": lambda run: str(lc.why(run, "d10")),
         "clusters": lambda run: str(lc.clusters(run)),
         "inspect": lambda run: str(lc.inspect(run, row=1)),
         "analysis": lambda run: str(lc.analysis(run)),
