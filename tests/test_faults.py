@@ -13,12 +13,13 @@ FUZZED = [
     *("warc", "warc.gz", "warc.zst", "wet.gz", "release", "release inside", "shard datatrove", "shard gpt-simple"),
     *("shard megatron", "shard nanogpt", "shard token-parquet", "rectangle original", "composed", "plan"),
     *("unfinished push", "remote manifest", "card", "tiktoken ranks", "tokenizer.json", "recipe", "curriculum"),
-    *("rectangle v3", "rectangle v2", "run described", "run tables"),
+    *("rectangle v3", "rectangle v2", "run described", "run tables", "saved index", "checked megatron"),
 ]
 FLIPPED = [
     *("input jsonl.gz", "input jsonl.zst", "input txt.gz", "input warc.gz", "input warc.zst", "input one warc.gz"),
     *("input release", "feed rectangle", "feed composed", "rectangle by zarr", "run manifest", "unfinished push"),
-    *("work parquet", "work composed", "work datatrove", "run recipe and card", "run parquet"),
+    *("work parquet", "work composed", "work datatrove", "run recipe and card", "run parquet", "feed datatrove"),
+    *("feed gpt-simple", "feed megatron", "feed nanogpt", "packed datatrove", "packed gpt-simple", "saved index"),
 ]
 SMALL = {
     "fuzz": ["--n", "900", *FUZZED],

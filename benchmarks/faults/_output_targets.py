@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from _campaign import Target
@@ -24,7 +24,9 @@ SHARDS = {"datatrove": ".ds", "gpt-simple": ".bin", "megatron": ".bin", "nanogpt
 KNOWN = {"end_of_text": 0, "vocabulary_size": 1000}
 
 
-def _write_shard(name: str) -> Callable[[Path], None]:
+def _write_shard(name: str, checksums: Literal["with", "without"]) -> Callable[[Path], None]:
+    """Return what writes a shard, with our checksums beside it, or as other projects write it."""
+
     def make(folder: Path) -> None:
         import numpy as np
 
@@ -38,6 +40,9 @@ def _write_shard(name: str) -> Callable[[Path], None]:
         settings = KNOWN | ({"tokenizer": "gpt2"} if name == "datatrove" else {})
         (folder / DATA).mkdir()
         FORMATS[name].write(table, folder / DATA / f"a{SHARDS[name]}", **settings)
+        if checksums == "without":
+            for beside in (folder / DATA).glob("*.crc32c"):
+                beside.unlink()
 
     return make
 
@@ -79,11 +84,19 @@ def _use_shard(name: str) -> Mapping[str, Act]:
 
 
 def shard_targets() -> list[Target]:
+    """Return a target for each format without checksums, which lets damage through to what parses it, and with them."""
     return [
         FolderTarget(
-            f"shard {name}", 25, _write_shard(name), _use_shard(name), ways=BINARY, noticed="not always", writes=True
+            f"shard {name}" if checksums == "without" else f"checked {name}",
+            25 if checksums == "without" else 4,
+            _write_shard(name, checksums),
+            _use_shard(name),
+            ways=BINARY,
+            noticed="not always",
+            writes=True,
         )
         for name in SHARDS
+        for checksums in ("without", "with")
     ]
 
 
