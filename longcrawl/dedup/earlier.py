@@ -32,6 +32,7 @@ from longcrawl.dedup.clusters import (
     sample_bytes,
 )
 from longcrawl.dedup.index import Index, write_index
+from longcrawl.errors import CorruptionError
 from longcrawl.ledger import number_rule
 from longcrawl.stages import REMOVAL_SCHEMA
 from longcrawl.survey_reports import report_of, with_report
@@ -145,18 +146,21 @@ def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, setti
     found = np.ones(len(places))
     if settings.verify is not None and len(places):
         documents, numbers = np.unique(places, return_inverse=True)
-        ends = index.array("ngram_ends")
-        earlier = Ngrams(index.array("ngrams"), ends[:-1], ends[1:])
+        ends = index.array("ngram_ends", np.int64, index.documents + 1)
+        ngrams = index.array("ngrams", np.uint32, None)
+        if not np.all((ends[rows] >= 0) & (ends[rows] <= ends[rows + 1]) & (ends[rows + 1] <= len(ngrams))):
+            raise CorruptionError(f"{index.folder} names n-grams that it does not have; make the index again")
+        earlier = Ngrams(ngrams, ends[:-1], ends[1:])
         here = Ngrams(*ngrams_of(sketches["ngrams"], documents))
         measure_across(numbers, rows, here, earlier, max(settings.verify, ratio), found)
     elif ratio:
-        one, other = sketches["n_ngrams"].to_numpy()[places], index.array("n_ngrams")[rows]
+        one, other = sketches["n_ngrams"].to_numpy()[places], index.array("n_ngrams", np.int32, index.documents)[rows]
         found[np.minimum(one, other) / np.maximum(one, other) < ratio] = -1.0
     return found
 
 
 def _estimates(samples: pa.ChunkedArray, places: Longs, index: Index, rows: Longs) -> Similarities:
-    earlier, found = index.array("sample"), np.empty(len(places))
+    earlier, found = index.array("sample", np.uint8, index.documents, None), np.empty(len(places))
     for first in range(0, len(places), PAIRS):
         stop = first + PAIRS
         found[first:stop] = estimate(sample_bytes(samples.take(places[first:stop])), earlier[rows[first:stop]])

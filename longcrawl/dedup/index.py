@@ -11,10 +11,10 @@ An index is a folder::
 
 Keys are hashes: one word for a band of MinHash, two (128 bits) where equal keys are to mean equal documents. Files are
 mapped, and keys are searched for in their order, so that many of them read a file once and no file has to fit into
-memory. ``index.json`` is written last.
+memory. ``index.json`` is written last and holds its own SHA-256. A process compares each file with its SHA-256 once,
+before it maps it: that reads the file one time more, about a second for each GB.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,32 +25,35 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.data_files import content_digest
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.files import checksum, file_entries, whole_file, write_text
+from longcrawl.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.structured import load_json
-from longcrawl.unreadable import reason_of
+from longcrawl.unreadable import unreadable
 
-__all__ = ["INDEX", "Index", "describe_index", "open_index", "write_index"]
+__all__ = ["DESCRIPTION", "INDEX", "Index", "describe_index", "open_index", "write_index"]
 
 INDEX = "index"
 """The folder of a run that holds the indexes that it saved, by stage."""
 
 DESCRIPTION = "index.json"
 VERSION = 1
+AGAIN = "make the index again"
 Keys = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Index:
-    """An index whose files are mapped as they are asked for."""
+    """An index whose files are compared with their SHA-256 and mapped as they are asked for."""
 
     folder: Path
     documents: int
     bands: int
-    files: frozenset[str]
-    """The names of all files that ``index.json`` lists."""
+    files: Mapping[str, Mapping[str, Any]]
+    """Bytes and SHA-256 of all files by name, as ``index.json`` has them."""
 
     def find(self, band: int, keys: Keys) -> Places:
         """Give for each key the first document that has it, -1 where none has.
@@ -60,7 +63,7 @@ class Index:
             keys: uint64, shape (n, words).
 
         """
-        known, rows = self._load(f"keys-{band:03d}"), self._load(f"rows-{band:03d}")
+        known, rows = self._band(band, keys.shape[1])
         asked, at = np.argsort(keys[:, 0]), np.empty(len(keys), np.int64)
         at[asked] = np.searchsorted(known[:, 0], keys[asked, 0])
         found = np.full(len(keys), -1, np.int64)
@@ -70,7 +73,7 @@ class Index:
             open_ones = open_ones[inside]
             open_ones = open_ones[known[at[open_ones], 0] == keys[open_ones, 0]]
             same = np.all(known[at[open_ones]] == keys[open_ones], axis=1)
-            found[open_ones[same]] = rows[at[open_ones[same]]]
+            found[open_ones[same]] = self._places(rows[at[open_ones[same]]])
             # Others share the first word only: their own entry may be the next one.
             open_ones = open_ones[~same]
             at[open_ones] += 1
@@ -85,16 +88,27 @@ class Index:
             most: how many documents of each key at most, those that come first.
 
         """
-        known, rows = self._load(f"keys-{band:03d}"), self._load(f"rows-{band:03d}")
+        known, rows = self._band(band, 1)
         asked = np.argsort(keys)  # so that the search goes through the file once
         starts = np.searchsorted(known[:, 0], keys[asked], "left")
         counts = np.minimum(np.searchsorted(known[:, 0], keys[asked], "right") - starts, most)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(asked, counts), rows[np.repeat(starts, counts) + within]
+        return np.repeat(asked, counts), self._places(rows[np.repeat(starts, counts) + within])
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """Give another array that the stage saved, mapped."""
-        return np.asarray(self._load(name))
+    def array(self, name: str, dtype: npt.DTypeLike, *shape: int | None) -> npt.NDArray[Any]:
+        """Return another array that the stage saved, mapped; None stands for any length.
+
+        Raises:
+            CorruptionError: it is missing, has been changed, or is of another type or shape.
+
+        """
+        path = self._whole(f"{name}.npy")
+        with unreadable(path, CorruptionError, AGAIN):
+            found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        wanted = tuple(side if length is None else length for length, side in zip(shape, found.shape, strict=False))
+        if found.dtype != dtype or found.ndim != len(shape) or found.shape != wanted:
+            raise CorruptionError(f"{path} holds {found.dtype} of shape {found.shape}, not what an index does: {AGAIN}")
+        return found
 
     def has(self, name: str) -> bool:
         """Whether the stage saved an array of this name."""
@@ -102,20 +116,31 @@ class Index:
 
     def ids(self, rows: Places) -> pa.ChunkedArray:
         """Give the ids of documents by their places; -1 is null."""
-        path = self.folder / "ids.arrow"
-        try:
-            with pa.memory_map(str(path)) as mapped:
-                return take_ids(pa.ipc.open_file(mapped).read_all()["id"], rows)
-        except (OSError, KeyError, pa.ArrowException) as damaged:
-            raise _unreadable(path, damaged) from damaged
+        path = self._whole("ids.arrow")
+        with unreadable(path, CorruptionError, AGAIN), pa.memory_map(str(path)) as mapped:
+            return take_ids(pa.ipc.open_file(mapped).read_all()["id"], rows)
 
-    def _load(self, name: str) -> npt.NDArray[Any]:
-        path = self.folder / f"{name}.npy"
-        try:
-            loaded: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as damaged:
-            raise _unreadable(path, damaged) from damaged
-        return loaded
+    def _band(self, band: int, words: int) -> tuple[Keys, Places]:
+        """Return the keys of a band, and the document that has each."""
+        keys = self.array(f"keys-{band:03d}", np.uint64, None, words)
+        return keys, self.array(f"rows-{band:03d}", np.int64, len(keys))
+
+    def _places(self, rows: Places) -> Places:
+        """Check that documents which were found are some of this index."""
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.documents:
+            raise CorruptionError(f"{self.folder} names documents that it does not have: {AGAIN}")
+        return rows
+
+    def _whole(self, name: str) -> Path:
+        """Return the path of a file after comparing it with its SHA-256, which a process does once."""
+        path = self.folder / name
+        if name not in self.files:
+            raise CorruptionError(f"{path} is not listed in {DESCRIPTION} beside it: {AGAIN}")
+        if not path.is_file():
+            raise CorruptionError(f"{path} is missing, though {DESCRIPTION} beside it lists it; {AGAIN}")
+        for problem in verify_files(Path(), {str(path): self.files[name]}, lambda file: content_digest(str(file))):
+            raise CorruptionError(f"{problem}; {AGAIN}")
+        return path
 
 
 def write_index(
@@ -150,19 +175,13 @@ def write_index(
     names += [_save(folder, name, values) for name, values in more.items()]
     about = {"longcrawl_index": VERSION, "stage": stage, "settings": dict(settings), "documents": len(ids)}
     about |= {"bands": count, "files": file_entries(folder, names)}
-    write_text(folder / DESCRIPTION, json.dumps(about, indent=1, sort_keys=True))
+    write_text(folder / DESCRIPTION, seal(about))
 
 
 def _save(folder: Path, name: str, values: npt.NDArray[Any]) -> str:
     with whole_file(folder / f"{name}.npy") as beside, beside.open("wb") as opened:
         np.save(opened, values, allow_pickle=False)
     return f"{name}.npy"
-
-
-def _unreadable(path: Path, damaged: Exception) -> CorruptionError:
-    if isinstance(damaged, FileNotFoundError):
-        return CorruptionError(f"{path} is missing, though {DESCRIPTION} beside it lists it; make the index again")
-    return CorruptionError(f"{path} cannot be read ({' '.join(str(damaged).split())}); make the index again")
 
 
 def describe_index(index: Index) -> str:
@@ -190,14 +209,14 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
         write_one = f"a run writes one with --set stages.{stage}.index=save"
         advice = f"there are {', '.join(others)}" if others else write_one
         raise FormatError(f"there is no index of {stage} at {path}; {advice}")
-    try:
-        about = load_json((folder / DESCRIPTION).read_text("utf-8"))
-        made, version = (about["stage"], about["settings"]), about["longcrawl_index"]
-        found = Index(folder, about["documents"], about["bands"], frozenset(about["files"]))
-    except (ValueError, KeyError, TypeError) as damaged:
-        raise CorruptionError(
-            f"{folder / DESCRIPTION} is not an index's ({reason_of(damaged)}); make it again"
-        ) from damaged
+    with unreadable(folder / DESCRIPTION, CorruptionError, AGAIN):
+        about = load_json((folder / DESCRIPTION).read_bytes())
+        changed = SEAL in about and not is_sealed(folder / DESCRIPTION, about)  # earlier versions did not seal it
+        made, version = (about["stage"], dict(about["settings"])), about["longcrawl_index"]
+        files = {name: {"bytes": each["bytes"], "sha256": each["sha256"]} for name, each in about["files"].items()}
+        found = Index(folder, int(about["documents"]), int(about["bands"]), files)
+    if changed:
+        raise CorruptionError(f"{folder / DESCRIPTION} has been changed: its SHA-256 differs; {AGAIN}")
     wanted = (stage, dict(settings))
     if made != wanted or version != VERSION:
         there = {"version of the index": version, "stage": made[0], **made[1]}

@@ -1,6 +1,9 @@
 """An index on disk: what a dataset is known by, for the dumps that come later."""
 
+import io
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +16,8 @@ from longcrawl.dedup import _id_columns
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.dedup.index import open_index, write_index
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.files import file_entries
+from longcrawl.sealed import seal
 
 few = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 
@@ -76,11 +81,13 @@ def test_a_damaged_index_is_one_sentence(tmp_path):
     stage.save_index(stage.sketch(table), tmp_path)
     assert json.loads((tmp_path / "index.json").read_text())["documents"] == 1
     (tmp_path / "keys-000.npy").write_bytes(b"\x93NUMPY cut")
-    with pytest.raises(CorruptionError, match="keys-000.npy cannot be read"):
+    with pytest.raises(CorruptionError, match="keys-000.npy has 10 bytes, expected "):
         lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "is missing, though index.json"), (b"xx", "cannot be read")])
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "is missing, though index.json"), (b"xx", "has 2 bytes, expected ")]
+)
 def test_damaged_ids_are_one_sentence(tmp_path, content, said):
     stage = lc.dedup.ExactDocuments()
     table = pa.table({"id": ["a"], "text": ["x"]})
@@ -123,3 +130,88 @@ def test_ids_in_several_batches(tmp_path):
     write_index(tmp_path, "urls", {}, ids, [np.arange(100, dtype=np.uint64).reshape(50, 2)])
     index = open_index(str(tmp_path), "urls", {})
     assert index.ids(np.array([49, 0, -1, 20])).to_pylist() == [names[49], names[0], None, names[20]]
+
+
+def flip(file: Path, bit: int) -> None:
+    """Flip one bit; the file's time moves on, as it does between two writes by hand."""
+    content, moment = bytearray(file.read_bytes()), file.stat().st_mtime_ns
+    content[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(content)
+    os.utime(file, ns=(moment + 10**9, moment + 10**9))
+
+
+@pytest.mark.parametrize("stage", ["exact_documents", "min_hash"])
+def test_one_flipped_bit_of_an_index_is_one_sentence_or_harmless(tmp_path, stage):
+    """22 of 60 such bits changed what was removed, and 4 ended the process."""
+    make = {
+        "exact_documents": lc.dedup.ExactDocuments,
+        "min_hash": lambda **more: lc.dedup.MinHash(unit="word", ngram=2, bands=3, rows=2, verify=0.5, **more),
+    }[stage]
+    table = pa.table({"id": list("abc"), "text": ["one two three four", "five six seven", "eight nine ten eleven"]})
+    sketches = make().sketch(table)
+    make().save_index(sketches, tmp_path)
+    later = make(against=[str(tmp_path)])
+    expected = later.resolve(sketches)
+    assert expected.num_rows == 3
+    noticed = 0
+    for file in sorted(tmp_path.iterdir()):
+        for bit in range(0, 8 * file.stat().st_size, 41 if file.suffix == ".npy" else 203):
+            flip(file, bit)
+            try:
+                assert later.resolve(sketches).equals(expected), (file, bit)
+            except (CorruptionError, FormatError):
+                noticed += 1
+            flip(file, bit)
+    assert noticed > 50
+
+
+def rewrite(folder: Path, name: str, content: bytes) -> None:
+    """Replace a file of an index together with what its description says of it, as who means harm would."""
+    (folder / name).write_bytes(content)
+    described = json.loads((folder / "index.json").read_text())
+    described["files"] |= file_entries(folder, [name])
+    (folder / "index.json").write_text(seal(described))
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros((1, 3), np.uint64), "holds uint64 of shape"),
+        (np.zeros((1, 2), np.float32), "holds float32"),
+        (np.array([[None, None]]), "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_an_index_that_means_harm_is_one_sentence(tmp_path, array, said):
+    stage = lc.dedup.ExactDocuments()
+    table = pa.table({"id": ["a"], "text": ["x"]})
+    stage.save_index(stage.sketch(table), tmp_path)
+    made = io.BytesIO()
+    if array is None:
+        np.lib.format.write_array_header_1_0(made, {"descr": "<u8", "fortran_order": False, "shape": (10**15, 2)})
+    else:
+        np.save(made, array, allow_pickle=True)
+    rewrite(tmp_path, "keys-000.npy", made.getvalue())
+    with pytest.raises(CorruptionError, match=rf"keys-000\.npy {said}.*make the index again"):
+        lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
+
+
+def test_a_row_beyond_the_documents_is_one_sentence(tmp_path):
+    stage = lc.dedup.ExactDocuments()
+    table = pa.table({"id": ["a"], "text": ["x"]})
+    stage.save_index(stage.sketch(table), tmp_path)
+    made = io.BytesIO()
+    np.save(made, np.array([10**12]))
+    rewrite(tmp_path, "rows-000.npy", made.getvalue())
+    with pytest.raises(CorruptionError, match="names documents that it does not have"):
+        lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table))
+
+
+def test_an_index_of_an_earlier_version_has_no_seal_and_is_read(tmp_path):
+    stage = lc.dedup.ExactDocuments()
+    table = pa.table({"id": ["a"], "text": ["x"]})
+    stage.save_index(stage.sketch(table), tmp_path)
+    described = json.loads((tmp_path / "index.json").read_text())
+    del described["sha256"]
+    (tmp_path / "index.json").write_text(json.dumps(described, indent=1, sort_keys=True))
+    assert lc.dedup.ExactDocuments(against=[str(tmp_path)]).resolve(stage.sketch(table)).num_rows == 1
