@@ -80,6 +80,8 @@ def refuse_strangers(folder: Path, recipe: Recipe) -> None:
         return
     if not folder.is_dir():
         raise RunError(f"{folder} is a file: choose another folder")
+    if not (folder / MANIFEST).exists():
+        _refuse_links(folder)
     written = folder / "recipe.yaml"
     if written.exists():
         if any_done(folder) and not _may_go_on(folder, written.read_bytes(), recipe):
@@ -89,6 +91,16 @@ def refuse_strangers(folder: Path, recipe: Recipe) -> None:
             )
     elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
         raise RunError(f"{folder} is not empty and holds no run: choose another folder")
+
+
+def _refuse_links(folder: Path) -> None:
+    """Refuse links in the folder of a run, which clears what it needs no more: that would be somebody else's."""
+    link = next((path for path in sorted(folder.rglob("*")) if path.is_symlink()), None)
+    if link is not None:
+        raise RunError(
+            f"{link} is a link to {link.readlink()}, and a run clears only what is in its own folder. Remove the "
+            "link, or choose an --out folder on that disk"
+        )
 
 
 def _may_go_on(folder: Path, written: bytes, recipe: Recipe) -> bool:

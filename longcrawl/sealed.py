@@ -17,6 +17,7 @@ from typing import Any, Self
 from longcrawl.data_files import content_digest
 from longcrawl.errors import RunError
 from longcrawl.files import checksum, file_entries, write_text
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["SEAL", "DamagedFileError", "Marker", "is_sealed", "seal", "verify_files"]
 
@@ -108,6 +109,20 @@ class Marker:
         except (FileNotFoundError, ValueError, AttributeError, KeyError, RecursionError):
             # Flipped bits make anything of JSON, and an earlier version wrote other entries.
             return None
+        return None
+
+    @classmethod
+    def whole(cls, path: Path) -> Self | None:
+        """Return a marker all of whose files are as they were written; None, with a warning, where one is not."""
+        marker = cls.read(path)
+        if marker is None and not path.exists():
+            return None
+        problem = f"{path} is damaged"
+        if marker is not None:
+            problem = next(marker.problems(path.parent / name for name in marker.files), "")
+        if not problem:
+            return marker
+        warn_user(f"{problem}: what it was made for is made again")
         return None
 
     @classmethod

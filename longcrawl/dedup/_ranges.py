@@ -4,7 +4,6 @@ A file of ranges is 16 bytes per range, two little-endian int64, or 24 where a t
 JSON file, written last, says how many ranges each piece has: a file without it is not finished.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.files import whole_file, write_text
+from longcrawl.files import whole_file
+from longcrawl.sealed import Marker
 
 __all__ = ["RangeFile", "join_sorted", "merge_ranges", "range_writer"]
 
@@ -34,12 +34,12 @@ class RangeFile:
     @property
     def finished(self) -> bool:
         """Whether all pieces are there."""
-        return self._index.exists()
+        return Marker.whole(self._index) is not None
 
     @property
     def pieces(self) -> list[int]:
         """How many ranges each piece has."""
-        counts: list[int] = json.loads(self._index.read_text("utf-8"))
+        counts: list[int] = Marker.open(self._index).content["pieces"]
         return counts
 
     def read(self, first: int, count: int) -> Longs:
@@ -85,7 +85,8 @@ def range_writer(target: RangeFile) -> Iterator[RangeWriter]:
     with whole_file(target.path) as beside, beside.open("wb") as file:
         writer = RangeWriter(file)
         yield writer
-    write_text(target.path.with_suffix(".json"), json.dumps(writer.counts))
+    marker = target.path.with_suffix(".json")
+    Marker(marker, {"pieces": writer.counts}, Marker.entries(marker, [target.path])).write()
 
 
 def join_sorted(ranges: Longs) -> Longs:

@@ -6,7 +6,6 @@ is there is not done again. What is found in the end does not depend on how many
 tokens have equal hashes, so they meet in one pass, and each stretch is compared token by token.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from datasets.utils import tqdm
 from longcrawl.dedup._ranges import RangeFile, RangeWriter, join_sorted, merge_ranges, range_writer
 from longcrawl.dedup._token_store import TokenStore
 from longcrawl.errors import StageError
-from longcrawl.files import write_text
+from longcrawl.sealed import Marker
 
 if TYPE_CHECKING:
     from longcrawl.dedup._substring_kernels import Windows
@@ -86,10 +85,16 @@ def _refuse_strangers(store: TokenStore, min_tokens: int, memory: int, folder: P
         "memory": memory,
     }
     plan = folder / "passes.json"
-    if not plan.exists():
-        write_text(plan, json.dumps(here))
-    elif (found := json.loads(plan.read_text("utf-8"))) != here:
-        raise StageError(f"{folder} holds passes of another search ({found}, not {here}): remove it, or take another")
+    begun = Marker.whole(plan)
+    if begun is None:
+        for marker in folder.glob("*-*.json"):  # of passes, perhaps with other settings
+            marker.unlink()
+        (folder / "anchors.json").unlink(missing_ok=True)
+        Marker(plan, here, {}).write()
+    elif begun.content != here:
+        raise StageError(
+            f"{folder} holds passes of another search ({begun.content}, not {here}): remove it, or take another"
+        )
 
 
 @dataclass(frozen=True)

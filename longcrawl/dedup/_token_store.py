@@ -1,6 +1,5 @@
 """The tokens of all documents in one row on disk, read through a mapping whose memory is given back."""
 
-import json
 import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
-from longcrawl.files import whole_file, write_text
+from longcrawl.files import whole_file
 from longcrawl.keyed_hash import keyed_hash
+from longcrawl.sealed import Marker
 from longcrawl.stages import refuse_twins
 
 __all__ = ["TokenStore", "as_store", "store_tokens", "stored_ids"]
@@ -21,6 +21,7 @@ __all__ = ["TokenStore", "as_store", "store_tokens", "stored_ids"]
 Longs = npt.NDArray[np.int64]
 
 _INDEX = "tokens.json"
+_FILES = ("tokens.bin", "ids.arrow", "bounds.npy")
 _MOST = (1 << 40) - 2
 
 
@@ -63,11 +64,13 @@ def store_tokens(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> To
 
     """
     index = folder / _INDEX
-    if not index.exists():
+    stored = Marker.whole(index)
+    if stored is None:
         folder.mkdir(parents=True, exist_ok=True)
         described = _write(tables, folder, needed_by)
-        write_text(index, json.dumps(described))
-    return _open(folder, json.loads(index.read_text("utf-8")))
+        stored = Marker(index, described, Marker.entries(index, [folder / name for name in _FILES]))
+        stored.write()
+    return _open(folder, stored.content)
 
 
 def stored_ids(folder: Path, documents: Longs) -> pa.Array:

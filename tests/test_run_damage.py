@@ -1,0 +1,151 @@
+"""Whatever happens to the files of a stopped run, it ends in the same bytes, or in one sentence."""
+
+import importlib
+import json
+import random
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import yaml
+
+import longcrawl as lc
+from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.run_tasks import check_results
+from longcrawl.sealed import DamagedFileError, Marker
+
+RUN, SURVEYS = (importlib.import_module(f"longcrawl.{name}") for name in ("run", "run_surveys"))
+STOPS = {
+    "in a search": (SURVEYS, "keep_spans"),
+    "before the manifest": (RUN, "write_card"),
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    folder, chance = tmp_path_factory.mktemp("damage"), random.Random(3)
+    (folder / "in").mkdir()
+    for part in range(2):
+        lines = []
+        for number in range(12):
+            words = " ".join(str(chance.randrange(5000)) for _ in range(60))
+            text = (
+                "the same text " * 20 if number == 3 else words + " a notice that is in many documents" * (number % 2)
+            )
+            lines.append(json.dumps({"id": f"{part}-{number}", "text": text}) + "\n")
+        (folder / "in" / f"{part}.jsonl").write_text("".join(lines))
+    spec = {
+        "longcrawl": 1,
+        "name": "damage",
+        "source": {"builder": "text", "data_dir": str(folder / "in"), "id_field": "id"},
+        "stages": [
+            {"exact_documents": {"index": "save"}},
+            {"exact_substring": {"unit": "character", "min_tokens": 20}},
+            {"min_chars": {"n": 200}},
+        ],
+        "outputs": {"parquet": {}},
+    }
+    path = folder / "damage.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(recipe, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "out"
+    lc.run(recipe, out)
+    return out
+
+
+def stop(recipe: Path, out: Path, where: str) -> None:
+    """Run until the function that a stop is named for is called."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*STOPS[where], interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lc.run(recipe, out)
+
+
+def kinds(folder: Path) -> dict[tuple[str, str], Path]:
+    """Return the largest file of each kind: those of one folder with one ending."""
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    return {(path.parent.name, path.suffix): path for path in files if path.stat().st_size}
+
+
+@pytest.mark.parametrize("where", STOPS)
+def test_one_flipped_bit_of_a_stopped_run_changes_nothing(recipe, whole, tmp_path, where, directory_digest):
+    """55 of 100 such bits gave another output, and nobody was told."""
+    stop(recipe, tmp_path / "stopped", where)
+    found = kinds(tmp_path / "stopped")
+    assert len(found) >= 10
+    told, chance = 0, random.Random(1)
+    for file in found.values():
+        out = tmp_path / "out"
+        shutil.copytree(tmp_path / "stopped", out)
+        damaged = out / file.relative_to(tmp_path / "stopped")
+        content = bytearray(damaged.read_bytes())
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        damaged.write_bytes(content)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                lc.run(recipe, out)
+                assert directory_digest(out) == directory_digest(whole), damaged
+            except LongCrawlError as sentence:
+                told += str(damaged) in str(sentence)
+        told += any("is made again" in str(each.message) for each in warned)
+        shutil.rmtree(out)
+    assert told >= 5
+
+
+def test_what_is_gone_is_made_again(recipe, whole, tmp_path, directory_digest):
+    out = tmp_path / "out"
+    stop(recipe, out, "before the manifest")
+    for path in ("ledger", "parquet", "work/spill", "work/segment-0/00000.arrow"):
+        shutil.rmtree(out / path) if (out / path).is_dir() else (out / path).unlink()
+    with pytest.warns(UserWarning, match="is missing"):
+        lc.run(recipe, out)
+    assert directory_digest(out) == directory_digest(whole)
+
+
+def test_what_is_damaged_again_and_again_is_one_sentence(recipe, tmp_path, monkeypatch):
+    def damaged(*_: object) -> None:
+        raise DamagedFileError("x.arrow has been changed: its SHA-256 differs")
+
+    monkeypatch.setattr(RUN, "check_spill", damaged)
+    with pytest.warns(UserWarning, match=r"x\.arrow"), pytest.raises(RunError, match="check disk and memory"):
+        lc.run(recipe, tmp_path / "out")
+
+
+def test_an_output_that_changes_before_it_is_sealed_is_noticed(recipe, tmp_path):
+    out = tmp_path / "out"
+    stop(recipe, out, "before the manifest")
+    marker = next((out / "work/written").glob("*.json"))
+    check_results(out, [marker])
+    file = next((out / "parquet").glob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    with pytest.raises(DamagedFileError, match=r"parquet has been changed|parquet is missing or has been changed"):
+        check_results(out, [marker])
+
+
+def test_markers_of_an_earlier_version_count_as_missing(tmp_path):
+    (tmp_path / "00000.json").write_text('{"documents": 3}')
+    assert Marker.read(tmp_path / "00000.json") is None
+
+
+@pytest.mark.parametrize("name", ["work", "parquet", "ledger"])
+def test_a_link_in_the_folder_of_a_run_is_refused_and_left_alone(recipe, tmp_path, name):
+    """A run followed it, wrote there, and failed to clear it, or left it behind."""
+    theirs, out = tmp_path / "theirs", tmp_path / "out"
+    theirs.mkdir()
+    (theirs / "precious.partial-1").write_text("x")
+    out.mkdir()
+    (out / name).symlink_to(theirs)
+    with pytest.raises(RunError, match=f"{name} is a link to .*theirs.*Remove the link"):
+        lc.run(recipe, out)
+    assert [path.name for path in theirs.iterdir()] == ["precious.partial-1"]
+    assert [path.name for path in out.iterdir()] == [name]
