@@ -391,7 +391,7 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except TyperException as misspelled:
         misspelled.message = one_line(misspelled.message)
-        misspelled.show()
+        misspelled.show()  # type: ignore[attr-defined]  # a command line raises only those of click, which have it
         sys.exit(misspelled.exit_code)
     except LongCrawlError as wrong:
         show(f"{type(wrong).__name__}: {wrong}", error=True)

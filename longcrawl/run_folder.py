@@ -130,5 +130,5 @@ def _difference(written: Path, recipe: Recipe) -> str:
     before, now = written.read_text("utf-8", "replace").splitlines(), recipe.as_yaml().splitlines()
     for old, new in zip(before, now, strict=False):
         if old != new:
-            return f"there {old.strip()[:120]!r}, here {new.strip()[:120]!r}"
+            return f"there {old.strip()[:60]!r}, here {new.strip()[:60]!r}"
     return "one has more lines than the other"

@@ -48,7 +48,7 @@ def _check_limits(text: str, loader: Any) -> None:
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_nodes):
                 raise _TooMuchError(f"the alias *{event.anchor} stands inside of what it stands for", event.start_mark)
-            entries += sizes.get(event.anchor, 0)
+            entries += sizes.get(str(event.anchor), 0)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_nodes.pop()
             sizes |= {} if anchor is None else {anchor: entries - before}
@@ -65,7 +65,7 @@ def _check_limits(text: str, loader: Any) -> None:
 
 
 class _TooMuchError(yaml.MarkedYAMLError):
-    def __init__(self, problem: str, mark: yaml.Mark) -> None:
+    def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 

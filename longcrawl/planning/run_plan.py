@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -350,6 +351,6 @@ def _estimate(told: Any) -> Any:
     if told is None:
         return None
     value, low, high = map(float, told)
-    if not low <= high:
+    if isnan(value) or not low <= high:
         raise ValueError(f"an interval from {low} to {high}")
     return Estimate(value, low, high)
