@@ -203,7 +203,9 @@ class Funnel:
         return as_lines(line.rstrip() for line in lines)
 
     def _bar(self, documents: int) -> str:
-        return "█" * round(BAR_WIDTH * documents / max(self.documents, 1)) or ("▏" if documents else "")
+        return "█" * round(BAR_WIDTH * min(documents, self.documents) / max(self.documents, 1)) or (
+            "▏" if documents else ""
+        )
 
     def markdown(self) -> str:
         """Give the funnel as a Markdown table, as dataset cards hold it."""

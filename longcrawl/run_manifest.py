@@ -4,12 +4,13 @@ Runs outlive versions: a manifest may be of an earlier longcrawl, which told les
 asked for when a manifest is read; whatever else somebody looks up in it and does not find raises :class:`NotTold`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from longcrawl.errors import RunError
+from longcrawl.kinds import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
 from longcrawl.results import RESULTS
 
 __all__ = ["VERSION", "NotTold", "Told", "check_manifest", "input_names", "writer_of"]
@@ -26,102 +27,82 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 """What every version of longcrawl has written, and what of it."""
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
 def _is_stage(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(settings, dict) for settings in value.values())
 
 
 def _is_histogram(value: Any) -> bool:
-    return isinstance(value, dict) and all(name.isdecimal() and _is_count(count) for name, count in value.items())
+    return isinstance(value, dict) and all(name.isdecimal() and is_count(count) for name, count in value.items())
 
 
 def _is_input(value: Any) -> bool:
     """Return whether a value names an input file; earlier versions recorded its name alone."""
     if isinstance(value, dict):
-        return _is_text(value.get("file")) and _may_be_count(value.get("bytes")) and _may_be_text(value.get("sha256"))
-    return _is_text(value)
+        return is_text(value.get("file")) and may_be_count(value.get("bytes")) and _may_be_text(value.get("sha256"))
+    return is_text(value)
 
 
 def _may_be_text(value: Any) -> bool:
-    return value is None or _is_text(value)
+    return value is None or is_text(value)
 
 
-def _may_be_count(value: Any) -> bool:
-    return value is None or _is_count(value)
-
-
-KINDS: Sequence[tuple[str, Callable[[Any], bool], str]] = (
-    ("recipe.name", _is_text, "a text"),
-    ("recipe.source", lambda value: _is_object(value) and _is_text(value.get("builder")), "an object with a builder"),
-    ("recipe.stages", _is_list, "a list"),
+KINDS: Kinds = (
+    ("recipe.name", is_text, "a text"),
+    ("recipe.source", lambda value: is_object(value) and is_text(value.get("builder")), "an object with a builder"),
+    ("recipe.stages", is_list, "a list"),
     ("recipe.stages.*", _is_stage, "an object of settings by name"),
     ("recipe.outputs", _is_stage, "an object of settings by name"),
-    ("recipe.card", _is_object, "an object"),
-    ("recipe.reference", _is_object, "an object"),
-    ("files.*", _is_object, "an object"),
-    ("files.*.bytes", _is_count, "a whole number"),
-    ("files.*.sha256", _is_text, "a text"),
-    ("funnel.source", _is_text, "a text"),
-    ("funnel.documents", _is_count, "a whole number"),
-    ("funnel.characters", _may_be_count, "a whole number or null"),
-    ("funnel.stages", _is_list, "a list"),
-    ("funnel.stages.*", lambda value: _is_object(value) and {"stage", "in", "out", "rules"} <= set(value),
+    ("recipe.card", is_object, "an object"),
+    ("recipe.reference", is_object, "an object"),
+    ("files.*", is_object, "an object"),
+    ("files.*.bytes", is_count, "a whole number"),
+    ("files.*.sha256", is_text, "a text"),
+    ("funnel.source", is_text, "a text"),
+    ("funnel.documents", is_count, "a whole number"),
+    ("funnel.characters", may_be_count, "a whole number or null"),
+    ("funnel.stages", is_list, "a list"),
+    ("funnel.stages.*", lambda value: is_object(value) and {"stage", "in", "out", "rules"} <= set(value),
      "an object with stage, in, out and rules"),
-    ("funnel.stages.*.stage", _is_text, "a text"),
-    ("funnel.stages.*.in", _is_count, "a whole number"),
-    ("funnel.stages.*.out", _is_count, "a whole number"),
-    ("funnel.stages.*.characters", _may_be_count, "a whole number or null"),
-    ("funnel.stages.*.rules", _is_object, "an object"),
-    ("funnel.stages.*.rules.*", _is_count, "a whole number"),
-    ("funnel.stages.*.values", _is_object, "an object"),
-    ("funnel.stages.*.values.*", _is_object, "an object"),
-    ("funnel.stages.*.values.*.*", _is_count, "a whole number"),
-    ("funnel.stages.*.edits", lambda value: value is None or _is_object(value), "an object or null"),
-    ("funnel.stages.*.edits.documents", _is_count, "a whole number"),
-    ("funnel.stages.*.edits.unit", _is_text, "a text"),
-    ("funnel.stages.*.edits.rules", _is_object, "an object"),
-    ("funnel.stages.*.edits.rules.*", _is_object, "an object"),
-    ("funnel.stages.*.edits.rules.*.places", _is_count, "a whole number"),
-    ("funnel.stages.*.edits.rules.*.touched", _is_count, "a whole number"),
+    ("funnel.stages.*.stage", is_text, "a text"),
+    ("funnel.stages.*.in", is_count, "a whole number"),
+    ("funnel.stages.*.out", is_count, "a whole number"),
+    ("funnel.stages.*.characters", may_be_count, "a whole number or null"),
+    ("funnel.stages.*.rules", is_object, "an object"),
+    ("funnel.stages.*.rules.*", is_count, "a whole number"),
+    ("funnel.stages.*.values", is_object, "an object"),
+    ("funnel.stages.*.values.*", is_object, "an object"),
+    ("funnel.stages.*.values.*.*", is_count, "a whole number"),
+    ("funnel.stages.*.edits", lambda value: value is None or is_object(value), "an object or null"),
+    ("funnel.stages.*.edits.documents", is_count, "a whole number"),
+    ("funnel.stages.*.edits.unit", is_text, "a text"),
+    ("funnel.stages.*.edits.rules", is_object, "an object"),
+    ("funnel.stages.*.edits.rules.*", is_object, "an object"),
+    ("funnel.stages.*.edits.rules.*.places", is_count, "a whole number"),
+    ("funnel.stages.*.edits.rules.*.touched", is_count, "a whole number"),
     ("funnel.stages.*.edits.rules.*.removed", lambda value: isinstance(value, int), "a whole number"),
-    ("analysis", _is_object, "an object"),
-    ("analysis.lengths", _is_list, "a list"),
-    ("analysis.lengths.*", _is_object, "an object"),
+    ("analysis", is_object, "an object"),
+    ("analysis.lengths", is_list, "a list"),
+    ("analysis.lengths.*", is_object, "an object"),
     ("analysis.lengths.*.documents", _is_histogram, "an object of bins"),
     ("analysis.lengths.*.total", _is_histogram, "an object of bins"),
-    ("analysis.domains", _is_object, "an object"),
-    ("analysis.domains.*", _is_count, "a whole number"),
-    ("analysis.languages", _is_object, "an object"),
-    ("analysis.languages.*", _is_count, "a whole number"),
-    *((f"analysis.{name}", _is_count, "a whole number")
+    ("analysis.domains", is_object, "an object"),
+    ("analysis.domains.*", is_count, "a whole number"),
+    ("analysis.languages", is_object, "an object"),
+    ("analysis.languages.*", is_count, "a whole number"),
+    *((f"analysis.{name}", is_count, "a whole number")
       for name in ("documents", "distinct_domains", "domains_error", "without_url")),
-    ("source_lengths", lambda value: value is None or _is_object(value), "an object or null"),
+    ("source_lengths", lambda value: value is None or is_object(value), "an object or null"),
     *((f"source_lengths.{name}", _is_histogram, "an object of bins") for name in ("documents", "total")),
-    ("bad_files", _is_list, "a list"),
-    ("bad_files.*", _is_object, "an object"),
-    ("bad_files.*.records_lost", _may_be_count, "a whole number or null"),
-    ("inputs", _is_object, "an object"),
-    ("inputs.*", _is_list, "a list"),
+    ("bad_files", is_list, "a list"),
+    ("bad_files.*", is_object, "an object"),
+    ("bad_files.*.records_lost", may_be_count, "a whole number or null"),
+    ("inputs", is_object, "an object"),
+    ("inputs.*", is_list, "a list"),
     ("inputs.*.*", _is_input, "a file, or an object with a file"),
-    ("left_out", _is_object, "an object"),
-    ("left_out.*", _is_count, "a whole number"),
-    ("reports", _is_object, "an object"),
-    ("reports.*", _is_list, "a list"),
+    ("left_out", is_object, "an object"),
+    ("left_out.*", is_count, "a whole number"),
+    ("reports", is_object, "an object"),
+    ("reports.*", is_list, "a list"),
 )  # fmt: skip
 """What is read of a manifest, the whole before its parts, where it is there."""
 
@@ -186,7 +167,7 @@ def check_manifest(manifest: Any, file: Path) -> Told:
     form = manifest["output"]["format"]
     if form not in [*RESULTS]:
         raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
-    for path, value, kind in _odd(manifest):
+    for path, value, kind in misfits(manifest, KINDS):
         shown = shorten(repr(value), 60, placeholder="…")
         raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
     return Told(manifest, writer_of(manifest), plain=("recipe",))
@@ -201,34 +182,6 @@ def _lacking(manifest: Mapping[str, Any]) -> list[str]:
         else:
             lacking += [f"{block}.{entry}" for entry in entries if entry not in found]
     return lacking
-
-
-def _odd(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Give path and value of what is there and of another type, and what it should be."""
-    for path, is_right, kind in KINDS:
-        first, *rest = path.split(".")
-        if first in manifest:
-            for name, value in _found(manifest[first], rest, first):
-                if not is_right(value):
-                    yield name, value, kind
-
-
-def _found(value: Any, rest: Sequence[str], name: str) -> Iterator[tuple[str, Any]]:
-    """Give all that a path leads to, with its name; "*" stands for each, and what is not there is left out."""
-    if not rest:
-        yield name, value
-        return
-    step, *rest = rest
-    if value is None:
-        below = []
-    elif step != "*":
-        below = [(f".{step}", value[step])] if step in value else []
-    elif isinstance(value, dict):
-        below = [(f".{key}", each) for key, each in value.items()]
-    else:
-        below = [(f"[{number}]", each) for number, each in enumerate(value)]
-    for key, each in below:
-        yield from _found(each, rest, f"{name}{key}")
 
 
 def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, LongCrawlError, RunError, SourceError, TokenizerError
+from longcrawl.formats.manifest import seal
 from longcrawl.tokens.encoders import load_encoder
 from longcrawl.unreadable import reason_of, unreadable
 
@@ -124,6 +125,8 @@ QUESTIONS = {
     "analysis": lambda run: str(lc.analysis(run / "parquet")),
     "removed": lambda run: str(lc.removed_documents(run)),
     "card": lambda run: str(lc.card(run)),
+    "funnel": lambda run: f"{lc.funnel(run)!r}{lc.removal_rates(run)!r}",
+    "verify": lambda run: str(lc.verify(run)),
 }
 
 
@@ -153,6 +156,30 @@ def test_a_changed_description_is_not_believed(copy):
     for question in ("inspect", "analysis"):
         with pytest.raises(CorruptionError, match=r"parquet\.json has been changed"):
             QUESTIONS[question](copy)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "parquet/parquet.json"])
+def test_descriptions_that_somebody_sealed_anew_are_one_sentence(copy, name):
+    """Of other types and without entries, each with a right SHA-256 of itself."""
+    file = copy / name
+    whole, chance = json.loads(file.read_text()), random.Random(name)
+    values = (None, -1, 10**20, 1 << 62, "", "../../x", [], {}, True, [[]], ["a"], {"a": 1}, "\ud800", 0.5)
+    for _ in range(60):
+        changed = json.loads(json.dumps(whole))
+        place = changed
+        while isinstance(place[step := chance.choice([*place] if isinstance(place, dict) else range(len(place)))],
+                         dict | list) and place[step] and chance.random() < 0.8:  # fmt: skip
+            place = place[step]
+        place[step] = chance.choice(values)
+        file.write_bytes(seal(changed).encode("utf-8", "surrogatepass"))
+        for question in chance.sample([*QUESTIONS], 2):
+            said = ""
+            try:
+                QUESTIONS[question](copy)
+            except LongCrawlError as wrong:
+                said = str(wrong)
+            assert "\n" not in said
+            assert len(said) < 900
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, "a: &a [*a]", "- 1", "outputs: {parquet: 3}", "{}", "\ud800"])

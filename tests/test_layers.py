@@ -17,6 +17,7 @@ LAYERS = [
         "data_files",
         "keyed_hash",
         "listing",
+        "kinds",
         "markdown",
         "places",
         "sealed",

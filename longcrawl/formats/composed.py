@@ -178,4 +178,4 @@ def read_description(path: Path) -> dict[str, Any]:
 
     """
     needed = ("stored_as", "dtype", "end_of_text", "json_escaped", "loss_mask", "splits", "buckets", "files")
-    return manifest.read_description(path / DESCRIPTION, "composed", VERSION, needed)
+    return manifest.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))

@@ -5,9 +5,11 @@ Such a description is written after all that it names: without it what lies ther
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.kinds import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
 from longcrawl.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.structured import load_json
 from longcrawl.unreadable import unreadable
@@ -81,7 +83,40 @@ def verify_described(folder: Path, name: str, described: Mapping[str, Any]) -> I
     yield from (f"{extra} is not part of this output" for extra in sorted(there - described["files"].keys() - {name}))
 
 
-def read_description(file: Path, kind: str, version: int, needed: Sequence[str]) -> dict[str, Any]:
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_count, value))
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+COUNTED = ("documents", "bytes", "files", "entries", "tokens", "shards", "samples")
+DESCRIBED: Kinds = (
+    ("splits", is_object, "an object"),
+    ("splits.*", is_object, "an object"),
+    *((f"splits.*.{name}", is_count, "a whole number") for name in COUNTED),
+    ("columns", is_object, "an object"),
+    ("columns.*", is_text, "a text"),
+    ("dtype", is_text, "a text"),
+    ("stored_as", is_text, "a text"),
+    ("end_of_text", may_be_count, "a whole number or null"),
+    ("json_escaped", _is_flag, "true or false"),
+    ("loss_mask", _is_flag, "true or false"),
+    ("shapes", is_object, "an object"),
+    ("shapes.*", _is_shape, "rows and tokens"),
+    ("buckets", is_list, "a list"),
+    ("buckets.*", lambda value: is_object(value) and {"path", "split"} <= set(value), "an object with path and split"),
+    ("buckets.*.path", is_text, "a text"),
+    ("buckets.*.split", is_text, "a text"),
+    *((f"buckets.*.{name}", is_count, "a whole number") for name in ("capacity", "samples", "pieces", "file_samples")),
+)
+"""What is read of descriptions, where it is there."""
+
+
+def read_description(
+    file: Path, kind: str, version: int, needed: Sequence[str], of_splits: Sequence[str] = ()
+) -> dict[str, Any]:
     """Read the description of an output, such as ``rectangle.json``.
 
     Args:
@@ -89,9 +124,10 @@ def read_description(file: Path, kind: str, version: int, needed: Sequence[str])
         kind: what it describes, such as "rectangle"; its entry ``longcrawl_KIND`` holds the version.
         version: the one that can be read.
         needed: entries that must be there.
+        of_splits: entries that each split must have.
 
     Raises:
-        FormatError: there is none, or it is of a version that this longcrawl does not know.
+        FormatError: there is none, it is not of that form, or it is of a version that this longcrawl does not know.
 
     """
     if not file.is_file():
@@ -110,6 +146,12 @@ def read_description(file: Path, kind: str, version: int, needed: Sequence[str])
             raise FormatError(f"{file} lacks {name!r}; build the {kind} again")
     if not _lists_files(described.get("files", {})):
         raise FormatError(f"{file} does not list files with bytes and SHA-256; build the {kind} again")
+    for path, value, right in misfits(described, DESCRIBED):
+        shown = shorten(repr(value), 60, placeholder="…")
+        raise FormatError(f"{file}: {path} is {shown} and should be {right}; build the {kind} again")
+    for split, told in described.get("splits", {}).items() if of_splits else ():
+        if lacking := [name for name in of_splits if name not in told]:
+            raise FormatError(f"{file}: splits.{split} lacks {', '.join(lacking)}; build the {kind} again")
     return described
 
 

@@ -207,7 +207,9 @@ def read_description(path: Path) -> dict[str, Any]:
         FormatError: there is none, or it is of a version that this longcrawl does not know.
 
     """
-    return manifest.read_description(path / DESCRIPTION, "parquet", VERSION, ("splits", "by", "columns", "files"))
+    return manifest.read_description(
+        path / DESCRIPTION, "parquet", VERSION, ("splits", "by", "columns", "files"), ("documents", "bytes", "files")
+    )
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

@@ -342,7 +342,7 @@ def read_description(path: Path, name: str) -> dict[str, Any]:
 
     """
     needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
-    return manifest.read_description(path / f"{name}.json", "token_shards", VERSION, needed)
+    return manifest.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
 
 
 def _tokenizer_name(tokenize: Tokenize) -> str:
