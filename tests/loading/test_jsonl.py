@@ -322,3 +322,21 @@ def test_nothing_is_read_before_it_is_needed(tmp_path, tokenizer):
         feed = Jsonl(tmp_path, tokenizer, max_length=8, batch_size=2, block_bytes=500)
         first = next(iter(feed))
     assert first["input_ids"].shape == (2, 8)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_a_line_that_is_too_long_is_left_out(tmp_path, tokenizer, suffix):
+    write(tmp_path, [[3] * 20, [4000], [3] * 20], suffix)
+    whole = b"".join(
+        gzip.decompress(path.read_bytes()) if suffix.endswith("gz") else path.read_bytes()
+        for path in sorted(tmp_path.glob(f"*{suffix}"))
+    )
+    for path in tmp_path.glob(f"*{suffix}"):
+        path.unlink()
+    (tmp_path / f"a{suffix}").write_bytes(PACKERS[suffix](whole))
+    fields = {"tokenizer": tokenizer, "max_length": 5, "batch_size": 1, "block_bytes": 300, "max_record_bytes": 1_000}
+    feed = Jsonl(tmp_path, on_bad_files="skip", **fields)
+    assert len(list(feed)) > 20
+    assert [bad.records_lost for bad in feed.bad_files] == [1]
+    with pytest.raises(SourceError, match="has more than 1,000 bytes"):
+        list(Jsonl(tmp_path, **fields))
