@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from longcrawl.errors import LedgerError
 from longcrawl.files import whole_file
 from longcrawl.places import EDIT_SCHEMA, MASK
-from longcrawl.stored_tables import DAMAGED, scan_tables
+from longcrawl.stored_tables import DAMAGED, scan_tables, table_writer
 from longcrawl.unreadable import unreadable
 
 __all__ = [
@@ -242,7 +242,7 @@ class EditWriter:
             return
         if self._writer is None:
             beside = self._files.enter_context(whole_file(self._path))
-            self._writer = self._files.enter_context(pq.ParquetWriter(beside, EDIT_SCHEMA))
+            self._writer = self._files.enter_context(table_writer(beside, EDIT_SCHEMA))
         self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
         self._waiting = []
 

@@ -27,6 +27,7 @@ from longcrawl.report.analysis import LengthCounts
 from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
+from longcrawl.stored_tables import write_table
 
 __all__ = [
     "SPILL",
@@ -104,7 +105,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
             gone = tally.table()
             if gone.num_rows:
                 with whole_file(ledger) as beside:
-                    pq.write_table(gone, beside)
+                    write_table(gone, beside)
             with clock.measure("read"):
                 input_files.close()
             written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]

@@ -21,6 +21,7 @@ from longcrawl.part import WORK, keep_spans, removed_file, removed_marker, sketc
 from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import PART, Order, Spans, Survey
+from longcrawl.stored_tables import write_table
 from longcrawl.survey_reports import report_of, with_report
 
 __all__ = ["find_spans", "group_inputs", "resolve"]
@@ -58,7 +59,7 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
     if gone.num_rows:  # `datasets` cannot load a parquet file without rows
         files.append(folder / "ledger" / f"{segment:02d}-{label}.parquet")
         with whole_file(files[-1]) as beside:
-            pq.write_table(gone, beside)
+            write_table(gone, beside)
     with whole_file(removed) as beside:
         pq.write_table(gone.select(["id"]), beside)
     marker = removed_marker(work, segment)

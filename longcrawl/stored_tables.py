@@ -1,4 +1,4 @@
-"""Parquet tables of a run or an output, read back: a damaged one is one sentence."""
+"""Parquet tables of a run or an output: pages are written with checksums, and a damaged table is one sentence."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +11,28 @@ import pyarrow.parquet as pq
 from longcrawl.errors import CorruptionError
 from longcrawl.unreadable import unreadable
 
-__all__ = ["DAMAGED", "count_rows", "read_footer", "read_rows", "read_table", "scan_tables"]
+__all__ = [
+    "DAMAGED",
+    "count_rows",
+    "read_footer",
+    "read_rows",
+    "read_table",
+    "scan_tables",
+    "table_writer",
+    "write_table",
+]
 
 DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
+
+
+def table_writer(file: Path, schema: pa.Schema, **settings: Any) -> pq.ParquetWriter:
+    """Return what writes a file table by table, with a crc32 of each page, which any reader of parquet may compare."""
+    return pq.ParquetWriter(file, schema, write_page_checksum=True, **settings)
+
+
+def write_table(table: pa.Table, file: Path, **settings: Any) -> None:
+    """Write a file of one table, as :func:`table_writer` does."""
+    pq.write_table(table, file, write_page_checksum=True, **settings)
 
 
 def read_footer(file: Path) -> pq.FileMetaData:

@@ -15,6 +15,7 @@ from longcrawl.formats.rectangle_build import BAND, Layout, write_band
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.token_shard import Documents
+from longcrawl.stored_tables import table_writer
 
 __all__ = ["PieceTable", "SampleFile", "write_array_band", "write_documents", "write_shard"]
 
@@ -54,7 +55,7 @@ class PieceTable:
     def add(self, table: pa.Table) -> None:
         """Append the pieces of some samples."""
         if self._file is None:
-            self._file = pq.ParquetWriter(self._path, table.schema, compression="zstd", compression_level=3)
+            self._file = table_writer(self._path, table.schema, compression="zstd", compression_level=3)
         self._file.write_table(table, row_group_size=table.num_rows)
         self.pieces += table.num_rows
 
@@ -126,7 +127,7 @@ def write_documents(spill: Path, target: Path, name: str, start: int, stop: int)
         file: pq.ParquetWriter | None = None
         for table in read_documents(spill, start, stop, GROUP_DOCUMENTS):
             if file is None:
-                file = pq.ParquetWriter(beside, table.schema, compression="zstd", compression_level=3)
+                file = table_writer(beside, table.schema, compression="zstd", compression_level=3)
             file.write_table(table, row_group_size=table.num_rows)
         if file is not None:
             file.close()

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from longcrawl.errors import FormatError
@@ -38,6 +37,7 @@ from longcrawl.formats.heldout import check_heldout, heldout_rows
 from longcrawl.formats.parquet_build import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
 from longcrawl.stages import Stage
+from longcrawl.stored_tables import table_writer
 
 __all__ = ["DESCRIPTION", "ParquetOutput", "ParquetWriter", "dataset_configs", "folder_name", "read_description"]
 
@@ -113,7 +113,7 @@ class ParquetWriter(OrderedWriter):
                 table = read_places(spill, places)
                 if file is None:
                     columns = table.schema
-                    file = pq.ParquetWriter(beside, columns, compression="zstd", compression_level=3)
+                    file = table_writer(beside, columns, compression="zstd", compression_level=3)
                 file.write_table(table, row_group_size=table.num_rows)
                 size += int(places["bytes"].sum())
             if file is not None:

@@ -51,6 +51,7 @@ from longcrawl.formats.rectangle_build import (
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.outputs import Output, Writer, WriteTask, output
 from longcrawl.stages import Stage
+from longcrawl.stored_tables import table_writer, write_table
 from longcrawl.tokens.tokenize import Tokenize
 
 __all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description"]
@@ -170,7 +171,7 @@ class RectangleWriter(Writer):
         first_row = number * BAND
         rows = f"rows-{task.name}.parquet"
         with whole_file(spill / rows) as beside:
-            pq.write_table(
+            write_table(
                 origins.add_column(0, "row", pa.array(range(first_row, first_row + stop - start), pa.int64())), beside
             )
         names = write_band(target, split, number, tokens, layouts[""])
@@ -258,6 +259,6 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def _join(pieces: Sequence[Path], path: Path) -> None:
-    with whole_file(path) as beside, pq.ParquetWriter(beside, pq.read_schema(pieces[0])) as joined:
+    with whole_file(path) as beside, table_writer(beside, pq.read_schema(pieces[0])) as joined:
         for piece in pieces:
             joined.write_table(pq.read_table(piece))

@@ -27,7 +27,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from longcrawl.errors import StageError
 from longcrawl.files import file_entries, whole_file, write_text
@@ -43,6 +42,7 @@ from longcrawl.formats.token_shard import TOKENS
 from longcrawl.formats.token_shard import Documents as Entries
 from longcrawl.outputs import WriteTask, are_shuffled, output
 from longcrawl.stages import Stage
+from longcrawl.stored_tables import write_table
 from longcrawl.tokens.encoders import local_file
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
@@ -231,7 +231,7 @@ class ShardWriter(TokenWriter):
         table = f"documents/{path}.parquet"
         with whole_file(target / table) as beside:
             told = pa.concat_tables(gathered.documents).combine_chunks()
-            pq.write_table(told, beside, compression="zstd", compression_level=3)
+            write_table(told, beside, compression="zstd", compression_level=3)
         files = [Path(file).relative_to(target).as_posix() for file in shard.files]
         return {
             "split": path.partition("/")[0],

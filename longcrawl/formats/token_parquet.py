@@ -60,6 +60,7 @@ from longcrawl.formats._token_shard_writing import (
 )
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents, TokenShard
 from longcrawl.results import Verification
+from longcrawl.stored_tables import table_writer
 from longcrawl.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
@@ -115,7 +116,7 @@ def write(
     with whole_shard(file) as (beside,):
         first = next(tables, nothing)
         schema = first.schema.with_metadata({KEY: told.encode()})
-        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
+        with table_writer(beside, schema, compression="zstd") as writer:
             for group in _row_groups(chain([first], tables), schema):
                 writer.write_table(group, row_group_size=max(group.num_rows, 1))
     return WrittenShard(str(file), written_files(file), stream.documents, stream.tokens)
@@ -290,7 +291,7 @@ def _opened(file: Path) -> pq.ParquetFile:
     if checksums is not None:
         checksums.check()
     try:
-        return pq.ParquetFile(file)
+        return pq.ParquetFile(file, page_checksum_verification=True)
     except (OSError, ValueError, pa.ArrowException) as broken:
         raise CorruptionError(
             f"{file} is no parquet file, or is cut ({str(broken).splitlines()[0]}): fetch it again, or write it anew"

@@ -26,6 +26,7 @@ from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
 from longcrawl.formats import rectangle, rectangle_build
 from longcrawl.formats.rectangle_chunks import open_loss_mask, open_split
 from longcrawl.formats.rectangle_verify import inspect_rectangle, verify_rectangle
+from longcrawl.stored_tables import read_table
 
 ROWS, LENGTH = 150, 96
 
@@ -314,3 +315,23 @@ def test_copies_of_arrays_are_still_read(tmp_path):
     shutil.copytree(path, tmp_path / "copy")
     assert batches(tmp_path / "copy", "direct") == batches(path, "zarr")
     assert open_loss_mask(open_split(path)).checksum == "crc32c"
+
+
+def test_a_flipped_bit_in_a_page_of_a_rows_table_is_noticed(tmp_path):
+    path, chance = build(tmp_path / "made"), random.Random(7)
+    table = path / "rows" / "train.parquet"
+    whole = table.read_bytes()
+    expected = read_table(table)
+    footer = int.from_bytes(whole[-8:-4], "little") + 8
+    seen = Counter()
+    for _ in range(200):
+        content = bytearray(whole)
+        place = chance.randrange(8 * (len(content) - footer))
+        content[place // 8] ^= 1 << place % 8
+        table.write_bytes(content)
+        try:
+            seen["same" if read_table(table).equals(expected) else "silent"] += 1
+        except CorruptionError:
+            seen["noticed"] += 1
+    assert set(seen) <= {"same", "noticed"}, seen
+    assert seen["noticed"] > 150
