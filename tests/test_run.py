@@ -1,7 +1,9 @@
 """A run: killed at any point and finished later with the same bytes; one sentence for everything that goes wrong."""
 
+import functools
 import gzip
 import hashlib
+import http.server
 import importlib.metadata
 import json
 import os
@@ -12,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 import zlib
@@ -108,15 +111,6 @@ def running(pid: int) -> bool:
         return status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def waits_for_a_writer(pid: int) -> bool:
-    """Say whether a process is opening a named pipe; where the system does not tell, give it the time to get there."""
-    told = Path(f"/proc/{pid}/wchan").read_text()
-    if told in ("", "0"):
-        time.sleep(1)
-        return True
-    return told in ("wait_for_partner", "fifo_open")
 
 
 def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
@@ -267,22 +261,41 @@ lc.run(*sys.argv[1:])
     assert directory_digest(out) == directory_digest(whole)
 
 
+class Unanswered(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder, and never answers who asks for 10.jsonl or 11.jsonl."""
+
+    def send_head(self):
+        if "/1" in self.path:
+            self.server.waiting.append(self.path)
+            self.server.stopped.wait()
+            return None
+        return super().send_head()
+
+    def log_message(self, *_):
+        pass
+
+
 @pytest.fixture
 def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
-    """Give recipe, folder and process of a run whose two workers wait for input that never comes: named pipes."""
+    """Give recipe, folder and process of a run whose two workers wait for input that never comes."""
     folder = write_documents(tmp_path / "documents", 2)
-    for name in ("10.jsonl", "11.jsonl"):
-        os.mkfifo(folder / name)
-    names = [str(folder / name) for name in ("00.jsonl", "01.jsonl", "10.jsonl", "11.jsonl")]
-    recipe = write_recipe(tmp_path / "stuck.yaml", {"data_files": names})
-    process = start("run", recipe, "--out", tmp_path / "out", "--num-proc", 2, stderr=subprocess.PIPE)
-    markers = tmp_path / "out" / "work" / "segment-0"
-    wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 2)
-    wait_until(lambda: all(waits_for_a_writer(worker) for worker in children(process.pid)))
-    yield recipe, tmp_path / "out", process
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    handler = functools.partial(Unanswered, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.waiting, server.stopped = [], threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        names = ("00.jsonl", "01.jsonl", "10.jsonl", "11.jsonl")
+        urls = [f"http://127.0.0.1:{server.server_port}/{name}" for name in names]
+        recipe = write_recipe(tmp_path / "stuck.yaml", {"data_files": urls})
+        process = start("run", recipe, "--out", tmp_path / "out", "--num-proc", 2, stderr=subprocess.PIPE)
+        markers = tmp_path / "out" / "work" / "segment-0"
+        wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 2)
+        wait_until(lambda: len(server.waiting) == 2)
+        yield recipe, tmp_path / "out", process
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        server.stopped.set()
+        server.shutdown()
 
 
 def test_workers_end_when_their_run_is_killed(stuck):
