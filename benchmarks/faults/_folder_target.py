@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from _campaign import Outcome, Target, Trial, judge_sentence, shortened
+from _campaign import Outcome, Target, Trial
 from _inputs import fingerprint, read_files
 from _mutations import Mutation, damage
+from _outcome import judge_sentence, shortened
 
 from longcrawl.errors import LongCrawlError
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from _campaign import SCRATCH, judge_sentence
+from _campaign import SCRATCH
 from _folder_target import DATA, FIXED, Act
 from _inputs import train_tokenizer, write_texts
+from _outcome import judge_sentence
 
 TOKENS = [{"tokenize": {"tokenizer": "TOKENIZER"}}, "shuffle"]
 STAGES: dict[str, Sequence[Any]] = {

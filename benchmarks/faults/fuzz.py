@@ -9,8 +9,9 @@ trials survived / trials tried.
 """
 
 from _campaign import Campaign, arguments, warm_up
-from _input_targets import record_targets, source_targets
+from _input_targets import source_targets
 from _output_targets import description_targets, rectangle_targets, run_targets, shard_targets
+from _record_targets import record_targets
 
 
 def main() -> None:

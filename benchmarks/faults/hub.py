@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _campaign import SCRATCH, Campaign, Outcome, Target, Trial, arguments, judge_sentence, warm_up
+from _campaign import SCRATCH, Campaign, Outcome, Target, Trial, arguments, warm_up
 from _inputs import read_files
+from _outcome import judge_sentence
 from _runs import recipe_of
 
 from longcrawl.errors import LongCrawlError

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from _campaign import Campaign, Outcome, Target, Trial, arguments, judge_sentence, warm_up
+from _campaign import Campaign, Outcome, Target, Trial, arguments, warm_up
 from _forked_run import DONE, INTERRUPTED, SENTENCE, ForkedRun, RunSpec, import_modules, imported_modules
 from _inputs import digest_of, read_files
+from _outcome import judge_sentence
 from _recipes import SMALL, make_inputs, settings_of
 from _stopping import on_change
 

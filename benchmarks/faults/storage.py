@@ -20,10 +20,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
-from _campaign import SCRATCH, Campaign, Outcome, Target, Trial, arguments, judge_sentence, warm_up
+from _campaign import SCRATCH, Campaign, Outcome, Target, Trial, arguments, warm_up
 from _forked_run import DONE, SENTENCE, ForkedRun, RunSpec, import_modules, imported_modules
 from _inputs import digest_of, documents, json_lines, read_files
 from _mounts import SmallDisk, own_namespace
+from _outcome import judge_sentence
 from _recipes import make_inputs, settings_of
 from _stopping import on_change
 
