@@ -215,7 +215,7 @@ def test_order_batches_and_passes_do_not_matter(tmp_path, monkeypatch):
     table = table_of(["".join(chance.choices(said, k=chance.randint(0, 6))) for _ in range(200)])
     expected = spans_by_id(
         lc.dedup.ExactSubstring(30, unit="byte", text="raw").resolve(
-            lc.dedup.ExactSubstring(30, unit="byte", text="raw")(table)
+            lc.dedup.ExactSubstring(30, unit="byte", text="raw").sketch(table)
         )
     )
     assert len(expected) > 100
