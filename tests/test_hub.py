@@ -783,9 +783,10 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run):
         }  # fmt: skip
         with pytest.raises(FormatError, match="holds neither a run nor an output"):
             lc.verify("memory://verified/train")
-        for url, said in (("http://127.0.0.1:9/x", "Cannot connect"), ("nowhere://x", "Protocol not known")):
-            with pytest.raises(SourceError, match=f"{url} cannot be read .{said}.*: check the address"):
-                lc.verify(url)
+        with pytest.raises(SourceError, match=r"127.0.0.1:9/x cannot be read .Cannot connect.*: check the address"):
+            lc.verify("http://127.0.0.1:9/x")
+        with pytest.raises(SourceError, match=r"nowhere://x cannot be reached .*Protocol not known.*check the URL"):
+            lc.verify("nowhere://x")
         with pytest.raises(FormatError, match="hf:// names no place: write it as hf://datasets/user/name"):
             lc.verify("hf://")
     finally:

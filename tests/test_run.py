@@ -799,7 +799,7 @@ def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_o
         (["source.snapshots=['1999-01']"], SourceError, "has no snapshot '1999-01'; known: 2023-06"),
         (["source.data_dir=/nowhere"], SourceError, "/nowhere is no RedPajama-V2 release"),
         (["source.folder=x"], RecipeError, "has no field 'folder'; known: data_dir, "),
-        (["outputs.rectangle.colour=red"], RecipeError, "has no field 'colour'; known: codec, "),
+        (["outputs.rectangle.colour=red"], RecipeError, "has no field 'colour'; known: checksum, codec, "),
         (["outputs.parquet.rows=1"], RecipeError, "the recipe has no 'parquet'; it has: rectangle"),
         (
             ["stages.tokenize.tokenizer=/nowhere/tokenizer.json"],
