@@ -354,14 +354,19 @@ def _any_joins(ids: pa.Array, table: pa.Table) -> bool:
 def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:
     try:
         with local_copy(path) as copy:
-            table = pq.read_table(copy, columns=list(columns), partitioning=None, use_threads=False)
-        return table.select(list(columns)).cast(pa.schema(list(columns.items()))).combine_chunks()
+            table = pq.read_table(
+                copy, columns=list(columns), partitioning=None, use_threads=False, page_checksum_verification=True
+            )
+        table = table.select(list(columns)).cast(pa.schema(list(columns.items()))).combine_chunks()
+        table.validate(full=True)
     except FileNotFoundError:
         bad_files.report(path, "is missing; the documents keep null in its place")
     except DamagedFileError as damage:
         bad_files.report(path, f"{damage}; the documents keep null in its place")
     except (OSError, pa.ArrowException, KeyError) as error:
         bad_files.report(path, f"is corrupt: {str(error).splitlines()[0]}; the documents keep null in its place")
+    else:
+        return table
     return None
 
 

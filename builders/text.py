@@ -29,6 +29,7 @@ from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
 from longcrawl.errors import SourceError
 from longcrawl.listing import why_no_file
+from longcrawl.stored_tables import footer_fault
 
 __all__ = ["Text"]
 
@@ -163,7 +164,9 @@ class Text(Source):
         first = 0
         with local_copy(path) as copy:
             try:
-                with pq.ParquetFile(copy) as file:
+                with pq.ParquetFile(copy, page_checksum_verification=True) as file:
+                    if fault := footer_fault(file.metadata):
+                        raise DamagedFileError(f"is corrupt: {fault}")
                     names = file.schema_arrow.names
                     needed = [field for field in (self.text_field, self.id_field) if field]
                     for field in needed:
@@ -181,14 +184,21 @@ class Text(Source):
                     ):
                         yield self._rows(name, pa.Table.from_batches([batch]), first, lost)
                         first += batch.num_rows
+                    if first != file.metadata.num_rows:
+                        raise DamagedFileError(f"is corrupt: it has {first} rows, its footer counts another number")
             except FileNotFoundError as error:
                 raise DamagedFileError("is missing") from error
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, ValueError, pa.ArrowException) as error:
                 raise DamagedFileError(f"is corrupt after row {first}: {str(error).splitlines()[0]}") from error
 
     def _rows(self, name: str, table: pa.Table, first: int, lost: LostRecords) -> pa.Table:
-        """Take the rows of a parquet batch that have a text and, where it is asked for, an id."""
+        """Return the rows of a parquet batch that are UTF-8 and have a text and, where it is asked for, an id."""
         numbers = np.arange(first, first + table.num_rows)
+        for field in table.column_names:
+            if (kept := _utf8_rows(table[field])) is not None:
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", f"is not UTF-8 in its field {field!r}")
+                table, numbers = table.filter(pa.array(kept)), numbers[kept]
         lengths = pc.binary_length(table[self.text_field].cast(pa.large_string()))
         short = pc.fill_null(pc.less_equal(lengths, self.max_record_bytes), fill_value=True)
         if not pc.all(short).as_py():
@@ -265,6 +275,27 @@ class Text(Source):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
                 return f"{reason}; set {setting}= to one of them"
         return reason
+
+
+def _utf8_rows(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]] | None":
+    """Return which values of a column of text are UTF-8, null included; None where all are, or it is not of text."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        return None
+    values = column.cast(kind)
+    try:
+        values.cast(pa.large_string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return np.array([_is_utf8(value) for value in values.cast(pa.large_binary()).to_pylist()])
+    return None
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        str(value or b"", "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 SOURCES[Text.name] = Text

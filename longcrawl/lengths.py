@@ -242,14 +242,14 @@ def _is_flat(path: str) -> bool:
 def _parquet(path: str, end_of_text: int | None) -> Iterator[Lengths]:
     with local_copy(path) as copy:
         try:
-            with pq.ParquetFile(copy) as file:
+            with pq.ParquetFile(copy, page_checksum_verification=True) as file:
                 wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
                 for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
                     found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text)
                     yield Lengths(found.tokens, np.ones_like(found.ended)) if ended else found
         except FileNotFoundError as error:
             raise DamagedFileError("is missing") from error
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise DamagedFileError(f"is corrupt: {str(error).splitlines()[0]}") from error
 
 

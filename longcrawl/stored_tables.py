@@ -1,5 +1,6 @@
 """Parquet tables of a run or an output: pages are written with checksums, and a damaged table is one sentence."""
 
+from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from longcrawl.unreadable import unreadable
 __all__ = [
     "DAMAGED",
     "count_rows",
+    "footer_fault",
     "read_footer",
     "read_rows",
     "read_table",
@@ -46,6 +48,22 @@ def read_footer(file: Path) -> pq.FileMetaData:
         footer = pq.read_metadata(file)
         footer.schema.to_arrow_schema()  # which it may not have
     return footer
+
+
+def footer_fault(footer: pq.FileMetaData) -> str | None:
+    """Return in what a footer contradicts itself; no checksum covers it, but Arrow writes the names of columns twice.
+
+    Row groups have them, too, but pyarrow ends the process where it cannot read one of a damaged footer.
+    """
+    second = (footer.metadata or {}).get(b"ARROW:schema")
+    if second is None:
+        return None
+    names = footer.schema.to_arrow_schema().names
+    stored = pa.ipc.read_schema(pa.py_buffer(b64decode(second))).names
+    different = [pair for pair in zip(names, stored, strict=False) if pair[0] != pair[1]]
+    if not different or len(names) != len(stored):
+        return None
+    return "a column is named {!r} and, in the schema of Arrow, {!r}".format(*different[0])
 
 
 def count_rows(file: Path) -> int:

@@ -279,6 +279,38 @@ def test_null_texts_and_ids_in_parquet_are_lost(tmp_path):
     assert [found.records_lost for found in bad] == [2]
 
 
+def test_rows_of_parquet_that_are_not_utf8_are_lost_alone(tmp_path):
+    values = pa.array([b"a", b"\xff", b"c", None], pa.binary())
+    hidden = pa.Array.from_buffers(pa.string(), 4, values.buffers())
+    for text, kind in ((hidden, "string"), (values, "binary")):
+        pq.write_table(pa.table({"text": text, "url": ["u", "v", "w", "x"]}), tmp_path / "a.parquet")
+        rows, bad = read(Text(data_dir=str(tmp_path)), "skip")
+        assert [(row["id"], row["text"]) for row in rows] == [("a.parquet:0", "a"), ("a.parquet:2", "c")], kind
+        assert bad[0].reason == "row 1 is not UTF-8 in its field 'text' (and 1 more like it)"
+        assert bad[0].records_lost == 2
+    with pytest.raises(SourceError, match="row 1 is not UTF-8 in its field 'text'; to go on"):
+        read(Text(data_dir=str(tmp_path)))
+
+
+def test_damaged_pages_and_footers_of_parquet_are_reported(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": ["one page"], "url": ["https://a.org"]})
+    pq.write_table(
+        table, path, compression="none", use_dictionary=False, write_statistics=False, write_page_checksum=True
+    )
+    whole = path.read_bytes()
+    footer = whole[-int.from_bytes(whole[-8:-4], "little") - 8 :]
+    for wrong, reason in (
+        (whole.replace(b"one page", b"One page", 1), "CRC"),
+        (whole[: -len(footer)] + footer.replace(b"url", b"urm", 1), "is corrupt: a column is named 'urm' and, in the"),
+        (whole[: -len(footer)] + footer.replace(b"url", b"\xffrl", 1), "is corrupt"),
+    ):
+        path.write_bytes(wrong)
+        rows, bad = read(Text(data_dir=str(tmp_path)), "skip")
+        assert not rows
+        assert reason in bad[0].reason
+
+
 def test_load_dataset_streaming_and_processes_agree(tmp_path):
     for number in range(4):
         write(tmp_path / "data" / f"{number}.jsonl.gz")
