@@ -243,6 +243,19 @@ def test_a_sample_of_which_nothing_is_left_says_what_is_known(recipe):
     assert "nothing of the sample is left after 'min_chars'" in str(made)
 
 
+def test_a_changed_plan_is_rejected_and_an_earlier_version_without_seal_is_read(recipe, tmp_path):
+    made = lc.plan(recipe, documents=40)
+    made.save("plan.json")
+    assert lc.Plan.load("plan.json") == made
+    written = json.loads(Path("plan.json").read_text())
+    del written["sha256"]
+    Path("earlier.json").write_text(json.dumps(written, indent=1))
+    assert lc.Plan.load("earlier.json") == made
+    Path("plan.json").write_text(Path("plan.json").read_text().replace(made.digest, made.digest[::-1]))
+    with pytest.raises(RunError, match=r"plan\.json has been changed: .*write it again with longcrawl plan RECIPE"):
+        lc.Plan.load("plan.json")
+
+
 def test_bad_input_is_one_sentence(recipe, tmp_path):
     with pytest.raises(RunError, match="2 parts or more"):
         lc.plan(recipe, parts=1)

@@ -1,6 +1,5 @@
 """``longcrawl plan``: documents, tokens, bytes and hours of every stage, before a run."""
 
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from longcrawl.printable import one_line
 from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.run_costs import StageCost
 from longcrawl.run_inputs import train_parts
+from longcrawl.sealed import SEAL, is_sealed, seal
 from longcrawl.structured import load_json
 
 __all__ = ["Checked", "Plan", "PlanRow", "plan"]
@@ -166,7 +166,7 @@ class Plan:
         """
         became = {"became": [each.as_dict() for each in checked]} if checked else {}
         try:
-            write_text(Path(path), json.dumps(self.as_dict() | became, indent=1))
+            write_text(Path(path), seal(self.as_dict() | became))
         except OSError as failed:
             raise RunError(
                 f"a plan cannot be written to {path} ({failed.strerror or failed}): name another file"
@@ -177,7 +177,7 @@ class Plan:
         """Read what :meth:`save` wrote.
 
         Raises:
-            RunError: there is no plan at ``path``.
+            RunError: there is no plan at ``path``, or it was changed after it was written.
 
         """
         try:
@@ -186,6 +186,11 @@ class Plan:
             raise RunError(f"{path} is no plan ({wrong}): write one with longcrawl plan RECIPE --save FILE") from wrong
         if not isinstance(values, dict) or values.get("longcrawl_plan") != VERSION:
             raise RunError(f"{path} is no plan of version {VERSION}: write one with longcrawl plan RECIPE --save FILE")
+        if SEAL in values and not is_sealed(Path(path), values):  # earlier versions did not seal it
+            raise RunError(
+                f"{path} has been changed: the SHA-256 that it gives of itself differs; write it again with longcrawl "
+                "plan RECIPE --save FILE"
+            )
         try:
             return cls.from_dict(values)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as lacking:
