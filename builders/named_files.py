@@ -43,24 +43,29 @@ def named_parts(
 
     """
     files = _chosen(data_dir, data_files) if data_files else _below(source, data_dir, endings, example, splits)
-    base = _base_of([path_of(file) for chosen in files.values() for file in chosen], data_dir)
+    base = _base_of([_written(file) for chosen in files.values() for file in chosen], data_dir)
     return {split: _parts(chosen, base) for split, chosen in files.items()}
 
 
 def _parts(files: list[str], base: str) -> list[Part]:
-    """Name files by their paths; two signatures of one URL are one file.
+    """Name files by their paths.
 
     Raises:
-        SourceError: two URLs differ in their queries only, so that their documents would have the same ids.
+        SourceError: two URLs differ in their queries or users only, so that their documents would have the same ids.
 
     """
     parts: dict[str, Part] = {}
     for file in sorted(set(files)):
-        name = path_of(file).removeprefix(base).lstrip("/")
+        name = _written(file).removeprefix(base).lstrip("/")
         if name in parts:
-            raise SourceError(f"{without_secrets(file)} is named twice, with two queries: name each path once")
+            raise SourceError(f"{without_secrets(file)} is named twice, with two queries or users: name each path once")
         parts[name] = Part(name, (file,))
     return [parts[name] for name in sorted(parts)]
+
+
+def _written(file: str) -> str:
+    """Return the path of a file as ids and manifests have it: without query, and without the password of a URL."""
+    return path_of(without_secrets(file))
 
 
 def _below(
@@ -135,7 +140,7 @@ def _found(files: list[str], pattern: str) -> list[str]:
 
 def _base_of(files: list[str], data_dir: str | None) -> str:
     """Give the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
-    base = path_of(absolute(data_dir or "")).rstrip("/")
+    base = _written(absolute(data_dir or "")).rstrip("/")
     if data_dir and all(file.startswith(f"{base}/") for file in files):
         return base
     folders = [posixpath.dirname(file).split("/") for file in files]

@@ -103,7 +103,9 @@ def ask(url: str, request: Callable[[], T]) -> T:
             if verdict.kind == "later":
                 _silent.add(host)
             raise NotYetError(_sentence(url, failed, verdict, attempt, waited)) from _shown(failed)
-        logger.warning("%s: %s; asking again in %.3g s", without_secrets(url), hide_secrets(reason_of(failed)), pause)
+        logger.warning(
+            "%s: %s; asking again in %.3g s", without_secrets(url), hide_secrets(reason_of(_cause_of(failed))), pause
+        )
         time.sleep(pause)
 
 
@@ -149,7 +151,7 @@ def _may_ask_again(verdict: Verdict, host: str, attempt: int, seconds: float) ->
 
 
 def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waited: float) -> str:
-    reason = hide_secrets(reason_of(failed))
+    reason = hide_secrets(reason_of(_cause_of(failed)))
     if verdict.kind == "forbidden":
         return (
             f"{without_secrets(url)}: the server does not allow it ({reason}). Check your credentials, or sign the URL "
@@ -157,6 +159,12 @@ def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waite
         )
     asked = "once" if attempt == 1 else f"{attempt} times in {waited:.0f} s"
     return f"{without_secrets(url)}: cannot be fetched now ({reason}), asked {asked}. Type the same command again later"
+
+
+def _cause_of(failed: BaseException) -> BaseException:
+    """Return the error of a chain that has the server's status, else the first cause of all."""
+    chain = list(_causes(failed))
+    return next((error for error in chain if _status(error) is not None), chain[-1])
 
 
 def _causes(failed: BaseException) -> Iterator[BaseException]:

@@ -218,6 +218,7 @@ def test_an_outage_leaves_parts_open_and_the_same_command_asks_for_these_alone(
         lc.run(recipe, out, num_proc)
     said = str(raised.value)
     assert said.startswith(f"2 of 3 parts of {out} are still open, the first: {urls[0]}: cannot be fetched now (")
+    assert "503" in said
     assert said.endswith("the same command asks for these parts again")
     assert not (out / "manifest.json").exists()
     server.down = set()
@@ -316,5 +317,11 @@ def test_ids_come_from_the_path_of_a_url_and_two_queries_of_one_path_are_refused
     one = f"http://{server.host}/a.jsonl"
     crawl = lc.open("text", data_files=f"{one}?X-Amz-Signature=abc")
     assert crawl.data[0]["id"] == "a.jsonl:0"
-    with pytest.raises(lc.errors.SourceError, match=rf"{one} is named twice, with two queries: name each path once"):
+    hosts = (f"http://me:hush@{server.host}/a.jsonl", "http://me:hush@other.example/b.jsonl")
+    assert [part.name for part in Text(data_files=hosts).splits()["train"]] == [
+        f"{server.host}/a.jsonl", "other.example/b.jsonl",
+    ]  # fmt: skip
+    with pytest.raises(
+        lc.errors.SourceError, match=rf"{one} is named twice, with two queries or users: name each path once"
+    ):
         Text(data_files=(f"{one}?sig=1", f"{one}?sig=2")).splits()
