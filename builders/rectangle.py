@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.file_systems import file_system_of
 from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.rectangle_chunks import SplitArray, has_split, open_loss_mask, open_split
+from longcrawl.stored_tables import refuse_damaged
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.unreadable import unreadable
 
@@ -128,6 +130,8 @@ class Rectangle(Source):
         filesystem, path = file_system_of(rows)
         if not filesystem.exists(path):
             return pa.nulls(stop - start, pa.string())
+        if not is_url(rows):
+            refuse_damaged([Path(rows)])
         fix = "copy it back, or build the rectangle again"
         with opened(rows, TABLE_BYTES) as file, unreadable(rows, SourceError, fix):
             table = pq.ParquetFile(file, page_checksum_verification=True)

@@ -261,6 +261,7 @@ def open_edits(run: Path) -> Iterator[pads.Dataset]:
     """Open the edit ledger of a run; one in which nothing was changed has no files.
 
     Raises:
+        CorruptionError: a file of it is not as it was written.
         LedgerError: what is read of it is damaged.
 
     """

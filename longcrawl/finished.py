@@ -44,6 +44,7 @@ def why(run: str | Path, document: str) -> Reason:
 
     Raises:
         LedgerError: the run never had a document of this id, or has lost a file that may say so.
+        CorruptionError: a file that may say so is not as it was written.
 
     """
     folder = Path(run)
@@ -76,7 +77,8 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
         most: how many clusters to give.
 
     Raises:
-        LedgerError: the run has no such stage, ``most`` is less than 1, or the ledger is damaged.
+        LedgerError: the run has no such stage, or ``most`` is less than 1.
+        CorruptionError: the ledger is not as it was written.
 
     """
     folder = Path(run)

@@ -321,6 +321,7 @@ def open_ledger(run: Path) -> Iterator[pads.Dataset]:
     """Open the ledger of a run; one from which nothing left has no files.
 
     Raises:
+        CorruptionError: a file of it is not as it was written.
         LedgerError: what is read of it is damaged.
 
     """

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from longcrawl.builders.identity import reading
 from longcrawl.builders.sources import BadFiles, Part, Source
@@ -27,7 +26,7 @@ from longcrawl.report.analysis import LengthCounts
 from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
-from longcrawl.stored_tables import write_table
+from longcrawl.stored_tables import read_table, write_table
 
 __all__ = [
     "SPILL",
@@ -186,7 +185,7 @@ def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
         file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
         with whole_file(file) as beside:
-            pq.write_table(spans.table.slice(first, last - first), beside)
+            write_table(spans.table.slice(first, last - first), beside)
         Marker(marker, {}, Marker.entries(marker, [file])).write()
         start = stop
 
@@ -232,7 +231,7 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
     gone = None
     if removed.exists():
         Marker.open(removed_marker(work, task.segment - 1), removed)
-        gone = pq.read_table(removed)["id"]
+        gone = read_table(removed)["id"]
     for table in _tables(_stored(work, task.segment - 1, task.number, "arrow")):
         if gone is None:
             yield table
@@ -247,7 +246,7 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
     work, segment = task.folder / WORK, task.segment - 1
     file = _file(work, segment, task.number, "spans")
     Marker.open(_file(work, segment, task.number, SPANS_MARKER), file)
-    spans = Spans(pq.read_table(file))
+    spans = Spans(read_table(file))
     return [(label, WithSpans(survey, spans))]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
-import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.manifest import is_sealed, verify_files
@@ -14,7 +13,7 @@ from longcrawl.formats.parquet import DESCRIPTION, UNKNOWN, dataset_configs, rea
 from longcrawl.markdown import code, plain
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
-from longcrawl.stored_tables import count_rows, read_rows
+from longcrawl.stored_tables import read_footers, read_row
 
 __all__ = ["ParquetInspection", "ParquetResult"]
 
@@ -69,9 +68,9 @@ class ParquetResult(Result):
     def read_back(self, folder: Path) -> str:
         """Read the first document with the features that `datasets` gives it, and say what came."""
         # Not a stream of `datasets`: pyarrow aborts a process that ends soon after one was left (apache/arrow#45214).
-        with pq.ParquetFile(_files(folder, read_description(folder), "train")[0]) as file:
-            features = datasets.Features.from_arrow_schema(file.schema_arrow)
-            first = next(file.iter_batches(1, use_threads=False)).to_pylist()[0]
+        files = _files(folder, read_description(folder), "train")[:1]
+        features = datasets.Features.from_arrow_schema(read_footers(files)[0].schema.to_arrow_schema())
+        first = _document(files, 0)
         columns = ", ".join(f"{name} {_kind(feature)}" for name, feature in features.items())
         shown = f"; the first is {first['id']}" if "id" in first else ""
         return f"documents of {columns}{shown}"
@@ -166,11 +165,8 @@ def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]
 
 def _document(files: list[Path], row: int) -> dict[str, Any]:
     """Read one document, of a split's files end to end; only its row group is read."""
-    for file in files:
-        rows = count_rows(file)
-        if row < rows:
-            return dict(read_rows(file, row, row + 1)[0])
-        row -= rows
+    if (found := read_row(files, row)) is not None:
+        return found
     raise CorruptionError(
         f"the files hold fewer documents than {DESCRIPTION} says; longcrawl verify says what is wrong"
     )

@@ -51,7 +51,7 @@ from longcrawl.formats.rectangle_build import (
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.outputs import Output, Writer, WriteTask, output
 from longcrawl.stages import Stage
-from longcrawl.stored_tables import table_writer, write_table
+from longcrawl.stored_tables import read_table, table_writer, write_table
 from longcrawl.tokens.tokenize import Tokenize
 
 __all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description"]
@@ -261,4 +261,4 @@ def read_description(path: Path) -> dict[str, Any]:
 def _join(pieces: Sequence[Path], path: Path) -> None:
     with whole_file(path) as beside, table_writer(beside, pq.read_schema(pieces[0])) as joined:
         for piece in pieces:
-            joined.write_table(pq.read_table(piece))
+            joined.write_table(read_table(piece))

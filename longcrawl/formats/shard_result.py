@@ -13,7 +13,7 @@ from longcrawl.formats.shard_output import read_description
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
-from longcrawl.stored_tables import count_rows, read_rows
+from longcrawl.stored_tables import read_row
 from longcrawl.tokens.encoders import load_encoder
 
 __all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
@@ -244,11 +244,8 @@ def _tables(described: Mapping[str, Any], split: str) -> list[str]:
 
 def _document(tables: list[Path], row: int) -> dict[str, Any]:
     """Read one row, of tables end to end."""
-    for table in tables:
-        rows = count_rows(table)
-        if row < rows:
-            return dict(read_rows(table, row, row + 1)[0])
-        row -= rows
+    if (found := read_row(tables, row)) is not None:
+        return found
     raise CorruptionError("the tables hold fewer documents than was described; longcrawl verify says what is wrong")
 
 

@@ -21,7 +21,7 @@ from longcrawl.engines.local import map_tasks
 from longcrawl.errors import CorruptionError
 from longcrawl.report.bars import BarRow, BarTable
 from longcrawl.report.domains import DomainCounts, url_hosts
-from longcrawl.stored_tables import DAMAGED
+from longcrawl.stored_tables import DAMAGED, refuse_damaged
 from longcrawl.unreadable import unreadable
 
 __all__ = ["Analysis", "LengthCounts", "Lengths", "analyse", "bin_name", "length_table"]
@@ -268,6 +268,7 @@ def _in_order(files: Sequence[Path], num_proc: int) -> Iterator[_Counts]:
 
 def _count(files: Sequence[Path], number: int) -> tuple[int, _Counts]:
     counts = _Counts()
+    refuse_damaged([files[number]])
     with (
         unreadable(files[number], CorruptionError, DAMAGED),
         pq.ParquetFile(files[number], page_checksum_verification=True) as opened,

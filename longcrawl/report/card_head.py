@@ -12,7 +12,7 @@ from longcrawl.report.card_facts import documents_of, facts_of
 from longcrawl.report.card_rules import language_codes, size_category
 from longcrawl.results import RESULTS, Result
 from longcrawl.run_manifest import NotTold
-from longcrawl.stored_tables import read_footer
+from longcrawl.stored_tables import read_footers
 from longcrawl.text import find_language
 
 __all__ = ["head_of", "spoken", "yaml_head"]
@@ -72,7 +72,7 @@ def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     splits, schema, stored = [], None, 0
     for files in config["data_files"]:
         found = sorted(folder.glob(files["path"]))
-        footers = [read_footer(file) for file in found]
+        footers = read_footers(found)
         if footers:
             schema = footers[0].schema.to_arrow_schema()
             groups = [footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)]

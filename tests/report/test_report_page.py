@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli import app
 from longcrawl.duplicates import Clusters
-from longcrawl.errors import LedgerError, RunError
+from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.report.analysis import Analysis, Lengths
 from longcrawl.report.card_sections import SECTIONS, CardSource
 from longcrawl.report.comparisons import domain_table, length_tables
@@ -381,6 +381,10 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
         lc.write_report(run)
     ledger = pq.read_table(files[1])
     pq.write_table(ledger.drop_columns("rule"), files[1])
+    with pytest.raises(CorruptionError, match=f"{files[1].name} has .* expected .*; longcrawl verify says"):
+        lc.write_report(run)
+    del manifest["files"][f"ledger/{files[1].name}"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(LedgerError, match="has rows without rule; longcrawl verify says"):
         lc.write_report(run)
 
