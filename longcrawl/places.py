@@ -150,8 +150,8 @@ def make_places(
     count = len(documents)
     columns = {
         "document": pa.array(documents, pa.int64()),
-        "rule": pa.array([rules] * count, pa.string()) if isinstance(rules, str) else rules,
-        "unit": pa.array([unit] * count, pa.string()),
+        "rule": pa.repeat(rules, count) if isinstance(rules, str) else rules,
+        "unit": pa.repeat(unit, count),
         "start": pa.array(places[:, 0]),
         "end": pa.array(places[:, 1]),
         "replaced_by": pa.array(np.broadcast_to(replaced_by, count), pa.int64()),
@@ -201,7 +201,7 @@ def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
     ids = pa.nulls(rows, pa.string())
     if "id" in documents.column_names:
         ids = pc.cast(documents["id"].take(places["document"]), pa.string())
-    columns = [ids, pa.array([stage] * rows, pa.string()), *(places[name] for name in PLACE_SCHEMA.names[1:])]
+    columns = [ids, pa.repeat(stage, rows), *(places[name] for name in PLACE_SCHEMA.names[1:])]
     return pa.table(columns, schema=EDIT_SCHEMA)
 
 

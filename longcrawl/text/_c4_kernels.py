@@ -332,6 +332,14 @@ def _move(out: Bytes, start: int, stop: int, place: int) -> int:
 
 
 @compiled
+def _log_line(log: Any, row: int, newlines: int, begin: int, stop: int, first: int, last: int, rule: int) -> None:
+    if row < len(log):
+        # An index without a sign is not asked whether it counts from the end.
+        log[_U(row), 0], log[_U(row), 1], log[_U(row), 2] = newlines, begin, stop
+        log[_U(row), 3], log[_U(row), 4], log[_U(row), 5] = first, last, rule
+
+
+@compiled
 def clean_page(
     data: Bytes,
     at: int,
@@ -343,19 +351,20 @@ def clean_page(
     place: int,
     page: Any,
     log: Any,
+    runs: bool,
 ) -> tuple[int, int]:
     """Write the lines that stay of a document to ``out``, stripped and joined by newlines.
 
     Adds to ``page``, shape (3,): placeholders, braces, sentences. Writes to ``log`` as many lines as it has rows, of
     those that are not blank and that go or lose marks: number of newlines before, start and stop in ``data``, then in
-    ``out``, rule.
+    ``out``, rule. With ``runs``, lines that go by one rule, with no line that stays between them, share a row.
 
     Returns:
-        Where the lines end, and how many of them there are for the log.
+        Where the lines end, and how many rows there are for the log.
 
     """
     line = np.empty(FACTS, np.int64)
-    kept, changed, newlines = 0, 0, 0
+    kept, changed, newlines, run = 0, 0, 0, STAYS
     while at < end:
         at = _read_line(data, at, end, flag_of, rules, tree, line)
         begin, stop, words, longest = line[FIRST], line[STOP], line[WORDS], line[LONGEST]
@@ -376,11 +385,14 @@ def clean_page(
                 out[place] = NEWLINE
             place = _move(out, first, last, base) if cut else copy(data, begin, stop, out, base)
             kept += 1
-        if cut or (rule != STAYS and stop > begin):
-            if changed < len(log):
-                ends = (base, place, CUT) if rule == STAYS else (before, before, rule)
-                log[changed, 0], log[changed, 1], log[changed, 2] = newlines, begin, stop
-                log[changed, 3], log[changed, 4], log[changed, 5] = ends
+            run = STAYS
+        if runs and rule != STAYS and rule == run:
+            if stop > begin:
+                log[_U(changed - 1), 2] = stop
+        elif cut or (rule != STAYS and stop > begin):
+            run = rule
+            first, last = (base, place) if rule == STAYS else (before, before)
+            _log_line(log, changed, newlines, begin, stop, first, last, CUT if rule == STAYS else rule)
             changed += 1
         newlines += data[at - 1] == NEWLINE
     return place, changed
@@ -401,19 +413,21 @@ def clean_pages(
     """Write the lines that stay of every document to ``out``, without the white space around all of them.
 
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
-    to ``log`` what :func:`clean_page` says, of all documents. Gives how many lines are in the log.
+    to ``log``, which has room for all lines, what :func:`clean_page` says, of all documents, in runs. Gives how many
+    rows are in the log.
     """
     place, logged = np.int64(0), 0
     ends[0] = 0
     for document in range(len(offsets) - 1):
         at, end, begin = offsets[document], offsets[document + 1], place
         here = log[logged:]
-        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here)
+        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, True)
         logged += changed
-        first = skip_space(out, begin, place, flag_of)
+        first, last = skip_space(out, begin, place, flag_of), place
         while place > first and flag_of[decode(out, _last_start(out, place))[0]] & SPACE:
             place = _last_start(out, place)
-        shift_lines(here[:changed], first, place, begin)
+        if first > begin or place < last:
+            shift_lines(here[:changed], first, place, begin)
         place = _move(out, first, place, begin)
         ends[document + 1] = place
     return logged

@@ -141,7 +141,8 @@ class C4Quality(Edit):
     def trace(self, table: pa.Table) -> Edited:
         """Do what ``edit`` does, and list the lines that went, and those that lost citation marks.
 
-        Not listed is white space: that around lines, blank lines, and line ends.
+        Lines that went by one rule, with no line that stays between them, are one place. Not listed is other white
+        space: that around lines, blank lines, and line ends.
         """
         from longcrawl.text._c4_kernels import LOGGED, clean_pages
 
@@ -176,7 +177,7 @@ class C4Quality(Edit):
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
         phrases = self._phrases()
         page, flags, (at, end) = np.zeros(3, np.int64), load_characters("re").flags, offsets.tolist()
-        _, changed = clean_page(data, at, end, flags, self._rules(phrases), phrases, out, 0, page, log)
+        _, changed = clean_page(data, at, end, flags, self._rules(phrases), phrases, out, 0, page, log, False)
         return [_change(data, out, row) for row in log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
