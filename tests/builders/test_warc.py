@@ -5,6 +5,7 @@ import functools
 import gzip
 import hashlib
 import http.server
+import io
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -31,6 +33,7 @@ from longcrawl.builders.charsets import decode_page
 from longcrawl.builders.sources import BadFiles
 from longcrawl.builders.warc import Warc
 from longcrawl.builders.warc_http import Message, body_of
+from longcrawl.builders.warc_records import Lost, read_records
 from longcrawl.errors import NotYetError, SourceError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -564,6 +567,21 @@ def test_bombs_take_no_memory(tmp_path):
         name, rows, *rule, grown = line.split()
         assert (name, rows, " ".join(rule)) == (path.name, "2", "{'max_record_bytes': 1}")
         assert int(grown) < 64, line  # MB
+
+
+def test_members_of_one_byte_take_linear_time():
+    """Each wrong header was compared with every member of the file: 80,000 of them took minutes."""
+
+    def seconds(members: int) -> float:
+        heads = (b"WARC/1.0\r\nContent-Length: %d\r\n\r\n" % (2 * members - 11) for _ in range(members // 20))
+        content = gzip.compress(b"".join(heads)) + gzip.compress(b"yy") * members
+        begun = time.perf_counter()
+        assert len(list(read_records(io.BytesIO(content), 1 << 30, Lost(BadFiles("skip"), "a")))) <= 1
+        return time.perf_counter() - begun
+
+    seconds(1_000)
+    small, large = seconds(8_000), seconds(32_000)
+    assert large < 8 * small + 0.1, f"{small:.3f} s, four times as many {large:.3f} s"
 
 
 def test_hostile_headers_take_no_time(tmp_path):
