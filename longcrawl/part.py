@@ -33,6 +33,7 @@ __all__ = [
     "WORK",
     "PartTask",
     "keep_spans",
+    "mark_fitted",
     "part_marker",
     "removed_file",
     "removed_marker",
@@ -83,7 +84,31 @@ def run_part(task: PartTask) -> dict[str, Any]:
         return {"not_yet": str(reason)}
 
 
+def mark_fitted(work: Path, segment: int) -> None:
+    """Write the marker of what a stage learned between two segments, such as a tokenizer."""
+    marker = _fit_marker(work, segment)
+    files = sorted(file for file in (work / f"fit-{segment}").rglob("*") if file.is_file())
+    Marker(marker, {}, Marker.entries(marker, files)).write()
+
+
+def _check_fitted(work: Path, segment: int) -> None:
+    """Compare what stages learned before a segment with its markers.
+
+    Raises:
+        DamagedFileError: a file is not as it was written.
+
+    """
+    for earlier in range(segment):
+        if (marker := _fit_marker(work, earlier)).exists():
+            Marker.open(marker, *map(Path, Marker.open(marker).resolved_files()))
+
+
+def _fit_marker(work: Path, segment: int) -> Path:
+    return work / f"fit-{segment}.json"
+
+
 def _run_part(task: PartTask) -> dict[str, Any]:
+    _check_fitted(task.folder / WORK, task.segment)
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     name = f"{task.segment:02d}-{task.number:05d}.parquet"
     ledger, edited = task.folder / "ledger" / name, task.folder / EDITS / name

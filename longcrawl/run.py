@@ -33,7 +33,7 @@ from longcrawl.errors import RunError
 from longcrawl.files import file_entries, remove, remove_partial, write_text
 from longcrawl.ledger import Funnel, FunnelRow, add_values, count_rules, total
 from longcrawl.outputs import Writer
-from longcrawl.part import SPILL, PartTask, removed_marker, run_part, survivors
+from longcrawl.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
 from longcrawl.planning import Plan
 from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.removal_rates import RemovalRates
@@ -252,6 +252,7 @@ class _Job:
                 tables = survivors(self.work, number, range(len(self.parts)))
                 with self.costs.measure(label, f"{number}"):
                     stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
+                mark_fitted(self.work, number)
             elif isinstance(stage, Survey):
                 if isinstance(stage, SpanSurvey):
                     with self.costs.measure(label, f"{number}") as cost:

@@ -149,3 +149,28 @@ def test_a_link_in_the_folder_of_a_run_is_refused_and_left_alone(recipe, tmp_pat
         lc.run(recipe, out)
     assert [path.name for path in theirs.iterdir()] == ["precious.partial-1"]
     assert [path.name for path in out.iterdir()] == [name]
+
+
+def test_a_trained_tokenizer_that_rots_is_trained_again(recipe, tmp_path, monkeypatch, directory_digest):
+    """A letter of it that changed between training and use gave other tokens, and nobody was told."""
+    spec = yaml.safe_load(recipe.read_text())
+    spec["stages"] = [{"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}]
+    trained = tmp_path / "trained.yaml"
+    trained.write_text(yaml.safe_dump(spec))
+    lc.run(trained, tmp_path / "whole")
+    run_segment, done = RUN._Job._run_segment, []
+
+    def rot_first(job, segment, writer):
+        if segment.number == 1 and not done:
+            (file,) = (tmp_path / "out/work/fit-0").rglob("tokenizer.json")
+            text = file.read_text()
+            assert '"1":' in text
+            assert '"2":' in text
+            file.write_text(text.replace('"1":', '"x":').replace('"2":', '"1":').replace('"x":', '"2":'))
+            done.append(file)
+        run_segment(job, segment, writer)
+
+    monkeypatch.setattr(RUN._Job, "_run_segment", rot_first)
+    with pytest.warns(UserWarning, match=r"fit-0/.*tokenizer.json has been changed.*made again"):
+        lc.run(trained, tmp_path / "out")
+    assert directory_digest(tmp_path / "out") == directory_digest(tmp_path / "whole")
