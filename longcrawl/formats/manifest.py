@@ -91,6 +91,11 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_bucket(value: Any) -> bool:
+    """Return whether this names a bucket of a composed dataset, or of token shards."""
+    return is_object(value) and any(names <= set(value) for names in ({"path", "split"}, {"folder", "splits"}))
+
+
 COUNTED = ("documents", "bytes", "files", "entries", "tokens", "shards", "samples")
 DESCRIBED: Kinds = (
     ("splits", is_object, "an object"),
@@ -106,7 +111,7 @@ DESCRIBED: Kinds = (
     ("shapes", is_object, "an object"),
     ("shapes.*", _is_shape, "rows and tokens"),
     ("buckets", is_list, "a list"),
-    ("buckets.*", lambda value: is_object(value) and {"path", "split"} <= set(value), "an object with path and split"),
+    ("buckets.*", _is_bucket, "an object with path and split, or folder and splits"),
     ("buckets.*.path", is_text, "a text"),
     ("buckets.*.split", is_text, "a text"),
     *((f"buckets.*.{name}", is_count, "a whole number") for name in ("capacity", "samples", "pieces", "file_samples")),
