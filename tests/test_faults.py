@@ -47,7 +47,7 @@ def test_every_trial_is_survived(name):
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
     assert ended.stdout.splitlines()[-1] == f"{name} ratio=1.000"
     tried = int(re.search(r"of ([\d,]+) trials survived", ended.stdout)[1].replace(",", ""))
-    assert tried >= int(SMALL[name][1])
+    assert tried >= 0.98 * int(SMALL[name][1])  # the share of each target is rounded
 
 
 BROKEN = """
