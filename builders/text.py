@@ -37,6 +37,8 @@ _PACKED = ("", ".gz", ".zst")
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
 ROWS = 1_024
 """Rows of a parquet file in one table."""
+BATCH_BYTES = 256 << 20
+"""What texts of a dictionary in one table may take at most, a text of ``max_record_bytes`` aside."""
 
 _SCHEMA = pa.schema(
     [
@@ -179,9 +181,8 @@ class Text(Source):
                         if pa.types.is_nested(kind):
                             lost.add("it", f"has no text in its field {field!r} but {kind}; leave that out of fields")
                             return
-                    for batch in file.iter_batches(
-                        ROWS, columns=list(dict.fromkeys(needed + optional)), use_threads=False
-                    ):
+                    columns = list(dict.fromkeys(needed + optional))
+                    for batch in _batches(file, copy, self.text_field, columns, self.max_record_bytes):
                         yield self._rows(name, pa.Table.from_batches([batch]), first, lost)
                         first += batch.num_rows
                     if first != file.metadata.num_rows:
@@ -194,18 +195,21 @@ class Text(Source):
     def _rows(self, name: str, table: pa.Table, first: int, lost: LostRecords) -> pa.Table:
         """Return the rows of a parquet batch that are UTF-8 and have a text and, where it is asked for, an id."""
         numbers = np.arange(first, first + table.num_rows)
-        for field in table.column_names:
-            if (kept := _utf8_rows(table[field])) is not None:
-                for number in numbers[~kept].tolist():
-                    lost.add(f"row {number}", f"is not UTF-8 in its field {field!r}")
-                table, numbers = table.filter(pa.array(kept)), numbers[kept]
-        lengths = pc.binary_length(table[self.text_field].cast(pa.large_string()))
+        lengths = _lengths(table[self.text_field])
         short = pc.fill_null(pc.less_equal(lengths, self.max_record_bytes), fill_value=True)
         if not pc.all(short).as_py():
             kept = short.to_numpy(zero_copy_only=False)
             for number in numbers[~kept].tolist():
                 lost.add(f"row {number}", too_long(self.max_record_bytes))
             table, numbers = table.filter(short), numbers[kept]
+        if pa.types.is_dictionary(table[self.text_field].type):
+            place = table.column_names.index(self.text_field)
+            table = table.set_column(place, self.text_field, table[self.text_field].cast(pa.large_string()))
+        for field in table.column_names:
+            if (kept := _utf8_rows(table[field])) is not None:
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", f"is not UTF-8 in its field {field!r}")
+                table, numbers = table.filter(pa.array(kept)), numbers[kept]
         for field in (self.text_field, self.id_field):
             if field and table[field].null_count:
                 kept = pc.is_valid(table[field]).to_numpy(zero_copy_only=False)
@@ -296,6 +300,42 @@ def _is_utf8(value: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _batches(file: pq.ParquetFile, path: str, field: str, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a parquet file; a dictionary whose texts could fill the memory stays one.
+
+    A dictionary page of some kB can hold one text of 64 MB, and the rows of a batch all of them.
+    """
+    with pq.ParquetFile(path, read_dictionary=[field], page_checksum_verification=True) as kept:
+        for group in range(file.num_row_groups):
+            longest, source, rows = _longest(kept, field, group), file, ROWS
+            if longest * ROWS > BATCH_BYTES:
+                source, rows = kept, max(1, min(ROWS, BATCH_BYTES // min(longest, most)))
+            yield from source.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+
+
+def _longest(file: pq.ParquetFile, field: str, group: int) -> int:
+    """Return the bytes of the longest text in the dictionary of a row group; 0 where it has none."""
+    found = file.metadata.row_group(group)
+    chunk = next(at for at in map(found.column, range(found.num_columns)) if at.path_in_schema.split(".")[0] == field)
+    if not chunk.has_dictionary_page or chunk.physical_type != "BYTE_ARRAY":
+        return 0
+    for batch in file.iter_batches(1, row_groups=[group], columns=[field], use_threads=False):
+        if pa.types.is_dictionary(batch.column(0).type):
+            return int(pc.max(pc.binary_length(batch.column(0).dictionary)).as_py() or 0)
+    return 0
+
+
+def _lengths(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the bytes of each text, without writing out the texts of a dictionary."""
+    if not pa.types.is_dictionary(texts.type):
+        if texts.type in (pa.binary(), pa.large_binary()):  # which are yet to be found UTF-8
+            return pc.binary_length(texts)
+        return pc.binary_length(texts.cast(pa.large_string()))
+    return pa.chunked_array(
+        [pc.binary_length(chunk.dictionary).cast(pa.int64()).take(chunk.indices) for chunk in texts.chunks], pa.int64()
+    )
 
 
 SOURCES[Text.name] = Text

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -235,6 +237,36 @@ def test_bombs_of_text_take_no_memory(tmp_path):
         name, rows, lost, grown = told.split()
         assert (name, rows, lost) == (path.name, "0" if "whole" in name else "2", "[1]")
         assert int(grown) < 60, told  # MB
+
+
+CONFINED = """
+import resource, sys
+from longcrawl.builders.sources import BadFiles, make_source
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+source, bad = make_source("text", {"data_files": sys.argv[1], "max_record_bytes": int(sys.argv[2])}), BadFiles("skip")
+print(sum(table.num_rows for part in source.splits()["train"] for table in source.read(part, bad)))
+for found in bad.found:
+    print(found.records_lost, found.reason)
+"""
+
+
+def test_a_dictionary_of_parquet_never_becomes_its_texts(tmp_path):
+    """Some kB that are one text of 16 MB in each of 10,000 rows: 168 GB, of which a batch took 17 GB."""
+    places = pa.array([0] + [1] * 9_999, pa.int32())
+    texts = pa.DictionaryArray.from_arrays(places, pa.array(["short", "a" * (16 << 20)]))
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "a.parquet").stat().st_size < 20_000
+    done = subprocess.run(
+        [sys.executable, "-c", CONFINED, str(tmp_path / "a.parquet"), str(LIMIT)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    rows, lost = done.stdout.splitlines()
+    assert rows == "1"
+    assert lost.startswith("9999 row 1 has more than 1,048,576 bytes; to read it, set max_record_bytes to more")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
