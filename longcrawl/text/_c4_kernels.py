@@ -10,22 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._line_place_kernels import shift_lines
+from longcrawl.text._line_place_kernels import log_line, shift_lines
 from longcrawl.text._lookup_kernels import compiled, inlined
 from longcrawl.text._phrase_kernels import OTHERS, copy, decode, skip_space, step
 from longcrawl.text._phrases import PhraseTree
 from longcrawl.text._unicode import SENTENCE_END, SPACE, WORD
 
-__all__ = [
-    "JAVASCRIPT",
-    "LOREM_IPSUM",
-    "POLICY",
-    "RULES",
-    "Rules",
-    "clean_page",
-    "clean_pages",
-    "make_byte_flags",
-]
+__all__ = ["JAVASCRIPT", "LOREM_IPSUM", "POLICY", "RULES", "Rules", "clean_page", "clean_pages", "make_byte_flags"]
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
@@ -332,14 +323,6 @@ def _move(out: Bytes, start: int, stop: int, place: int) -> int:
 
 
 @compiled
-def _log_line(log: Any, row: int, newlines: int, begin: int, stop: int, first: int, last: int, rule: int) -> None:
-    if row < len(log):
-        # An index without a sign is not asked whether it counts from the end.
-        log[_U(row), 0], log[_U(row), 1], log[_U(row), 2] = newlines, begin, stop
-        log[_U(row), 3], log[_U(row), 4], log[_U(row), 5] = first, last, rule
-
-
-@compiled
 def clean_page(
     data: Bytes,
     at: int,
@@ -392,7 +375,7 @@ def clean_page(
         elif cut or (rule != STAYS and stop > begin):
             run = rule
             first, last = (base, place) if rule == STAYS else (before, before)
-            _log_line(log, changed, newlines, begin, stop, first, last, CUT if rule == STAYS else rule)
+            log_line(log, changed, newlines, begin, stop, first, last, CUT if rule == STAYS else rule)
             changed += 1
         newlines += data[at - 1] == NEWLINE
     return place, changed

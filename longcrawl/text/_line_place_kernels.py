@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from longcrawl.text._lookup_kernels import compiled
 
-__all__ = ["count_breaks", "place_lines", "shift_lines"]
+__all__ = ["count_breaks", "log_line", "place_lines", "shift_lines"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -96,3 +96,12 @@ def shift_lines(log: Any, first: int, last: int, begin: int) -> None:
         if log[row, 4] > log[row, 3]:
             log[row, 3] = begin + max(log[row, 3], first) - first
             log[row, 4] = begin + max(min(log[row, 4], last), first) - first
+
+
+@compiled
+def log_line(log: Any, row: int, newlines: int, begin: int, stop: int, first: int, last: int, rule: int) -> None:
+    """Write a row of a log: newlines before, start and stop in ``data``, first and last in ``out``, rule."""
+    if row < len(log):
+        # An index without a sign is not asked whether it counts from the end.
+        log[np.uint64(row), 0], log[np.uint64(row), 1], log[np.uint64(row), 2] = newlines, begin, stop
+        log[np.uint64(row), 3], log[np.uint64(row), 4], log[np.uint64(row), 5] = first, last, rule
