@@ -132,31 +132,39 @@ def entity_tag(information: Mapping[str, Any]) -> str | None:
 def changed_files(read: Sequence[tuple[str, InputFile]]) -> Iterator[tuple[str, str]]:
     """Yield path and difference of every file that is not any more what was read, in order.
 
-    A local file is hashed again where its size, time or inode differ. Remote ones are compared by their tags, where
-    the server answers.
+    A local file is hashed again where its size, time or inode differ. Remote ones are compared by tag and size, where
+    the server answers with them.
     """
-    remote = [(url, known) for url, known in read if is_url(url) and known.etag is not None]
+    remote = [url for url, known in read if is_url(url) and known.sha256 is not None]
     with ThreadPoolExecutor(REQUESTS) as pool:
-        tags = dict(zip((url for url, _ in remote), pool.map(_current_tag, (url for url, _ in remote)), strict=True))
+        now = dict(zip(remote, pool.map(_current, remote), strict=True))
     for path, known in read:
         if not is_url(path):
             difference = _difference(path, known)
         else:
-            tag = tags.get(path)
-            difference = None if tag in (None, known.etag) else f"its entity tag was {known.etag} and is {tag}"
+            difference = _remote_difference(known, *now.get(path, (None, None)))
         if difference is not None:
             yield known.file, difference
 
 
-def _current_tag(url: str) -> str | None:
-    """Ask once, since what was read is known already."""
+def _remote_difference(known: InputFile, tag: str | None, size: int | None) -> str | None:
+    if known.etag is not None and tag not in (None, known.etag):
+        return f"its entity tag was {known.etag} and is {tag}"
+    if size not in (None, known.bytes):
+        return f"it had {known.bytes:,} bytes and has {size:,}"
+    return None
+
+
+def _current(url: str) -> tuple[str | None, int | None]:
+    """Return entity tag and size of a remote file, asking once, since what was read is known already."""
     filesystem, inner = fsspec.core.url_to_fs(url)
     try:
         filesystem.invalidate_cache()
-        return entity_tag(filesystem.info(inner))
+        information = filesystem.info(inner)
     except Exception as error:  # noqa: BLE001  # every fsspec file system has errors of its own
         logger.warning("%s cannot be compared with what was read: %s", without_secrets(url), type(error).__name__)
-        return None
+        return None, None
+    return entity_tag(information), information.get("size")
 
 
 def _difference(path: str, known: InputFile) -> str | None:

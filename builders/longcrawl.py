@@ -26,6 +26,7 @@ from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.builders.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.errors import SourceError
 from longcrawl.printable import as_lines
+from longcrawl.unreadable import no_documents
 
 __all__ = ["LongCrawl", "LongCrawlConfig", "load"]
 
@@ -144,4 +145,5 @@ def load(
     if streaming:
         return builder.as_streaming_dataset(split=split)
     builder.download_and_prepare(num_proc=num_proc)
-    return builder.as_dataset(split=split)
+    with no_documents(name):
+        return builder.as_dataset(split=split)

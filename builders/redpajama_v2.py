@@ -178,9 +178,9 @@ class RedPajamaV2(Source):
             return
         files = self._files(absolute(self.data_dir), part.name)
         columns = self._columns(part.name, files, bad_files)
-        unmatched = {name: files[name] for name, table in columns.items() if table.num_rows}
+        unmatched = {name: pc.count_distinct(table[0]).as_py() for name, table in columns.items()}
         lost = LostRecords(bad_files, files["documents"])
-        first = rows = 0
+        first = unread = 0
         try:
             for block in read_blocks(
                 files["documents"], most_bytes=self.max_record_bytes, on_loss=_stop_at_damage(lost)
@@ -190,14 +190,18 @@ class RedPajamaV2(Source):
                 for number, reason in lines.lost:
                     lost.add(f"line {number + first + 1}", reason)
                 first += lines.count
+                unread += lines.count - len(ids)
                 if len(ids):
-                    for name in [name for name in unmatched if _any_joins(ids, columns[name])]:
-                        del unmatched[name]
-                    rows += len(ids)
+                    for name in unmatched:
+                        unmatched[name] -= _joined(ids, columns[name])
                     yield self._table(ids, lines.table, columns)
             lost.report()
-            for path in unmatched.values() if rows else ():
-                bad_files.report(path, f"none of its ids is that of one of the {rows} documents")
+            for name in [name for name, rows in unmatched.items() if rows > unread]:
+                which = f"{unmatched[name]} of its {columns[name].num_rows} ids"
+                bad_files.report(
+                    files[name],
+                    f"{which} are of none of the {first} lines of documents; one of the two files is another one",
+                )
         except DamagedFileError as damage:
             lost.report(f"{damage}; {first} lines were read before that", damage.records_lost)
 
@@ -347,8 +351,9 @@ def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> 
     return False
 
 
-def _any_joins(ids: pa.Array, table: pa.Table) -> bool:
-    return bool(pc.any(pc.is_in(ids, value_set=table[0])).as_py())
+def _joined(ids: pa.Array, table: pa.Table) -> int:
+    """Count the documents that a table has a row for."""
+    return pc.sum(pc.is_in(ids, value_set=table[0])).as_py() or 0
 
 
 def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:

@@ -395,6 +395,8 @@ def main() -> None:
         sys.exit(misspelled.exit_code)
     except LongCrawlError as wrong:
         show(f"{type(wrong).__name__}: {wrong}", error=True)
+        for note in getattr(wrong, "__notes__", ()):
+            show(note, error=True)
         sys.exit(1)
 
 

@@ -43,6 +43,7 @@ from longcrawl.stages import (
     Survey,
     refuse_twins,
 )
+from longcrawl.unreadable import no_documents
 from longcrawl.user_warnings import warn_user
 
 __all__ = ["Crawl", "open_crawl"]
@@ -346,7 +347,8 @@ class Crawl:
 def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
     """Open a source as a crawl: ``lc.Crawl(load_dataset("longcrawl", name, split=split, …))``."""
     try:
-        data = datasets.load_dataset("longcrawl", name, split=split, **settings)
+        with no_documents(name):
+            data = datasets.load_dataset("longcrawl", name, split=split, **settings)
     except datasets.exceptions.DatasetGenerationError as failed:
         # `datasets` says that an error occurred; the sentence that says which one is the cause.
         if isinstance(failed.__cause__, LongCrawlError):

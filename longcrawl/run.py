@@ -326,10 +326,12 @@ class _Job:
     def _refuse_empty(self) -> None:
         emptied = self.funnel.emptied_by()
         if emptied is not None:
-            raise RunError(
+            error = RunError(
                 f"no document is left: stage {emptied!r} removed the last {self._last(emptied):,}. "
-                f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder\n{self.funnel!r}"
+                f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder"
             )
+            error.add_note(repr(self.funnel))
+            raise error
 
     def _last(self, label: str) -> int:
         return next(row.documents_in for row in self.funnel if row.stage == label)

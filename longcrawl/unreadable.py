@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from longcrawl.errors import LongCrawlError
+from longcrawl.errors import LongCrawlError, SourceError
 from longcrawl.printable import one_line
 
-__all__ = ["reason_of", "unreadable"]
+__all__ = ["no_documents", "reason_of", "unreadable"]
 
 MOST_CHARACTERS = 200
 _PANIC = "PanicException"
@@ -42,3 +42,22 @@ def reason_of(failed: BaseException) -> str:
     first = one_line(next(iter(str(failed).strip().splitlines()), ""))
     reason = f"{type(failed).__name__}: {first}" if first else type(failed).__name__
     return reason if len(reason) <= MOST_CHARACTERS else f"{reason[: MOST_CHARACTERS - 1]}…"
+
+
+@contextmanager
+def no_documents(source: str) -> Iterator[None]:
+    """Raise one sentence where `datasets` finds that a source produced no documents.
+
+    Raises:
+        SourceError: it did not produce any.
+
+    """
+    try:
+        yield
+    except ValueError as empty:
+        if not str(empty).endswith("corresponds to no data!"):
+            raise
+        raise SourceError(
+            f"source {source!r} produced no documents. Check its settings; on_bad_files='error' names a file "
+            "that cannot be read"
+        ) from empty

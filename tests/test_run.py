@@ -625,6 +625,8 @@ def test_when_no_document_is_left_the_stage_that_removed_the_last_ones_is_named(
     with pytest.raises(RunError, match=r"no document is left: stage 'min_tokens' removed the last 1\d\d\. ") as raised:
         lc.run(recipe, tmp_path / "out", 2, ["stages.min_tokens.n=100000"])
     assert "--set stages.min_tokens.FIELD=VALUE" in str(raised.value)
+    (funnel,) = raised.value.__notes__
+    assert "min_tokens" in [line.split()[0] for line in funnel.splitlines()]
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

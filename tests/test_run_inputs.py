@@ -179,7 +179,7 @@ class Outage(http.server.SimpleHTTPRequestHandler):
         return super().send_head()
 
     def end_headers(self):
-        if hasattr(self, "path"):
+        if hasattr(self, "path") and self.server.tags:
             self.send_header("ETag", f'"{hash_of(Path(self.translate_path(self.path)))}"')
         super().end_headers()
 
@@ -201,6 +201,7 @@ def server(raw, monkeypatch):
         ("127.0.0.1", 0), lambda *asked: Outage(*asked, directory=str(raw))
     ) as started:
         started.down, started.asked, started.needs = set(), [], None
+        started.tags = True
         started.host = f"127.0.0.1:{started.server_port}"
         threading.Thread(target=started.serve_forever, daemon=True).start()
         yield started
@@ -276,6 +277,15 @@ def test_a_remote_file_replaced_under_a_run_is_noticed_by_its_tag(raw, server, t
     stop_at(monkeypatch, "_write_output", recipe, out)
     (raw / "a.jsonl").write_bytes(documents(500))
     with pytest.raises(RunError, match=r"/a.jsonl has changed since .* read it: its entity tag was"):
+        lc.run(recipe, out)
+
+
+def test_a_remote_file_without_a_tag_is_compared_by_its_size(raw, server, tmp_path, monkeypatch):
+    server.tags = False
+    recipe, out = write_recipe(tmp_path, data_files=f"http://{server.host}/a.jsonl"), tmp_path / "out"
+    stop_at(monkeypatch, "_write_output", recipe, out)
+    (raw / "a.jsonl").write_bytes(documents(500, 30))
+    with pytest.raises(RunError, match=r"/a.jsonl has changed since .* read it: it had [\d,]+ bytes and has"):
         lc.run(recipe, out)
 
 

@@ -186,6 +186,16 @@ def test_a_file_of_another_shard_is_a_bad_file(release, path, column):
         head(release, minhash=True)
 
 
+def test_documents_of_another_shard_are_noticed_by_their_number(release):
+    documents = release / f"documents/{HEAD}.json.gz"
+    documents.write_bytes(
+        gzip.compress(b"".join(gzip.decompress(documents.read_bytes()).splitlines(keepends=True)[:3]))
+    )
+    _, bad = head(release, "skip")
+    assert {found.file for found in bad} >= {str(release / f"quality_signals/{HEAD}.signals.json.gz")}
+    assert "of none of the 3 lines of documents; one of the two files is another one" in bad[0].reason
+
+
 def test_a_list_of_duplicates_may_be_empty(release):
     pq.write_table(pa.table({"doc_id": pa.array([], pa.string())}), release / f"duplicates/{HEAD}.duplicates.parquet")
     rows, bad = head(release)
@@ -198,9 +208,9 @@ def test_a_file_that_says_nothing_of_any_document_is_reported(release):
     pq.write_table(pa.table({"doc_id": [f"{HEAD}.json.gz/{line}" for line in (12, 99)]}), path)
     _, bad = head(release, "skip")
     assert [(found.file, found.reason) for found in bad] == [
-        (str(path), "none of its ids is that of one of the 12 documents")
+        (str(path), "2 of its 2 ids are of none of the 12 lines of documents; one of the two files is another one")
     ]
-    with pytest.raises(SourceError, match="none of its ids"):
+    with pytest.raises(SourceError, match="one of the two files is another one"):
         head(release)
 
 

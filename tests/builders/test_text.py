@@ -350,3 +350,11 @@ def test_real_long_documents(real_data):
         (record["id"], record["text"], record["url"]) for record in records
     ]
     assert len(rows) == 307
+
+
+def test_a_source_whose_only_member_is_damaged_is_one_sentence(tmp_path):
+    damaged = bytearray(gzip.compress(b'{"text": "The tide was out."}\n' * 50))
+    damaged[-6] ^= 1
+    (tmp_path / "a.jsonl.gz").write_bytes(damaged)
+    with pytest.raises(SourceError, match="source 'text' produced no documents.*on_bad_files='error'"):
+        longcrawl.open("text", data_dir=str(tmp_path), on_bad_files="skip")
