@@ -13,7 +13,7 @@ from longcrawl.errors import SourceError
 from longcrawl.listing import match_files, unreachable
 from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 
-__all__ = ["DataFiles", "named_parts"]
+__all__ = ["DataFiles", "chosen_files", "named_parts"]
 
 DataFiles = str | tuple[str, ...] | Mapping[str, Any] | None
 """A path, URL or glob, several, or a mapping from splits to them."""
@@ -42,7 +42,7 @@ def named_parts(
         SourceError: no file was named or found.
 
     """
-    files = _chosen(data_dir, data_files) if data_files else _below(source, data_dir, endings, example, splits)
+    files = chosen_files(data_dir, data_files) if data_files else _below(source, data_dir, endings, example, splits)
     base = _base_of([_written(file) for chosen in files.values() for file in chosen], data_dir)
     return {split: _parts(chosen, base) for split, chosen in files.items()}
 
@@ -103,7 +103,13 @@ def _once(files: list[str]) -> list[str]:
     return [file for file in files if first[real[file]] == file]
 
 
-def _chosen(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]:
+def chosen_files(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]:
+    """Return the paths and URLs that ``data_files`` names, by split.
+
+    Raises:
+        SourceError: a pattern matches nothing.
+
+    """
     chosen = data_files if isinstance(data_files, Mapping) else {"train": data_files}
     base = absolute(data_dir or "")
     files: dict[str, list[str]] = {}

@@ -18,13 +18,11 @@ from typing import Any
 import datasets.builder
 import datasets.load
 from datasets import packaged_modules
-from datasets.data_files import DataFilesDict, sanitize_patterns
+from datasets.data_files import DataFilesDict, DataFilesList, sanitize_patterns
 
 from longcrawl.builders.files import absolute
-from longcrawl.builders.network import ask
-from longcrawl.errors import LongCrawlError, SourceError
-from longcrawl.file_systems import file_system_of
-from longcrawl.urls import is_url
+from longcrawl.builders.named_files import chosen_files
+from longcrawl.errors import LongCrawlError
 
 __all__ = ["MODULE", "NAME", "code_hash", "register", "shard_key"]
 
@@ -91,30 +89,15 @@ def _our_module(factory: Any) -> Any:
     settings: dict[str, Any] = {"dataset_name": NAME, "data_files": DataFilesDict()}
     if factory.data_files is not None:
         settings["data_files"] = _resolved(factory)
-        for split, files in settings["data_files"].items():
-            if not files:
-                raise SourceError(f"no file matches {factory.data_files!r} for split {split!r}; check data_files")
     if factory.data_dir:
         settings["data_dir"] = absolute(factory.data_dir)
     return datasets.load.DatasetModule(module_path, digest, settings)
 
 
 def _resolved(factory: Any) -> DataFilesDict:
-    """List the files that patterns stand for; servers that do not list them now are asked again."""
-    patterns, base = sanitize_patterns(factory.data_files), absolute(factory.data_dir or "")
-
-    def resolve() -> DataFilesDict:
-        return DataFilesDict.from_patterns(patterns, base_path=base, download_config=factory.download_config)
-
-    named = [str(pattern) for listed in patterns.values() for pattern in listed]
-    remote = next((place for place in (*named, base) if is_url(place)), None)
-    if remote is None:
-        return resolve()
-    file_system_of(remote)
-    try:
-        return ask(remote, resolve)
-    except FileNotFoundError as missing:
-        raise SourceError(f"no file matches {factory.data_files!r}; check data_files") from missing
+    """Return the files that patterns stand for, as a source finds them; `datasets` takes an outage for no match."""
+    named = chosen_files(factory.data_dir, sanitize_patterns(factory.data_files))
+    return DataFilesDict({split: DataFilesList(files, []) for split, files in named.items()})
 
 
 def _code_files() -> set[Path]:

@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.builders import network
 from longcrawl.builders.text import Text
-from longcrawl.errors import RunError
+from longcrawl.errors import NotYetError, RunError
 from longcrawl.run import _Job
 from longcrawl.run_manifest import check_manifest, input_names
 
@@ -237,6 +238,18 @@ def test_an_outage_leaves_parts_open_and_the_same_command_asks_for_these_alone(
     ]
     lc.run(recipe, tmp_path / "unstopped")
     assert directory_digest(out) == directory_digest(tmp_path / "unstopped")
+
+
+@pytest.mark.parametrize("query", ["", "?sig=x"])
+def test_an_outage_ends_a_stream_of_datasets(server, monkeypatch, query):
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.01)
+    server.down = {"/b.jsonl.gz"}
+    files = [f"http://{server.host}/{name}{query}" for name in ("a.jsonl", "b.jsonl.gz")]
+    stream = datasets.load_dataset(
+        "longcrawl", "text", data_files=files, streaming=True, split="train", on_bad_files="skip"
+    )
+    with pytest.raises(NotYetError, match=r"/b.jsonl.gz: cannot be fetched now .*503"):
+        list(stream)
 
 
 def test_the_command_ends_with_a_sentence_and_a_nonzero_code(server, tmp_path):
