@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.blocks import RECORD_BYTES, read_blocks
 from longcrawl.errors import LoaderError, SourceError
 from longcrawl.loading import Jsonl, Packed
 from longcrawl.loading._json_blocks import JsonFiles, find_json_files
@@ -166,7 +166,7 @@ def test_a_plain_file_is_cut_as_a_stream_is(tmp_path_factory, lengths, block_byt
     blocks = list(files.blocks(0, 0, 0))
     assert [block.read() for block in blocks] == list(read_blocks(str(path), block_bytes))
     for block in blocks:
-        assert block.first_line() == path.read_bytes()[: block.start].count(b"\n")
+        assert block.first_line(RECORD_BYTES) == path.read_bytes()[: block.start].count(b"\n")
 
 
 def test_samples_are_those_of_the_shards_that_tokenize_writes(tmp_path, tokenizer):

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -344,7 +345,7 @@ def test_a_run_decides_as_a_crawl_does(run_stages):
     for _, each in load_recipe(str(out / "recipe.yaml")).stages[:2]:
         crawl = crawl | each
     for name in longer:
-        assert lc.why(out, name) == crawl.why(name)
+        assert replace(lc.why(out, name), edits=()) == crawl.why(name)  # the run goes on, and cuts tokens
     assert crawl.data["id"][:] == ["en", "de"]
     assert crawl.why("fr").threshold == 1.0
 

@@ -145,9 +145,7 @@ def test_map_in_every_format(documents, fitted, form, engine, tmp_path):
         == stage(documents).select(["id", "tokens"]).to_pydict()
     )
     assert mapped.features["tokens"] == datasets.List(datasets.Value("uint16"))
-    # Batches of the format "numpy" are plain mappings, which `datasets` updates: the text stays beside the tokens.
-    dropped = {"text"} if form != "numpy" else set()
-    assert set(mapped.column_names) == {"id", "text", "url", "tokens", "n_tokens"} - dropped
+    assert set(mapped.column_names) == {"id", "url", "tokens", "n_tokens"}
 
 
 @pytest.mark.parametrize("engine", ["tiktoken", "tokenizers"])
