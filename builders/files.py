@@ -75,7 +75,7 @@ def list_tree(folder: str) -> list[str]:
         return list_files(folder)
     filesystem, root = file_system_of(folder)
     root = path_of(root)
-    found = [path_of(name)[len(root) :].strip("/") for name in ask(folder, partial(_find, filesystem, root))]
+    found = [path_of(name)[len(root) :].strip("/") for name in _listed(folder, filesystem, root)]
     return sorted(name for name in found if name and not any(step.startswith(".") for step in name.split("/")))
 
 
@@ -96,8 +96,16 @@ def match_remote(pattern: str) -> list[str]:
         matches = re.compile(glob_translate(inner)).match
     except ValueError as wrong:
         raise SourceError(f"{without_secrets(pattern)} is not a pattern ({wrong}). Change data_files") from wrong
-    names = [name for name in ask(pattern, partial(_find, filesystem, before)) if matches(name)]
+    names = [name for name in _listed(pattern, filesystem, before) if matches(name)]
     return [protocol + name.lstrip("/") for name in names]
+
+
+def _listed(url: str, filesystem: Any, root: str) -> list[str]:
+    """List the files below a remote folder, asking again for a while; one that the server lacks has none."""
+    try:
+        return ask(url, partial(_find, filesystem, root))
+    except FileNotFoundError:
+        return []
 
 
 def _find(filesystem: Any, root: str) -> list[str]:

@@ -140,7 +140,7 @@ def _work_on(
                 "what is finished is kept"
             ) from failed
         raise RunError(
-            f"{failed.filename or folder}: {failed.strerror or failed}; mend that and type the same command again, "
+            f"{failed.filename or folder}: {failed.strerror or failed}; fix that and type the same command again, "
             "what is finished is kept"
         ) from failed
 

@@ -233,6 +233,13 @@ def test_a_protocol_without_its_package_names_what_to_install(protocol, package)
             use()
 
 
+def test_a_repository_that_the_hub_does_not_have_holds_no_files(hub):
+    with pytest.raises(SourceError, match=r"hf://datasets/me/nothing holds no file that can be read"):
+        lc.open("text", data_dir="hf://datasets/me/nothing")
+    with pytest.raises(SourceError, match=r"no file matches 'hf://datasets/me/nothing/\*'"):
+        lc.open("text", data_files="hf://datasets/me/nothing/*")
+
+
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 def test_a_listing_that_the_hub_refuses_is_one_sentence_without_the_token(hub, monkeypatch, status):
     monkeypatch.setattr("longcrawl.builders.network.RETRY_SECONDS", 0.5)

@@ -36,8 +36,8 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     context = multiprocessing.get_context(method)
     workers = min(num_proc, len(tasks))
     with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(os.getpid(),)) as pool:
-        waiting = [pool.submit(function, task) for task in tasks]
         try:
+            waiting = [pool.submit(function, task) for task in tasks]  # a worker may be killed before the last one
             for done in as_completed(waiting):
                 yield done.result()
         except BrokenProcessPool as broken:
