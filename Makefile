@@ -30,6 +30,6 @@ bench:
 faults:
 	python benchmarks/faults/fuzz.py --n 300000
 	python benchmarks/faults/flips.py --n 20000
-	python benchmarks/faults/kills.py --n 420
+	python benchmarks/faults/kills.py --n 560
 	python benchmarks/faults/storage.py --n 150
 	python benchmarks/faults/hub.py --n 200

@@ -112,7 +112,9 @@ def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
         else:
             found.append(_hashed(file))
             if found[-1].state != before[file]:
-                raise NotYetError(f"{file} was replaced while it was read. Type the same command again to read it anew")
+                raise NotYetError(
+                    f"{file} was replaced while it was read. Type the same command again to read it again"
+                )
 
 
 def fetching(url: str) -> Fetched | None:

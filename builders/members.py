@@ -84,7 +84,7 @@ class Event(NamedTuple):
 
 
 def compression_of(file: BinaryIO) -> Compression:
-    """Tell by its first bytes how a file is compressed; its name says nothing of what it holds."""
+    """Detect by its first bytes how a file is compressed; its name says nothing of what it holds."""
     file.seek(0)
     magic = file.read(4)
     if magic.startswith(GZIP[:2]):
@@ -211,7 +211,7 @@ class Members:
         self.file.seek(place)
 
     def _start(self, offset: int) -> Iterator[Event]:
-        """Give the events of a member up to its first data."""
+        """Return the events of a member up to its first data."""
         found = self._gzip(offset, PROBE_BYTES, PROBE_BYTES) if self.compression == "gzip" else self._zstd(offset, 1)
         for event in found:
             yield event

@@ -163,7 +163,7 @@ def _plain(one: Any) -> Any:
 
 
 def _plain_columns(table: pa.Table) -> dict[str, list[Any]]:
-    """Give columns as lists; lists of numbers become NumPy arrays, since `datasets` would make int64 of their items."""
+    """Return columns as lists; lists of numbers become NumPy arrays: `datasets` would make them int64."""
     columns = {}
     for name in table.column_names:
         kind = table[name].type

@@ -95,7 +95,7 @@ def _check_fitted(work: Path, segment: int) -> None:
     """Compare what stages learned before a segment with its markers.
 
     Raises:
-        DamagedFileError: a file is not as it was written.
+        DamagedWorkError: a file is not as it was written.
 
     """
     for earlier in range(segment):
@@ -346,7 +346,7 @@ def _stored(work: Path, segment: int, number: int, kind: str) -> Path:
     """Name a file that a part has written, which is as it was written.
 
     Raises:
-        DamagedFileError: it is not.
+        DamagedWorkError: it is not.
 
     """
     file = _file(work, segment, number, kind)

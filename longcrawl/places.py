@@ -85,7 +85,7 @@ class Spans:
         return Spans, (self.table,)
 
     def of(self, ids: pa.Array) -> tuple[Longs, Longs]:
-        """Give the spans of these documents: int64 [n], the place among ``ids``, and int64 [n, 2], start and end."""
+        """Return the spans of these documents: int64 [n], the place among ``ids``, and int64 [n, 2], start and end."""
         rows, chosen = self.rows_of(ids)
         return rows, self.units(chosen)
 
@@ -116,14 +116,14 @@ class Spans:
 
     @cached_property
     def _firsts(self) -> Longs:
-        """Give where the spans of each document that has some start, and where the last ones end."""
+        """Return where the spans of each document that has some start, and where the last ones end."""
         documents = self.table["document"].to_numpy()
         changes = np.flatnonzero(np.diff(documents)) + 1
         return np.concatenate([[0], changes, [len(documents)]]) if len(documents) else np.zeros(1, np.int64)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """Give the number of each document that has spans, by id."""
+        """Return the number of each document that has spans, by id."""
         names = self.table["id"].take(pa.array(self._firsts[:-1])).to_pylist()
         return {name: number for number, name in enumerate(names)}
 

@@ -67,7 +67,7 @@ from longcrawl.run_tasks import (
     write_file,
 )
 from longcrawl.run_versions import recorded_versions
-from longcrawl.sealed import DamagedFileError, Marker, seal
+from longcrawl.sealed import DamagedWorkError, Marker, seal
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import Rewrite, Stage, Survey
 from longcrawl.survey_reports import report_of
@@ -154,7 +154,7 @@ def _finish(
         job = _Job(recipe, folder, num_proc, plan)
         try:
             return job.finish(), job.costs.stages
-        except DamagedFileError as damaged:
+        except DamagedWorkError as damaged:
             if damaged.problem in again:
                 raise
             again.add(damaged.problem)

@@ -16,7 +16,7 @@ from longcrawl.outputs import Writer, WriteTask
 from longcrawl.part import SPILL, part_marker, spilled
 from longcrawl.run_folder import MANIFEST, PLAN, WORK
 from longcrawl.run_inputs import still_open
-from longcrawl.sealed import DamagedFileError, Marker, verify_files
+from longcrawl.sealed import DamagedWorkError, Marker, verify_files
 from longcrawl.user_warnings import warn_user
 
 __all__ = ["WRITTEN", "check_plan", "check_results", "check_spill", "do_once", "planned_files", "write_file"]
@@ -37,7 +37,7 @@ def do_once(
     """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks.
 
     Raises:
-        DamagedFileError: a marker is not as it was written a moment ago.
+        DamagedWorkError: a marker is not as it was written a moment ago.
         RunError: servers did not give the files of some parts.
 
     """
@@ -86,7 +86,7 @@ def check_spill(work: Path, segment: int, writer: Writer, parts: int, num_proc: 
     """Compare what the first pass of an output wrote with its markers, before the second one reads it.
 
     Raises:
-        DamagedFileError: a file is not as it was written.
+        DamagedWorkError: a file is not as it was written.
 
     """
     for _ in map_tasks(partial(_check_part, work, segment, writer), range(parts), num_proc):
@@ -108,14 +108,14 @@ def check_plan(work: Path, planned: Mapping[str, Mapping[str, Any]], markers: It
     """Compare what a plan wrote for the second pass alone, which has read it, and mark what is part of the output.
 
     Raises:
-        DamagedFileError: a file is not as it was planned.
+        DamagedWorkError: a file is not as it was planned.
 
     """
     known, marker = _marked(markers), work / "layout.json"
     left = {file: entry for file, entry in planned.items() if file not in known}
     spill = (work / SPILL).resolve()
     for problem in verify_files(Path(), {file: left[file] for file in left if Path(file).is_relative_to(spill)}):
-        raise DamagedFileError(problem, work / WRITTEN)
+        raise DamagedWorkError(problem, work / WRITTEN)
     Marker(marker, {}, {os.path.relpath(file, work.resolve()): entry for file, entry in left.items()}).write()
     return marker
 
@@ -133,7 +133,7 @@ def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> di
         within: one folder in it, such as "ledger"; all of them where it is empty.
 
     Raises:
-        DamagedFileError: a file is not as it was written.
+        DamagedWorkError: a file is not as it was written.
 
     """
     names = [file.relative_to(folder).as_posix() for file in _files(folder / within)]
@@ -142,7 +142,7 @@ def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> di
         for file, entry in Marker.open(path).resolved_files().items():
             name = Path(os.path.relpath(file, folder.resolve())).as_posix()
             if not _is_passing(name) and name.startswith(f"{within}/" if within else "") and found.get(name) != entry:
-                raise DamagedFileError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
+                raise DamagedWorkError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
     return found
 
 

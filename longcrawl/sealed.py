@@ -19,7 +19,7 @@ from longcrawl.errors import RunError
 from longcrawl.files import checksum, file_entries, write_text
 from longcrawl.user_warnings import warn_user
 
-__all__ = ["SEAL", "DamagedFileError", "Marker", "is_sealed", "seal", "verify_files"]
+__all__ = ["SEAL", "DamagedWorkError", "Marker", "is_sealed", "seal", "verify_files"]
 
 SEAL = "sha256"
 """The entry of a description that is the SHA-256 of all others."""
@@ -67,7 +67,7 @@ def verify_files(
             yield f"{name} has been changed: its SHA-256 differs"
 
 
-class DamagedFileError(RunError):
+class DamagedWorkError(RunError):
     """A file that a marker stands for is not as it was written."""
 
     def __init__(self, problem: str, *stale: Path) -> None:
@@ -130,14 +130,14 @@ class Marker:
         """Return a marker, after comparing the files named with it; a process reads each of them once for that.
 
         Raises:
-            DamagedFileError: one of them, or the marker, is not as it was written.
+            DamagedWorkError: one of them, or the marker, is not as it was written.
 
         """
         marker = cls.read(path)
         if marker is None:
-            raise DamagedFileError(f"{path} is missing or damaged", path)
+            raise DamagedWorkError(f"{path} is missing or damaged", path)
         for problem in marker.problems(files):
-            raise DamagedFileError(problem, path)
+            raise DamagedWorkError(problem, path)
         return marker
 
     def problems(self, files: Iterable[Path]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from longcrawl.unreadable import reason_of, unreadable
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """Give a small finished run with a ledger and parquet files."""
+    """Return a small finished run with a ledger and parquet files."""
     folder = tmp_path_factory.mktemp("hostile")
     chance = random.Random(5)
     lines = []
@@ -46,7 +46,7 @@ def copy(run, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> dict:
-    """Give the content of a tokenizer.json."""
+    """Return the content of a tokenizer.json."""
     stage = lc.tokens.Tokenize("trained", vocabulary_size=300)
     table = pa.table({"text": ["The tide was out and the boats lay in the mud. " * 5]})
     fitted = stage.fit([table], str(tmp_path_factory.mktemp("trained")))
@@ -54,7 +54,7 @@ def tokenizer(tmp_path_factory) -> dict:
 
 
 def set_in(document: dict, path: str, value) -> dict:
-    """Give a copy with another value at a path such as ``model.merges.0``."""
+    """Return a copy with another value at a path such as ``model.merges.0``."""
     changed = json.loads(json.dumps(document))
     *above, last = path.split(".")
     place = changed

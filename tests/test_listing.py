@@ -25,7 +25,7 @@ def write(file: Path, *texts: str) -> Path:
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    """Give a folder with a file, a linked folder, links in circles, a link to a file beside it, and a hidden file."""
+    """Return a folder with a file, a linked folder, links in circles, a link to a file beside it, and a hidden file."""
     write(tmp_path / "elsewhere/deep/b.jsonl", "two")
     write(tmp_path / "tree/a.jsonl", "one")
     write(tmp_path / "tree/.hidden/x.jsonl", "never")

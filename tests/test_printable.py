@@ -59,7 +59,7 @@ def on_a_terminal(*words: str) -> tuple[int, bytes]:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> Path:
-    """Give a folder with a finished run of hostile documents and other hostile files."""
+    """Return a folder with a finished run of hostile documents and other hostile files."""
     folder = tmp_path_factory.mktemp("hostile")
     documents = folder / "documents"
     documents.mkdir()

@@ -13,7 +13,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run_tasks import check_results
-from longcrawl.sealed import DamagedFileError, Marker
+from longcrawl.sealed import DamagedWorkError, Marker
 
 RUN, SURVEYS = (importlib.import_module(f"longcrawl.{name}") for name in ("run", "run_surveys"))
 STOPS = {
@@ -114,7 +114,7 @@ def test_what_is_gone_is_made_again(recipe, whole, tmp_path, directory_digest):
 
 def test_what_is_damaged_again_and_again_is_one_sentence(recipe, tmp_path, monkeypatch):
     def damaged(*_: object) -> None:
-        raise DamagedFileError("x.arrow has been changed: its SHA-256 differs")
+        raise DamagedWorkError("x.arrow has been changed: its SHA-256 differs")
 
     monkeypatch.setattr(RUN, "check_spill", damaged)
     with pytest.warns(UserWarning, match=r"x\.arrow"), pytest.raises(RunError, match="check disk and memory"):
@@ -128,7 +128,7 @@ def test_an_output_that_changes_before_it_is_sealed_is_noticed(recipe, tmp_path)
     check_results(out, [marker])
     file = next((out / "parquet").glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-1] + b"!")
-    with pytest.raises(DamagedFileError, match=r"parquet has been changed|parquet is missing or has been changed"):
+    with pytest.raises(DamagedWorkError, match=r"parquet has been changed|parquet is missing or has been changed"):
         check_results(out, [marker])
 
 

@@ -194,7 +194,7 @@ def hash_of(path: Path) -> str:
 
 @pytest.fixture
 def server(raw, monkeypatch):
-    """Give a server of the folder, with what it has been asked for."""
+    """Return a server of the folder, with what it has been asked for."""
     monkeypatch.setattr(network, "PAUSE", 0.001)
     monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(network, "_silent", set())

@@ -9,7 +9,7 @@ NEW_MOUNTS, NEW_USER = 0x00020000, 0x10000000
 
 
 def own_namespace() -> str:
-    """Give this process mounts of its own; return why that is not possible, nothing where it is."""
+    """Return this process mounts of its own; return why that is not possible, nothing where it is."""
     user, group = os.getuid(), os.getgid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_MOUNTS if user == 0 else NEW_MOUNTS | NEW_USER):

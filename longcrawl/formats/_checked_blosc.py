@@ -41,6 +41,6 @@ register_codec("blosc", CheckedBlosc)
 
 @contextmanager
 def checked_blosc() -> Iterator[None]:
-    """Have arrays that are opened in the block decode blosc by :class:`CheckedBlosc`."""
+    """Decode blosc in arrays opened in the block by :class:`CheckedBlosc`."""
     with zarr.config.set({"codecs.blosc": f"{CheckedBlosc.__module__}.{CheckedBlosc.__qualname__}"}):
         yield

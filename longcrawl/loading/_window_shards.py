@@ -224,7 +224,7 @@ class _RemoteShard:
             begin, until = (first, until) if checksums is None else checksums.files[datatrove.SUFFIX].span(first, until)
             held, block = self._ahead = begin, self._read("", begin, until)
             if len(block) != until - begin:
-                raise CorruptionError(f"{self.path} is cut at byte {begin + len(block):,}: it changed, open it anew")
+                raise CorruptionError(f"{self.path} is cut at byte {begin + len(block):,}: it changed. Open it again")
         self._next = last
         return np.frombuffer(block, self.dtype, (last - first) // self.width, first - held)
 

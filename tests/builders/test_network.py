@@ -50,7 +50,7 @@ class Scripted(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Give a function that starts a server with a script and returns it; pauses are of milliseconds."""
+    """Return a function that starts a server with a script and returns it; pauses are of milliseconds."""
     monkeypatch.setattr(network, "PAUSE", 0.001)
     monkeypatch.setattr(network, "_silent", set())
     servers = []
