@@ -320,8 +320,8 @@ def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(stuck):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said.splitlines()[-1].rpartition("\r")[2] == (
-        "RunError: a worker process was killed, perhaps for lack of memory: run the same command again with a lower "
-        "--num-proc; what is finished is kept"
+        "RunError: a worker process was killed, by a signal or for lack of memory: run the same command again, with a "
+        "lower --num-proc if memory is short; what is finished is kept"
     )
     assert len(list(out.glob("work/segment-0/*.json"))) == 2
 

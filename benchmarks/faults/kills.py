@@ -182,7 +182,8 @@ class KilledRun:
         if code in ENDED:
             self.landed.append(kill.kind)
             return None
-        if code == SENTENCE and kill.kind in ("worker", WORKER_AT_OPERATION):
+        # Ctrl-C reaches the workers too, and may end them before the driver sees it.
+        if code == SENTENCE and kill.kind in ("worker", WORKER_AT_OPERATION, "INT"):
             self.landed.append(kill.kind)
             return self._unclear(run)
         return Outcome("traceback", f"the run ended with {code}: {run.said()[-900:]}")
