@@ -42,8 +42,8 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
                 yield done.result()
         except BrokenProcessPool as broken:
             raise RunError(
-                "a worker process was killed, by a signal or for lack of memory: run the same command again, with a lower "
-                "--num-proc if memory is short; what is finished is kept"
+                "a worker process was killed, by a signal or for lack of memory: run the same command again, with a "
+                "lower --num-proc if memory is short; what is finished is kept"
             ) from broken
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
