@@ -217,7 +217,7 @@ class PlainC4(NamedTuple):
                 braces += 0 if script and not paper else line.count("{")
             if rule is None and script:
                 rule = "javascript"
-            elif rule is None and any(phrase in lower for phrase in self.policy):
+            elif rule is None and any(phrase.lower() in lower for phrase in self.policy):
                 rule = "policy_phrases"
             if rule is None:
                 kept.append(line)

@@ -29,8 +29,9 @@ def documents(*lists, dtype=pa.uint16(), **columns):
 def test_a_shard_is_a_bin_and_an_idx(tmp_path):
     """Each output shard is a .bin + .idx pair."""
     written = lc.formats.gpt_simple.write([documents([1, 2])], tmp_path / "00000")
-    assert written.files == (str(tmp_path / "00000.bin"), str(tmp_path / "00000.idx"))
-    assert {file.name for file in tmp_path.iterdir()} == {"00000.bin", "00000.idx"}
+    checksums = "00000.bin.crc32c"  # no reader of the format looks at it
+    assert written.files == tuple(str(tmp_path / name) for name in ("00000.bin", "00000.idx", checksums))
+    assert {file.name for file in tmp_path.iterdir()} == {"00000.bin", "00000.idx", checksums}
 
 
 def test_bin_is_a_flat_array_of_uint16_ids(tmp_path):
@@ -114,7 +115,7 @@ def tokenized(tmp_path_factory, raw):
 def test_raw_text_becomes_shards_once_up_front(raw, tokenized):
     """Inputs are .jsonl or .jsonl.gz files with a text field. Each output shard is a .bin + .idx pair."""
     assert np.count_nonzero(tokenized.tokens == 0) == 40
-    assert {file.suffix for file in Path(tokenized.path).parent.iterdir()} == {".bin", ".idx"}
+    assert {file.suffix for file in Path(tokenized.path).parent.iterdir()} == {".bin", ".idx", ".crc32c"}
 
 
 def test_the_tokenizer_path_may_be_gpt2(raw, tmp_path, real_data):

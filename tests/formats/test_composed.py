@@ -226,7 +226,7 @@ def test_samples_are_read_in_any_order_anywhere(tmp_path):
     batches = lc.loading.Rectangle(tmp_path / "out", split="train/64", batch_size=8)
     assert (batches[0]["targets"] == everything.tokens[:8]).all()
     (tmp_path / "out/pieces/train/64/00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CorruptionError, match="pieces/train/64/00001.parquet cannot be read"):
+    with pytest.raises(CorruptionError, match="pieces/train/64/00001.parquet has 4 bytes, expected"):
         open_composed(tmp_path / "out").buckets[0].read([64])
     (tmp_path / "out/train/64/c/2/0").unlink()
     with pytest.raises(CorruptionError, match="is missing"):
