@@ -246,11 +246,16 @@ def _sound(file: BinaryIO, compression: Compression) -> Iterator[bytes | _Damage
     if not size:
         raise DamagedFileError("is cut: it ends before its compressed data does")
     offset: int | None = 0
+    holds_any = False
     while offset is not None:
         try:
-            yield from (event.data for event in members.events(offset) if event.data)
+            for event in members.events(offset):
+                holds_any = True
+                if event.data:
+                    yield event.data
             offset = None
         except BrokenMemberError as broken:
+            holds_any = True
             counted = _LineFeeds()
             end, offset = members.recover(broken, counted.add)
             where = f" at byte {broken.offset:,}" if broken.offset else ""
@@ -259,6 +264,8 @@ def _sound(file: BinaryIO, compression: Compression) -> Iterator[bytes | _Damage
                 reason = "is cut: it ends before its compressed data does"
             is_counted = end is not None and end == (size if offset is None else offset)
             yield _Damage(reason, counted.count, counted.ends_in_line, is_counted, offset is None)
+    if not holds_any:
+        raise DamagedFileError("holds zeros and no compressed data")
 
 
 class _LineFeeds:

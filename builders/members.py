@@ -259,7 +259,9 @@ class Members:
         self.file.seek(offset)
         while magic := self.file.read(4):
             if _skippable(magic):
-                offset += 8 + _exactly(self.file, 4, offset, "<I")
+                begin, offset = offset, offset + 8 + _exactly(self.file, 4, offset, "<I")
+                if self.file.seek(0, 2) < offset:
+                    raise BrokenMemberError(begin, "the file ends within a frame that is skipped", is_cut=True)
                 self.file.seek(offset)
                 continue
             if not magic.strip(b"\0"):

@@ -318,7 +318,10 @@ def _batches(file: pq.ParquetFile, path: str, field: str, columns: list[str], mo
 def _longest(file: pq.ParquetFile, field: str, group: int) -> int:
     """Return the bytes of the longest text in the dictionary of a row group; 0 where it has none."""
     found = file.metadata.row_group(group)
-    chunk = next(at for at in map(found.column, range(found.num_columns)) if at.path_in_schema.split(".")[0] == field)
+    chunks = map(found.column, range(found.num_columns))
+    chunk = next((each for each in chunks if each.path_in_schema.split(".")[0] == field), None)
+    if chunk is None:
+        raise DamagedFileError(f"is corrupt: a row group of its footer has no field {field!r}")
     if not chunk.has_dictionary_page or chunk.physical_type != "BYTE_ARRAY":
         return 0
     for batch in file.iter_batches(1, row_groups=[group], columns=[field], use_threads=False):

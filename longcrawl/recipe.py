@@ -30,6 +30,9 @@ from longcrawl.urls import plain_urls
 
 __all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes", "refuse_order"]
 
+MOST_CHARACTERS = 60
+"""Of an unknown name that a sentence repeats."""
+
 SCHEMA_VERSION = 1
 KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "card", "reference")
 
@@ -170,7 +173,8 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
     for number, spec in enumerate(specs, start=1):
         name, settings = _named(spec, f"{where}: stage {number}")
         if name not in STAGES:
-            raise RecipeError(f"{where}: stage {number} {name!r} is unknown; known: {', '.join(sorted(STAGES))}")
+            shown = repr(name) if len(name) <= MOST_CHARACTERS else f"{name[:MOST_CHARACTERS]!r}…"
+            raise RecipeError(f"{where}: stage {number} {shown} is unknown; known: {', '.join(sorted(STAGES))}")
         made.append(_stage(name, settings, f"{where}: stage {number} {name!r}"))
     _refuse_disagreement(made, where)
     return tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))

@@ -175,7 +175,7 @@ def decompress_zstd(content: bytes) -> bytes:
         whole += inflater.decompress(content)
         if not inflater.eof:
             raise EOFError("the last frame is cut")
-        content = inflater.unused_data
+        content = inflater.unused_data.lstrip(b"\0")  # what pads the end of a file is no damage
     return whole
 
 

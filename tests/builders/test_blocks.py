@@ -17,6 +17,7 @@ import zstandard
 
 from longcrawl.builders import files, members
 from longcrawl.builders.blocks import read_blocks
+from longcrawl.builders.files import DamagedFileError
 from longcrawl.builders.sources import BadFiles
 from longcrawl.builders.text import Text
 from longcrawl.errors import SourceError
@@ -314,3 +315,20 @@ def test_beginnings_of_members_that_all_break_take_linear_time(tmp_path):
         assert rows == []
         assert bad[0].records_lost is None
     assert took[1] < 8 * took[0] + 1
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_file_of_zeros_is_no_empty_file(tmp_path, ending):
+    path = tmp_path / f"a.jsonl{ending}"
+    path.write_bytes(bytes(24))
+    with pytest.raises(DamagedFileError, match="holds zeros and no compressed data"):
+        list(read_blocks(str(path)))
+
+
+def test_a_skippable_frame_that_reaches_beyond_the_file_is_damage(tmp_path):
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zstandard.compress(b"one\n") + b"\x50\x2a\x4d\x18" + struct.pack("<I", 99) + b"rest")
+    blocks = read_blocks(str(path))
+    assert next(blocks) == b"one\n"
+    with pytest.raises(DamagedFileError, match="is cut"):
+        next(blocks)
