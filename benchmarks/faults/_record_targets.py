@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,9 @@ class MemoryTarget(Target):
             return Outcome("same" if fingerprint(found) == before[number] else "legitimate")
 
         return trial
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def _pages() -> list[bytes]:
@@ -109,7 +113,9 @@ def _read_lines() -> Callable[[bytes], object]:
         assert rows + lost + blank >= found.count, f"{rows} rows and {lost} lost of {found.count} lines, {blank} blank"
         for number, text in zip(found.numbers.tolist(), found.table["text"].to_pylist(), strict=True):
             parsed = json.loads(lines[number])["text"]
-            assert text == parsed or not isinstance(parsed, str), f"{text!r} was read for {parsed!r}"
+            # Half of a surrogate pair is no character: Arrow's texts have U+FFFD in its place.
+            wanted = _HALVES.sub("\ufffd", parsed) if isinstance(parsed, str) else text
+            assert text == wanted, f"{text!r} was read for {parsed!r}"
         return found.table.to_pydict()
 
     return read
