@@ -2,8 +2,8 @@
 
 import gzip
 import json
-import re
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
