@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from longcrawl.errors import NotYetError
+from longcrawl.file_systems import file_system_of
 from longcrawl.files import checksum
 from longcrawl.urls import is_url, without_secrets
 
@@ -159,7 +158,7 @@ def _remote_difference(known: InputFile, tag: str | None, size: int | None) -> s
 
 def _current(url: str) -> tuple[str | None, int | None]:
     """Return entity tag and size of a remote file, asking once, since what was read is known already."""
-    filesystem, inner = fsspec.core.url_to_fs(url)
+    filesystem, inner = file_system_of(url)
     try:
         filesystem.invalidate_cache()
         information = filesystem.info(inner)
