@@ -180,8 +180,8 @@ class Members:
 
     def _read_zstd(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
         """Read a broken zstd frame block by block."""
-        stream = self._new_zstd_stream()
         try:
+            stream = self._new_zstd_stream()
             for block in self._zstd_blocks(offset):
                 take(stream.decompress(block))
         except BrokenMemberError:
@@ -261,7 +261,8 @@ class Members:
             if _skippable(magic):
                 begin, offset = offset, offset + 8 + _exactly(self.file, 4, offset, "<I")
                 if self.file.seek(0, 2) < offset:
-                    raise BrokenMemberError(begin, "the file ends within a frame that is skipped", is_cut=True)
+                    reason = "the file ends within a frame that is skipped"
+                    raise BrokenMemberError(begin, reason, is_cut=True, is_member=False)
                 self.file.seek(offset)
                 continue
             if not magic.strip(b"\0"):
