@@ -16,11 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from longcrawl.errors import LedgerError
 from longcrawl.files import whole_file
 from longcrawl.places import EDIT_SCHEMA, MASK
-from longcrawl.stored_tables import DAMAGED, scan_tables, table_writer
-from longcrawl.unreadable import unreadable
+from longcrawl.stored_tables import table_writer
 
 __all__ = [
     "EDITS",
@@ -33,7 +31,6 @@ __all__ = [
     "describe_edits",
     "edit_writer",
     "find_edits",
-    "open_edits",
     "repeated_spans",
 ]
 
@@ -254,16 +251,3 @@ def edit_writer(path: Path) -> Iterator[EditWriter]:
         writer = EditWriter(path, files)
         yield writer
         writer.flush()
-
-
-@contextmanager
-def open_edits(run: Path) -> Iterator[pads.Dataset]:
-    """Open the edit ledger of a run; one in which nothing was changed has no files.
-
-    Raises:
-        CorruptionError: a file of it is not as it was written.
-        LedgerError: what is read of it is damaged.
-
-    """
-    with unreadable(f"The edit ledger of {run}", LedgerError, DAMAGED):
-        yield scan_tables(sorted((run / EDITS).glob("*.parquet")), EDIT_SCHEMA)

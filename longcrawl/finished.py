@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.duplicates import Clusters, find_clusters
-from longcrawl.edit_ledger import EDITS, find_edits, open_edits
+from longcrawl.edit_ledger import EDITS, find_edits
 from longcrawl.errors import CorruptionError, FormatError, LedgerError
 from longcrawl.formats._byte_ranges import is_remote
 from longcrawl.formats.manifest import is_sealed, refuse_changed, verify_files
 from longcrawl.formats.shard_formats import verify_shard, verify_shards
-from longcrawl.ledger import Funnel, Reason, find_reason, open_ledger
+from longcrawl.ledger import LEDGER, Funnel, Reason, find_reason, open_ledger
+from longcrawl.places import EDIT_SCHEMA
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, analyse
 from longcrawl.report.bars import BarTable
@@ -50,9 +51,9 @@ def why(run: str | Path, document: str) -> Reason:
     folder = Path(run)
     _refuse_lost(folder)
     stages = [row.stage for row in funnel(folder)]
-    with open_ledger(folder) as ledger:
+    with open_ledger(folder / LEDGER) as ledger:
         reason = find_reason(ledger, stages, document)
-    with open_edits(folder) as ledger:
+    with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
         edits = find_edits(ledger, document)
     if reason is not None:
         return replace(reason, edits=edits)
@@ -84,7 +85,7 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
     folder = Path(run)
     manifest = read_manifest(folder)
     stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
-    with open_ledger(folder) as ledger:
+    with open_ledger(folder / LEDGER) as ledger:
         found = find_clusters(ledger, stages, stage, most)
     return found.with_texts(*source_texts(manifest, found.compared()))
 

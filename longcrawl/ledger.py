@@ -25,6 +25,7 @@ from longcrawl.unreadable import unreadable
 
 __all__ = [
     "EARLIER",
+    "LEDGER",
     "LEDGER_SCHEMA",
     "Funnel",
     "FunnelRow",
@@ -40,6 +41,9 @@ __all__ = [
     "open_ledger",
     "total",
 ]
+
+LEDGER = "ledger"
+"""The folder of a run that holds the ledger of documents that left."""
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -317,16 +321,16 @@ def label_stages(names: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def open_ledger(run: Path) -> Iterator[pads.Dataset]:
-    """Open the ledger of a run; one from which nothing left has no files.
+def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pads.Dataset]:
+    """Open a ledger of a run: a folder of tables, none where nothing was removed, or edited.
 
     Raises:
-        CorruptionError: a file of it is not as it was written.
+        CorruptionError: a table is not as it was written.
         LedgerError: what is read of it is damaged.
 
     """
-    with unreadable(f"the ledger of {run}", LedgerError, DAMAGED):
-        yield scan_tables(sorted((run / "ledger").glob("*.parquet")), LEDGER_SCHEMA)
+    with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
+        yield scan_tables(sorted(folder.glob("*.parquet")), schema)
 
 
 def number_rule(rule: str, number: int, of: int) -> str:

@@ -20,7 +20,7 @@ from longcrawl.edit_ledger import EDITS, edit_writer
 from longcrawl.errors import NotYetError
 from longcrawl.files import whole_file
 from longcrawl.fused import Tally, run_fused, text_lengths
-from longcrawl.ledger import total
+from longcrawl.ledger import LEDGER, total
 from longcrawl.outputs import Writer
 from longcrawl.report.analysis import LengthCounts
 from longcrawl.sealed import Marker
@@ -111,7 +111,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
     _check_fitted(task.folder / WORK, task.segment)
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     name = f"{task.segment:02d}-{task.number:05d}.parquet"
-    ledger, edited = task.folder / "ledger" / name, task.folder / EDITS / name
+    ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
     for file in (ledger, edited):  # by a part that was stopped, and perhaps of other bytes
         file.unlink(missing_ok=True)
     clock = CoreClock()

@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.errors import LedgerError, LongCrawlError
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.ledger import LEDGER_SCHEMA, Funnel, Reason, follow, label_stages, open_ledger
+from longcrawl.ledger import LEDGER, LEDGER_SCHEMA, Funnel, Reason, follow, label_stages, open_ledger
 from longcrawl.recipe import load_recipe
 from longcrawl.report.passages import Passage, Place, opening, passages
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments
@@ -51,7 +51,7 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
     manifest = read_manifest(folder)
     funnel = Funnel.from_dict(manifest["funnel"])
     left = funnel.documents - funnel.kept
-    with open_ledger(folder) as ledger:
+    with open_ledger(folder / LEDGER) as ledger:
         labels = [row.stage for row in funnel]
         reasons = follow(ledger, labels, _choose(ledger, folder, labels, per_rule, most))
         rows = ledger.count_rows()

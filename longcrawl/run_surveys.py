@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.errors import RunError
 from longcrawl.files import folder_bytes, whole_file
-from longcrawl.ledger import entries
+from longcrawl.ledger import LEDGER, entries
 from longcrawl.part import WORK, keep_spans, removed_file, removed_marker, sketches, spans_kept
 from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey
@@ -57,7 +57,7 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
     removed = removed_file(work, segment)
     files = [removed]
     if gone.num_rows:  # `datasets` cannot load a parquet file without rows
-        files.append(folder / "ledger" / f"{segment:02d}-{label}.parquet")
+        files.append(folder / LEDGER / f"{segment:02d}-{label}.parquet")
         with whole_file(files[-1]) as beside:
             write_table(gone, beside)
     with whole_file(removed) as beside:

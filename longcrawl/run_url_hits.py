@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from longcrawl.builders.sources import BadFiles, make_source
 from longcrawl.errors import LedgerError
-from longcrawl.ledger import Funnel, open_ledger
+from longcrawl.ledger import LEDGER, Funnel, open_ledger
 from longcrawl.recipe import parse_recipe
 from longcrawl.run_folder import read_manifest
 from longcrawl.text import UrlFilter, UrlHits
@@ -39,7 +39,7 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
     if not filters:
         raise LedgerError(f"{folder} has no stage url_filter; it has: {', '.join(label for label, _ in stages)}")
     label, stage = filters[0]
-    with open_ledger(folder) as ledger:
+    with open_ledger(folder / LEDGER) as ledger:
         gone = ledger.to_table(columns=["id"], filter=pc.field("stage") == label)["id"].combine_chunks()
     found = count_hits(_of(manifest, gone), stage, min_documents)
     if found.documents != len(gone):

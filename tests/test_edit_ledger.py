@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.edit_ledger import EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer, open_edits
+from longcrawl.edit_ledger import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
 from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.formats.manifest import seal
-from longcrawl.ledger import Funnel, FunnelRow
+from longcrawl.ledger import Funnel, FunnelRow, open_ledger
 from longcrawl.part import run_part
 from longcrawl.places import EDIT_SCHEMA, PLACE_SCHEMA, changed_places, edit_rows, make_places, replay
 from longcrawl.stages import Check, Edit, Rewrite, stage
@@ -387,7 +387,7 @@ def test_why_of_a_run_says_what_that_of_a_crawl_says(finished):
         assert ("exact_substring changed 1 place" in said) == (int(document["id"][-1]) % 2 == 1)
         assert ("line_corrections changed 1 place" in said) == (int(document["id"][-1]) % 2 == 0)
     assert [row.edits for row in lc.funnel(run)] == [row.edits for row in crawl.funnel]
-    with open_edits(run) as edits:
+    with open_ledger(run / EDITS, EDIT_SCHEMA) as edits:
         rows = edits.to_table()
     kept = pads.dataset([str(file) for file in (run / "parquet").rglob("*.parquet")]).to_table(columns=["id", "text"])
     source = {document["id"]: document["text"] for document in documents}

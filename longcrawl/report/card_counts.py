@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from longcrawl.duplicates import Cluster, find_clusters
-from longcrawl.edit_ledger import open_edits, repeated_spans
-from longcrawl.ledger import Funnel, open_ledger
+from longcrawl.edit_ledger import EDITS, repeated_spans
+from longcrawl.ledger import LEDGER, Funnel, open_ledger
 from longcrawl.markdown import code, plain, table
+from longcrawl.places import EDIT_SCHEMA
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Lengths, bin_name, length_table
 from longcrawl.report.card_datasheet import NOT_LOOKED_FOR, looked_for
@@ -90,7 +91,7 @@ def edited(card: CardSource) -> str:
 
 def _repeated(card: CardSource) -> Iterator[str]:
     """Give the spans that occur most often."""
-    with open_edits(card.folder) as edits:
+    with open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
         found = repeated_spans(edits, MOST_SPANS)
     if found:
         yield "What occurs most often, by the first place where it stands; how many other spans begin with the same:"
@@ -173,7 +174,7 @@ def duplicates(card: CardSource) -> str:
     # Rows of the ledger are at most so many; how many of them are duplicates only the ledger knows.
     if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
         return "Too many documents left to look for clusters here; `longcrawl clusters RUN` does."
-    with open_ledger(card.folder) as ledger:
+    with open_ledger(card.folder / LEDGER) as ledger:
         found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
     listed = sum(row.removed for row in card.funnel if row.stage.startswith(LISTED))
     by_list = f"{listed:,} documents left by `{LISTED}`: a list that does not say of what each is a duplicate."
