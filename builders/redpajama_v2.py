@@ -192,9 +192,10 @@ class RedPajamaV2(Source):
                 first += lines.count
                 unread += lines.count - len(ids)
                 if len(ids):
-                    for name in unmatched:
-                        unmatched[name] -= _joined(ids, columns[name])
-                    yield self._table(ids, lines.table, columns)
+                    rows = {name: pc.index_in(ids, value_set=table[0]) for name, table in columns.items()}
+                    for name, found in rows.items():
+                        unmatched[name] -= len(ids) - found.null_count
+                    yield self._table(ids, lines.table, columns, rows)
             lost.report()
             for name in [name for name, rows in unmatched.items() if rows > unread]:
                 which = f"{unmatched[name]} of its {columns[name].num_rows} ids"
@@ -300,7 +301,10 @@ class RedPajamaV2(Source):
             lost.report(str(damage))
         return pa.concat_tables(tables).combine_chunks() if tables else None
 
-    def _table(self, ids: pa.Array, records: pa.Table, joined: dict[str, pa.Table]) -> pa.Table:
+    def _table(
+        self, ids: pa.Array, records: pa.Table, joined: dict[str, pa.Table], rows: dict[str, pa.Array]
+    ) -> pa.Table:
+        """Join documents to the rows of each file that are theirs, null where it has none."""
         found: dict[str, Any] = {
             "id": ids,
             "text": records["raw_content"],
@@ -308,12 +312,12 @@ class RedPajamaV2(Source):
             "source": pa.repeat(self.name, len(ids)),
             **{name: records[name] for name in ("url", "language", *(field.name for field in _OWN_FIELDS))},
         }
-        if (listed := joined.get("duplicates")) is not None:
-            found["duplicate"] = pc.is_in(ids, value_set=listed["doc_id"])
+        if "duplicates" in rows:
+            found["duplicate"] = rows["duplicates"].is_valid()
         for name in ("signals", "minhash"):
-            if (table := joined.get(name)) is not None:
-                rows = table.drop_columns("id").take(pc.index_in(ids, value_set=table["id"]))
-                found |= dict(zip(rows.column_names, rows.columns, strict=True))
+            if name in rows:
+                values = joined[name].drop_columns("id").take(rows[name])
+                found |= dict(zip(values.column_names, values.columns, strict=True))
         schema = self.schema()
         columns = [found[field.name] if field.name in found else pa.nulls(len(ids), field.type) for field in schema]
         return pa.table(columns, schema=schema)
@@ -349,11 +353,6 @@ def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> 
         f"{first!r}; the documents keep null in its place",
     )
     return False
-
-
-def _joined(ids: pa.Array, table: pa.Table) -> int:
-    """Count the documents that a table has a row for."""
-    return pc.sum(pc.is_in(ids, value_set=table[0])).as_py() or 0
 
 
 def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:
