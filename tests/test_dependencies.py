@@ -1,10 +1,15 @@
 """What is imported is declared, what is declared is pinned in constraints.txt, and what is packaged can be imported."""
 
 import ast
+import functools
 import os
 import re
+import shutil
+import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -46,6 +51,7 @@ def imports(file: Path) -> Iterator[tuple[str, bool]]:
             yield package, node in tree.body
 
 
+@functools.cache
 def imported_distributions() -> dict[str, bool]:
     """The distributions that the package imports, and whether any module does so outside of functions."""
     known = {name: owners[0] for name, owners in metadata.packages_distributions().items()} | NOT_HERE
@@ -123,21 +129,27 @@ def test_readme_and_ci_install_with_the_constraints():
     assert "constraints.txt" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
-def test_every_folder_of_code_is_packaged():
-    """Without its folder in this list, a package is missing from a wheel, as longcrawl.planning was."""
-    listed = PROJECT["tool"]["setuptools"]["packages"]
-    found = set()
-    for folder, name in FOLDERS.items():
-        for file in (ROOT / folder).rglob("*"):
-            if file.is_file() and file.parent.name != "__pycache__":
-                found.add(".".join([name, *file.parent.relative_to(ROOT / folder).parts]))
-    assert sorted(found) == listed
+def test_a_wheel_built_from_a_source_distribution_holds_every_file(tmp_path):
+    """longcrawl.planning was once missing from a list of packages, so that no installed longcrawl could be imported."""
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
 
+    def build(made: str, folder: Path) -> Path:
+        program = f"from setuptools import build_meta; print(build_meta.build_{made}('.'))"
+        done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return folder / done.stdout.splitlines()[-1]
 
-def test_every_data_file_is_packaged():
-    patterns = PROJECT["tool"]["setuptools"]["package-data"]
-    for folder, name in FOLDERS.items():
-        for file in (ROOT / folder).rglob("*"):
-            if file.is_file() and file.suffix not in (".py", ".pyc", ".nbi", ".nbc"):
-                package = ".".join([name, *file.parent.relative_to(ROOT / folder).parts])
-                assert any(file.match(each) for each in patterns.get(package, ())), f"{file} in {package}"
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    wheel = build("wheel", next((tmp_path / "unpacked").iterdir()))
+    expected = {
+        f"{installed.replace('.', '/')}/{path.relative_to(tmp_path / folder).as_posix()}"
+        for folder, installed in FOLDERS.items()
+        for path in (tmp_path / folder).rglob("*")
+        if path.is_file()
+    }
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == expected

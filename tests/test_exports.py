@@ -1,8 +1,11 @@
 """Public names are exactly those that are listed, sorted, and importing them costs no more than `datasets`."""
 
 import importlib
+import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +75,17 @@ def test_builders_is_not_a_top_level_name(tmp_path):
     code = "import importlib.util; print(importlib.util.find_spec('builders'))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stdout.strip() == "None"
+
+
+def test_a_checkout_imports_nothing_from_the_one_that_is_installed(tmp_path):
+    for folder in ("longcrawl", "builders", "cards"):
+        shutil.copytree(Path(__file__).parent.parent / folder, tmp_path / folder)
+    code = """
+import json, sys
+import longcrawl, longcrawl.builders.warc, longcrawl.cards
+print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.startswith("longcrawl")]))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    files = json.loads(result.stdout)
+    assert len(files) > 50
+    assert [file for file in files if not file.startswith(f"{tmp_path}/")] == []
