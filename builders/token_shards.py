@@ -25,6 +25,7 @@ from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Sour
 from longcrawl.errors import FormatError, SourceError
 from longcrawl.formats.block_checksums import SUFFIX as CHECKSUMS
 from longcrawl.formats.shard_folders import sort_into_splits
+from longcrawl.formats.shard_format import Check
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
 from longcrawl.listing import why_no_file
@@ -123,7 +124,7 @@ class TokenShards(Source):
         stem, _ = posixpath.splitext(path)
         return [stem + suffix for suffix in self.beside]
 
-    def _open(self, path: str, check: str = "everything") -> TokenShard:
+    def _open(self, path: str, check: Check = "everything") -> TokenShard:
         return FORMATS[self.name].open(path, check=check, **self._settings())
 
     @cached_property

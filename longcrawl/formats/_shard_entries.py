@@ -15,8 +15,6 @@ from longcrawl.stages import SORT_KEY, column, with_column
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.windows import WINDOWS, DocumentWindows, windows_of_tokens
 
-__all__ = ["entries_of", "overlaps_masked", "refuse_no_text", "spilled_columns", "token_bytes"]
-
 Longs = npt.NDArray[np.int64]
 COLUMNS = ("id", "url", "language", N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOWS, SORT_KEY)
 

@@ -1,41 +1,13 @@
 """What must hold of the files of any token shard, and the sentences where it does not."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.block_checksums import BlockChecksums, read_checksums
-from longcrawl.formats.token_shard import TokenShard
-from longcrawl.results import Verification
-
-__all__ = [
-    "Check",
-    "Opened",
-    "block_problems",
-    "check_ids",
-    "check_size",
-    "check_word",
-    "checked",
-    "end_problems",
-    "file_bytes",
-    "find_ends",
-    "first_checksums",
-    "id_problems",
-    "local_path",
-    "map_file",
-    "mask_problems",
-    "verification",
-]
-
-Check = Literal["everything", "ends", "sizes"]
-"""What opening looks at: sizes and headers only; the ends of documents, too; or also every token's id."""
-
-Opened = tuple[TokenShard, Iterator[str]]
-"""A shard whose sizes and headers are right, and the problems of its content, which are looked for on demand."""
 
 BLOCK = 1 << 22
 
@@ -149,107 +121,6 @@ def end_problems(
             f"{file} says at byte {place:,} that its last {what} ends at {unit} {previous:,}, but there are {tokens:,} "
             f"{unit}s: the two files do not belong together, so fetch both again, or write them anew"
         )
-
-
-def id_problems(shard: TokenShard, file: Path, first_byte: int | None = 0) -> Iterator[str]:
-    """Look at every token, where the size of the vocabulary is known.
-
-    Args:
-        shard: what is looked at.
-        file: the tokens, for the sentence.
-        first_byte: where they begin in it; None where they are not stored as they are.
-
-    """
-    tokens, most = shard.tokens, shard.vocabulary_size
-    if most is None:
-        return
-    for first in range(0, len(tokens), BLOCK):
-        block = tokens[first : first + BLOCK]
-        if int(block.max()) >= most:
-            token = first + int(np.argmax(block >= most))
-            byte = f"at byte {(first_byte or 0) + token * tokens.itemsize:,}"
-            place = byte if first_byte is not None else f"in row {int(np.searchsorted(shard.ends, token, 'right')):,}"
-            yield (
-                f"{file} has id {int(tokens[token]):,} {place}, the vocabulary has {most:,}: check vocabulary_size, "
-                f"and that a token has {tokens.itemsize} bytes"
-            )
-            return
-
-
-def mask_problems(shard: TokenShard, file: Path) -> Iterator[str]:
-    """Look at every byte of a loss mask that ``file`` holds."""
-    flags = np.empty(0, np.uint8) if shard.loss_mask is None else shard.loss_mask.view(np.uint8)
-    for first in range(0, len(flags), BLOCK):
-        wrong = np.flatnonzero(flags[first : first + BLOCK] > 1)
-        if len(wrong):
-            byte = first + int(wrong[0])
-            yield f"{file} has {int(flags[byte])} at byte {byte:,}, where 0 or 1 must be: write the shard anew"
-            return
-
-
-def checked(opened: Opened) -> TokenShard:
-    """Give the shard.
-
-    Raises:
-        CorruptionError: its content has a problem.
-
-    """
-    shard, problems = opened
-    for problem in problems:
-        raise CorruptionError(problem)
-    return shard
-
-
-def verification(path: "str | Path", load: Callable[[], Opened]) -> Verification:
-    """Say all that is wrong with a shard.
-
-    Raises:
-        FormatError: there is none at ``path``, or too little is known to read it.
-
-    """
-    try:
-        shard, found = load()
-        problems: Iterable[str] = tuple(found)
-    except CorruptionError as broken:
-        return Verification(str(path), "sizes and headers looked at", (str(broken),))
-    ends = shard.document_ends
-    documents = "an unknown number of" if ends is None else f"{len(ends):,}"
-    ids = "ids not bounded, as no vocabulary_size was given"
-    if shard.vocabulary_size is not None:
-        ids = f"every id compared with a vocabulary of {shard.vocabulary_size:,}"
-    told = f"{shard.format}, {documents} documents, {len(shard.tokens):,} tokens, {shard.tokens.dtype}; {ids}"
-    return Verification(str(path), told, tuple(problems))
-
-
-def first_checksums(*files: Path) -> BlockChecksums | None:
-    """Read the checksums of a shard's files, tokens first; compare the first and last block of those beside the tokens.
-
-    These hold what opening a shard trusts: headers, and where the last document ends.
-
-    Raises:
-        CorruptionError: a file was changed, is missing or was added.
-
-    """
-    checksums = read_checksums(files[0], *files)
-    if checksums is not None:
-        for suffix, blocks in checksums.files.items():
-            if blocks.size and suffix != files[0].suffix:
-                blocks.check(0, 1)
-                blocks.check(blocks.size - 1, blocks.size)
-    return checksums
-
-
-def block_problems(shard: TokenShard, check: Check) -> Iterator[str]:
-    """Compare the blocks of a shard's files, of the index alone under "ends"; yields one sentence at most."""
-    if shard.checksums is None or check == "sizes":
-        return
-    try:
-        if check == "ends":
-            shard.compare_index()
-        else:
-            shard.checksums.check()
-    except CorruptionError as changed:
-        yield str(changed)
 
 
 def find_ends(tokens: npt.NDArray[Any], end_of_text: int, *, at_start: bool = False) -> npt.NDArray[np.int64]:

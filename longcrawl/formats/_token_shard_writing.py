@@ -3,8 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -23,28 +23,6 @@ from longcrawl.formats.token_shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS,
 from longcrawl.stages import column
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 from longcrawl.user_warnings import warn_user
-
-__all__ = [
-    "NOTE",
-    "OWN",
-    "DocumentBatch",
-    "DocumentStream",
-    "Loss",
-    "OnLoss",
-    "Place",
-    "Terminate",
-    "TokenType",
-    "WrittenShard",
-    "append_spool",
-    "check_overlaps",
-    "documents_of",
-    "number_spool",
-    "report_losses",
-    "stored_type",
-    "whole_shard",
-    "write_array",
-    "written_files",
-]
 
 DocumentBatch: TypeAlias = pa.Table | Documents
 """Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""
@@ -124,6 +102,8 @@ class DocumentStream:
     tokens: int = field(default=0, init=False)
     masked: int = field(default=0, init=False)
     overlapping: int = field(default=0, init=False)
+    lost: list[Loss] = field(default_factory=list, init=False)
+    """What else the format has found that it cannot hold."""
     token_type: "np.dtype[Any]" = field(init=False)
     has: frozenset[str] = field(init=False)
 
@@ -137,7 +117,7 @@ class DocumentStream:
                 f"terminate {self.terminate!r} adds an end-of-text token, and none is named: set end_of_text=ID, or "
                 "type --end-of-text ID"
             )
-        check_word("place", self.place, Place)
+        self.put_at(self.place)
         several = [self.source] if isinstance(self.source, pa.Table | Documents) else self.source
         batches = (each if isinstance(each, Documents) else documents_of(each) for each in several)
         first = next(batches, None)
@@ -159,9 +139,19 @@ class DocumentStream:
             self.tokens += len(kept.tokens)
             yield kept
 
+    def put_at(self, place: Place) -> None:
+        """Set where the end-of-text token goes, before the first document has passed.
+
+        Raises:
+            FormatError: there is no such place.
+
+        """
+        check_word("place", place, Place)
+        self.place = place
+
     def losses(self) -> list[Loss]:
-        """Say what was taken off the documents that have passed."""
-        lost = []
+        """List what of the documents that have passed the format does not hold."""
+        lost = [*self.lost]
         if self.masked:
             lost.append(Loss("the loss mask, which is False for {} tokens", self.masked))
         if self.overlapping:
@@ -310,53 +300,98 @@ def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike)
         file.write(np.ascontiguousarray(values[first : first + BLOCK], kind).data)
 
 
-@contextmanager
-def whole_shard(*files: Path) -> Iterator[list[Path]]:
-    """Give paths to write the files of a shard to; they get their names when the block ends without an error.
+class NewFiles:
+    """The files of a shard while they are written, under other names beside their own, by what follows its stem.
 
-    The first is that of tokens. The last is the index, which says what belongs to the data: an earlier index leaves
+    Attributes:
+        path: of the shard, for messages.
+
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.path = files[0]
+        self._besides = {_after_stem(files[0], file): _beside(file) for file in files}
+        self._opened = ExitStack()
+
+    def beside(self, suffix: str) -> Path:
+        """Return the path where a file is to be written."""
+        return self._besides[suffix]
+
+    def open(self, suffix: str) -> IO[bytes]:
+        """Open a file for writing; it is closed when the shard is whole, or is given up."""
+        return self._opened.enter_context(self._besides[suffix].open("wb"))
+
+    def spool(self) -> IO[bytes]:
+        """Open a file without a name, in the same folder, for numbers that are written after all tokens."""
+        name = f".{self.path.name}-{os.getpid()}-"
+        return self._opened.enter_context(tempfile.TemporaryFile(dir=self.path.parent, prefix=name))
+
+    def close(self) -> None:
+        """Close all that were opened."""
+        self._opened.close()
+
+    def written(self) -> dict[str, Path]:
+        """List the files that were written."""
+        return {suffix: beside for suffix, beside in self._besides.items() if beside.exists()}
+
+    def remove(self) -> None:
+        """Remove what has not got its name."""
+        for beside in self._besides.values():
+            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_shard(*files: Path) -> Iterator[NewFiles]:
+    """Open the files of a shard for writing; they get their names when the block ends without an error.
+
+    The first is that of tokens. The last is the index, which says what belongs to the data: an earlier index is removed
     first, the new one comes last. A file that was not written in the block is removed where it lay. The checksums of
     all are written behind them, see :mod:`longcrawl.formats.block_checksums`.
     """
-    stem, sums = str(files[0])[: -len(files[0].suffix)], files[0].with_name(files[0].name + SUFFIX)
+    sums = _checksums_beside(files[0])
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
-    besides = [file.with_name(f"{file.name}{PARTIAL}-{os.getpid()}") for file in files]
+    new = NewFiles(files)
     try:
-        yield besides
-        written = zip(files, besides, strict=True)
-        checksums = checksums_of({str(file).removeprefix(stem): each for file, each in written if each.exists()})
+        with closing(new):
+            yield new
+        written = new.written()
+        checksums = checksums_of(written)
         sums.unlink(missing_ok=True)
         if len(files) > 1:
             files[-1].unlink(missing_ok=True)
-        for beside, file in zip(besides, files, strict=True):
-            if beside.exists():
+        for file in files:
+            beside = written.get(_after_stem(files[0], file))
+            if beside is not None:
                 publish(beside, file)
             else:
                 file.unlink(missing_ok=True)
         write_text(sums, checksums)
     finally:
-        for beside in besides:
-            beside.unlink(missing_ok=True)
+        new.remove()
 
 
 def written_files(*files: Path) -> tuple[str, ...]:
     """Return the files of a shard that has been written, its checksums last."""
-    return tuple(str(each) for each in (*files, files[0].with_name(files[0].name + SUFFIX)) if each.exists())
-
-
-@contextmanager
-def number_spool(beside: Path) -> Iterator[IO[bytes]]:
-    """Give a file without a name, in the folder of another one, for numbers that are written after all tokens."""
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=beside.parent, prefix=f".{beside.name}-{os.getpid()}-") as spool:
-        yield spool
+    return tuple(str(each) for each in (*files, _checksums_beside(files[0])) if each.exists())
 
 
 def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
     """Append all that is in a spool to a file."""
     spool.seek(0)
     shutil.copyfileobj(spool, file)
+
+
+def _after_stem(tokens: Path, file: Path) -> str:
+    return str(file).removeprefix(str(tokens)[: -len(tokens.suffix)])
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f"{file.name}{PARTIAL}-{os.getpid()}")
+
+
+def _checksums_beside(tokens: Path) -> Path:
+    return tokens.with_name(tokens.name + SUFFIX)
 
 
 def _extras(documents: Documents) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """From one format of token shards to another: tokens and documents as they are, what cannot be held by name."""
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.errors import FormatError
-from longcrawl.formats import datatrove, token_parquet
 from longcrawl.formats._shard_entries import overlaps_masked
 from longcrawl.formats._token_shard_checks import check_word, local_path
 from longcrawl.formats._token_shard_writing import (
@@ -25,15 +23,15 @@ from longcrawl.formats._token_shard_writing import (
     documents_of,
     report_losses,
 )
-from longcrawl.formats.shard_formats import FORMATS, ShardFormat, find_format, shards_in
-from longcrawl.formats.token_shard import Documents, TokenShard
+from longcrawl.formats.shard_format import Reading, ShardFormat
+from longcrawl.formats.shard_formats import FORMATS, find_format, shards_in
+from longcrawl.formats.token_shard import OVERLAP, Documents
 from longcrawl.printable import as_lines
 from longcrawl.structured import load_yaml
+from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.user_warnings import warn_user
 
 __all__ = ["Conversion", "convert", "shard_settings"]
-
-FACTS = ("end_of_text", "vocabulary_size", "tokenizer")
 
 
 @dataclass(frozen=True)
@@ -104,14 +102,18 @@ def convert(
     settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
     masks = _Masks()
     # A feed takes shards that all have a mask, or none.
-    masking = into.name == datatrove.NAME and any(_has_overlaps(one, source_format, given) for one, _ in pairs)
+    masking = {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
+        find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
+    )
     shards: list[WrittenShard] = []
     not_recorded: dict[str, None] = {}
     for one, other in pairs:
-        read = _read(find_format(one, source_format), one, given)
+        read = find_format(one, source_format).reading(one, given)
         read = replace(read, documents=masks.of(read.documents)) if masking else read
         shards.append(_write(read, into, other, settings))
-        not_recorded |= {f"{name} {value}": None for name, value in read.facts.items() if not _records(into, name)}
+        not_recorded |= {
+            f"{name} {value}": None for name, value in _known(read.facts).items() if name not in into.records
+        }
     losses = _summed(loss for shard in shards for loss in shard.losses)
     for loss in losses:
         warn_user(f"{into.name} cannot hold {loss}")
@@ -144,26 +146,6 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     return given
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Documents as they come, what the writer is not given of them, and what is known of all."""
-
-    documents: Iterator[pa.Table] | Iterator[Documents]
-    left_out: tuple[str, ...]
-    facts: dict[str, Any]
-
-
-def _read(found: ShardFormat, path: Path, settings: Mapping[str, Any]) -> _Reading:
-    checked = found.settings("open", settings)
-    if found.name == token_parquet.NAME:
-        column = checked.get("column", "tokens")
-        told = token_parquet.facts(path, column, checked.get("end_of_text"), checked.get("vocabulary_size"))
-        facts = {name: getattr(told, name) for name in FACTS}
-        return _Reading(token_parquet.read(path, column=column), told.left_out, _known(facts))
-    shard: TokenShard = found.open(path, **checked)
-    return _Reading(shard.blocks(), shard.left_out, _known({name: getattr(shard, name) for name in FACTS}))
-
-
 class _Masks:
     """Says by loss masks what overlaps say, and counts the documents that overlap."""
 
@@ -184,14 +166,6 @@ class _Masks:
             yield masked if masked.loss_mask is not None else replace(masked, loss_mask=everything)
 
 
-def _has_overlaps(path: Path, name: str | None, settings: Mapping[str, Any]) -> bool:
-    found = find_format(path, name)
-    if found.name == token_parquet.NAME:
-        return token_parquet.has_overlaps(path)
-    shard = found.open(path, **{**found.settings("open", settings), "check": "sizes"})
-    return shard.overlaps is not None and bool(shard.overlaps.any())
-
-
 def _summed(losses: Iterable[Loss]) -> list[str]:
     """Say each loss once, with the sum of its counts."""
     counts: dict[str, int | None] = {}
@@ -205,18 +179,12 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _write(read: _Reading, into: ShardFormat, target: Path, settings: Mapping[str, Any]) -> WrittenShard:
-    lost = () if into.name == token_parquet.NAME else read.left_out
+def _write(read: Reading, into: ShardFormat, target: Path, settings: Mapping[str, Any]) -> WrittenShard:
+    lost = () if "columns" in into.holds else read.left_out
     losses = report_losses([Loss(each) for each in lost], settings["on_loss"], into.name)
-    takes = inspect.signature(into.write).parameters
-    facts = {name: value for name, value in read.facts.items() if name in takes}
+    facts = {name: value for name, value in _known(read.facts).items() if name in into.records or name != "tokenizer"}
     written = into.write(read.documents, target, **{**facts, **settings})
     return replace(written, losses=(*losses, *written.losses))
-
-
-def _records(into: ShardFormat, fact: str) -> bool:
-    """Say whether files of a format have a place for what is known of their tokens."""
-    return into.name == token_parquet.NAME or (fact == "tokenizer" and into.name == datatrove.NAME)
 
 
 def _pairs(

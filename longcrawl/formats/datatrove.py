@@ -18,51 +18,28 @@ fails on a tokenizer's name with ``|``, so such a name is refused here.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats._token_shard_checks import (
-    Check,
-    Opened,
-    block_problems,
-    check_ids,
     check_size,
     check_word,
-    checked,
     end_problems,
     file_bytes,
     find_ends,
-    first_checksums,
-    id_problems,
     local_path,
     map_file,
-    mask_problems,
-    verification,
 )
-from longcrawl.formats._token_shard_writing import (
-    DocumentBatch,
-    DocumentStream,
-    OnLoss,
-    Terminate,
-    TokenType,
-    WrittenShard,
-    report_losses,
-    whole_shard,
-    write_array,
-    written_files,
-)
-from longcrawl.formats.token_shard import TokenShard
-from longcrawl.results import Verification
+from longcrawl.formats._token_shard_writing import DocumentStream, NewFiles, write_array
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]
+__all__ = ["INDEX", "LOSS", "METADATA", "NAME", "SUFFIX", "Datatrove", "open", "shard_files", "verify", "write"]
 
 NAME = "datatrove"
 SUFFIX = ".ds"
@@ -71,163 +48,87 @@ UNKNOWN = "Unknown Tokenizer"
 """What datatrove calls a tokenizer whose name it was not told."""
 
 
-def write(
-    documents: Iterable[DocumentBatch] | DocumentBatch,
-    path: "str | Path",
-    *,
-    dtype: TokenType = "auto",
-    end_of_text: int | None = None,
-    terminate: Terminate | None = None,
-    vocabulary_size: int | None = None,
-    tokenizer: str | None = None,
-    on_loss: OnLoss = "error",
-) -> WrittenShard:
-    """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
+class Datatrove(ShardFormat):
+    """datatrove's shards; a path names the ``.ds`` file."""
 
-    Args:
-        documents: tables, or one, with a column ``tokens`` and, if need be, ``loss_mask``; others are not written.
-        path: ends in ``.ds``.
-        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
-            first table.
-        end_of_text: the id to end documents with; None leaves documents as they are.
-        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
-        vocabulary_size: an id that is not below it is an error.
-        tokenizer: a name for ``.metadata``, which is written only where there is one.
-        on_loss: what is done about overlaps, which the format cannot hold.
+    name, suffix = NAME, SUFFIX
+    holds = frozenset([LOSS_MASK])
+    records = frozenset(["tokenizer"])
 
-    Raises:
-        FormatError: tokens cannot be stored, or overlaps would be lost; no file is changed.
-        StageError: no column ``tokens``, or a loss mask that does not fit it.
+    def shard_files(self, path: "str | Path") -> tuple[Path, Path, Path, Path]:
+        """Name the files of a shard, the index last; loss and metadata need not be there."""
+        file = local_path(path)
+        if file.suffix != SUFFIX:
+            raise FormatError(f"{path} is no name of a datatrove shard: it must end in {SUFFIX}")
+        loss, metadata, index = (file.with_name(file.name + suffix) for suffix in (LOSS, METADATA, INDEX))
+        return file, loss, metadata, index
 
-    """
-    file = shard_files(path)[0]
-    if tokenizer is not None and ("|" in tokenizer or "\n" in tokenizer):
-        raise FormatError(f"tokenizer {tokenizer!r} has a sign that .metadata cannot hold: leave | and line ends out")
-    stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, frozenset([LOSS_MASK]))
-    with whole_shard(*shard_files(file)) as (data, loss, metadata, index):
-        with data.open("wb") as tokens, index.open("wb") as ends, _loss_file(loss, stream) as flags:
-            for batch in stream:
-                write_array(ends, stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths), np.uint64)
-                write_array(tokens, batch.tokens, stream.token_type)
-                if batch.loss_mask is not None:
-                    write_array(flags, batch.loss_mask, np.uint8)
-        losses = report_losses(stream.losses(), on_loss, NAME)
+    def encode(self, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
+        """Write tokens, ends and loss mask as they come.
+
+        Args:
+            stream: of documents.
+            files: to write.
+            tokenizer: a name for ``.metadata``, which is written only where there is one.
+
+        """
+        if tokenizer is not None and ("|" in tokenizer or "\n" in tokenizer):
+            raise FormatError(
+                f"tokenizer {tokenizer!r} has a sign that .metadata cannot hold: leave | and line ends out"
+            )
+        tokens, ends = files.open(SUFFIX), files.open(SUFFIX + INDEX)
+        flags = files.open(SUFFIX + LOSS) if LOSS_MASK in stream.has else None
+        for batch in stream:
+            write_array(ends, stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths), np.uint64)
+            write_array(tokens, batch.tokens, stream.token_type)
+            if flags is not None and batch.loss_mask is not None:
+                write_array(flags, batch.loss_mask, np.uint8)
         if tokenizer is not None:
-            count = stream.tokens
-            metadata.write_text(f"{tokenizer}|{stream.token_type.itemsize}\n{count}\n{_for_people(count)}", "utf-8")
-    return WrittenShard(str(file), written_files(*shard_files(file)), stream.documents, stream.tokens, losses)
+            text = f"{tokenizer}|{stream.token_type.itemsize}\n{stream.tokens}\n{_for_people(stream.tokens)}"
+            files.beside(SUFFIX + METADATA).write_text(text, "utf-8")
 
+    def decode(self, opening: Opening, *, token_size: Literal[2, 4] | None = None) -> Parsed:
+        """Map tokens, ends and loss mask.
 
-def open(  # noqa: A001  # datatrove.open reads as it should; files are opened by Path.open here
-    path: "str | Path",
-    *,
-    token_size: Literal[2, 4] | None = None,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-    check: Check = "everything",
-) -> TokenShard:
-    """Open a shard.
+        Args:
+            opening: the files. Only where there is no index are ends looked for by the end-of-text token.
+            token_size: bytes of a token; None to take it from the files.
 
-    Args:
-        path: of the ``.ds`` file.
-        token_size: bytes of a token; None to take it from the files.
-        end_of_text: the id that documents end with; only where there is no index are ends looked for by it.
-        vocabulary_size: every id is compared with it under "everything".
-        check: what is looked at: "sizes", also where documents "ends", or "everything".
-
-    Raises:
-        FormatError: there is no such file, or nothing says how wide a token is.
-        CorruptionError: the files contradict each other or the settings; the message names file and byte.
-
-    """
-    return checked(_open(path, token_size, end_of_text, vocabulary_size, check))
-
-
-def verify(
-    path: "str | Path",
-    *,
-    token_size: Literal[2, 4] | None = None,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-) -> Verification:
-    """Look at everything, and say all that is wrong; see :func:`open`.
-
-    Raises:
-        FormatError: there is no such file, or nothing says how wide a token is.
-
-    """
-    return verification(path, lambda: _open(path, token_size, end_of_text, vocabulary_size, "everything"))
-
-
-def shard_files(path: "str | Path") -> tuple[Path, Path, Path, Path]:
-    """Name the files of a shard, the index last; loss and metadata need not be there.
-
-    Raises:
-        FormatError: the path does not end in ``.ds``.
-
-    """
-    file = local_path(path)
-    if file.suffix != SUFFIX:
-        raise FormatError(f"{path} is no name of a datatrove shard: it must end in {SUFFIX}")
-    loss, metadata, index = (file.with_name(file.name + suffix) for suffix in (LOSS, METADATA, INDEX))
-    return file, loss, metadata, index
-
-
-def _open(
-    path: "str | Path",
-    token_size: Literal[2, 4] | None,
-    end_of_text: int | None,
-    vocabulary_size: int | None,
-    check: Check,
-) -> Opened:
-    check_word("check", check, Check)
-    check_word("token_size", token_size, (2, 4, None))
-    check_ids(end_of_text, vocabulary_size)
-    file, loss, metadata, index = shard_files(path)
-    size = file_bytes(file)
-    checksums = first_checksums(file, loss, metadata, index)
-    entries = _read_index(index) if index.is_file() else None
-    told = _read_metadata(metadata)
-    width = _width(file, size, token_size or told.token_size, entries)
-    tokens = map_file(file, f"<u{width}", size // width)
-    ends = entries
-    if entries is None and end_of_text is not None:
-        if checksums is not None:
-            checksums.files[SUFFIX].check()
-        ends = find_ends(tokens, end_of_text)
-    mask = None
-    if loss.is_file():
-        check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
-        mask = map_file(loss, np.uint8, len(tokens)).view(np.bool_)
-    settings = {"token_size": width, "end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
-    shard = TokenShard(
-        str(file),
-        NAME,
-        tokens,
-        ends,
-        loss_mask=mask,
-        end_of_text=end_of_text,
-        vocabulary_size=vocabulary_size,
-        tokenizer=told.tokenizer,
-        opened_by=(open, settings),
-        checksums=checksums,
-    )
-    return shard, _problems(shard, told, check)
-
-
-def _problems(shard: TokenShard, told: "_Metadata", check: Check) -> Iterator[str]:
-    file, loss, metadata, index = shard_files(shard.path)
-    yield from block_problems(shard, check)
-    if told.tokens is not None and told.tokens != len(shard.tokens):
-        yield (
-            f"{metadata} says on line 2 that there are {told.tokens:,} tokens, {file.name} has {len(shard.tokens):,}: "
-            "fetch both again, or remove the metadata"
+        """
+        check_word("token_size", token_size, (2, 4, None))
+        file, loss, metadata, index = opening.files
+        size = file_bytes(file)
+        entries = _read_index(index) if index.is_file() else None
+        recorded = _read_metadata(metadata)
+        width = _width(file, size, token_size or recorded.token_size, entries)
+        tokens = map_file(file, f"<u{width}", size // width)
+        ends = entries
+        if entries is None and opening.end_of_text is not None:
+            opening.compare(0)
+            ends = find_ends(tokens, opening.end_of_text)
+        mask = None
+        if loss.is_file():
+            check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
+            mask = map_file(loss, np.uint8, len(tokens)).view(np.bool_)
+        contradictions = []
+        if recorded.tokens not in (None, len(tokens)):
+            contradictions.append(
+                f"{metadata} says on line 2 that there are {recorded.tokens:,} tokens, {file.name} has "
+                f"{len(tokens):,}: fetch both again, or remove the metadata"
+            )
+        return Parsed(
+            tokens,
+            ends,
+            loss_mask=mask,
+            tokenizer=recorded.tokenizer,
+            settings={"token_size": width},
+            of_sizes=contradictions,
+            of_ends=() if entries is None else end_problems(entries, len(tokens), index, lambda number: 8 * number),
         )
-    if check != "sizes" and index.is_file():
-        yield from end_problems(shard.ends, len(shard.tokens), index, lambda number: 8 * number)
-    if check == "everything":
-        yield from id_problems(shard, file)
-        yield from mask_problems(shard, loss)
+
+
+FORMAT = Datatrove()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # datatrove.open reads as it should
 
 
 def _read_index(index: Path) -> npt.NDArray[np.int64]:
@@ -301,7 +202,3 @@ def _for_people(tokens: int) -> str:
     exponent += carried
     prefix = ("", "k", "M", "G", "T", "P", "E")[exponent // 3]
     return f"{tokens / 1000 ** (exponent // 3):.{2 - exponent % 3}f} {prefix}T"
-
-
-def _loss_file(loss: Path, stream: DocumentStream) -> AbstractContextManager[Any]:
-    return loss.open("wb") if LOSS_MASK in stream.has else nullcontext()

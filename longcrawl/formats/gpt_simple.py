@@ -24,47 +24,30 @@ GPT-Simple 0.1.2 writes it modulo 65,536.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats._token_shard_checks import (
-    Check,
-    Opened,
-    block_problems,
-    check_ids,
-    check_size,
-    check_word,
-    checked,
-    end_problems,
-    file_bytes,
-    first_checksums,
-    id_problems,
-    local_path,
-    map_file,
-    verification,
-)
-from longcrawl.formats._token_shard_writing import (
-    DocumentBatch,
-    DocumentStream,
-    OnLoss,
-    Terminate,
-    TokenType,
-    WrittenShard,
-    append_spool,
-    number_spool,
-    report_losses,
-    whole_shard,
-    write_array,
-    written_files,
-)
-from longcrawl.formats.token_shard import OVERLAP, Documents, TokenShard
-from longcrawl.results import Verification
+from longcrawl.formats._token_shard_checks import check_size, end_problems, file_bytes, local_path, map_file
+from longcrawl.formats._token_shard_writing import DocumentStream, NewFiles, append_spool, write_array
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.token_shard import OVERLAP, Documents
 
-__all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]
+__all__ = [
+    "MAGIC",
+    "MOST_OVERLAP",
+    "NAME",
+    "SUFFIX",
+    "GptSimple",
+    "bin_and_idx",
+    "open",
+    "shard_files",
+    "verify",
+    "write",
+]
 
 NAME = "gpt-simple"
 SUFFIX = ".bin"
@@ -76,85 +59,52 @@ MOST_ENTRIES = (1 << 32) - 1
 MOST_OVERLAP = (1 << 16) - 1
 
 
-def write(
-    documents: Iterable[DocumentBatch] | DocumentBatch,
-    path: "str | Path",
-    *,
-    dtype: TokenType = "auto",
-    end_of_text: int | None = None,
-    terminate: Terminate | None = None,
-    vocabulary_size: int | None = None,
-    on_loss: OnLoss = "error",
-) -> WrittenShard:
-    """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
+class GptSimple(ShardFormat):
+    """GPT-Simple's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending."""
 
-    Args:
-        documents: tables, or one, with a column ``tokens`` and, if need be, ``overlap``; others are not written.
-        path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending.
-        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
-            first table.
-        end_of_text: the id to end documents with; None leaves documents as they are.
-        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
-        vocabulary_size: an id that is not below it is an error.
-        on_loss: what is done about a loss mask, which the format cannot hold.
+    name, suffix = NAME, SUFFIX
+    holds = frozenset([OVERLAP])
 
-    Raises:
-        FormatError: tokens or overlaps cannot be stored, or a loss mask would be lost; no file is changed.
-        StageError: no column ``tokens``.
+    def shard_files(self, path: "str | Path") -> tuple[Path, Path]:
+        """Name the two files of a shard."""
+        return bin_and_idx(path)
 
-    """
-    files = shard_files(path)
-    stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, frozenset([OVERLAP]))
-    with number_spool(files[0]) as overlaps, whole_shard(*files) as (data, index):
-        with data.open("wb") as tokens, index.open("wb") as idx:
-            idx.write(bytes(HEADER.size))
-            write_array(idx, np.zeros(1), np.int64)
-            for batch in stream:
-                write_array(tokens, batch.tokens, stream.token_type)
-                write_array(idx, stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths), np.int64)
-                write_array(overlaps, _overlaps(batch, stream.documents), np.uint16)
-            append_spool(idx, overlaps)
-            idx.seek(0)
-            idx.write(_header(stream, files[0]))
-        losses = report_losses(stream.losses(), on_loss, NAME)
-    return WrittenShard(str(files[0]), written_files(*files), stream.documents, stream.tokens, losses)
+    def encode(self, stream: DocumentStream, files: NewFiles) -> None:
+        """Write tokens as they come, and the index with the overlaps at its end."""
+        tokens, index, overlaps = files.open(".bin"), files.open(".idx"), files.spool()
+        index.write(bytes(HEADER.size))
+        write_array(index, np.zeros(1), np.int64)
+        for batch in stream:
+            write_array(tokens, batch.tokens, stream.token_type)
+            write_array(index, stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths), np.int64)
+            write_array(overlaps, _overlaps(batch, stream.documents), np.uint16)
+        append_spool(index, overlaps)
+        index.seek(0)
+        index.write(_header(stream, files.path))
+
+    def decode(self, opening: Opening) -> Parsed:
+        """Map tokens, offsets and overlaps."""
+        data, index = opening.files
+        width, entries = _read_header(index)
+        offsets = map_file(index, "<i8", entries + 1, HEADER.size)
+        if offsets[0] != 0:
+            raise CorruptionError(
+                f"{index} says at byte {HEADER.size} that the first document starts at token {int(offsets[0]):,}, "
+                "not 0: fetch it again, or write the shard anew"
+            )
+        count = max(int(offsets[-1]), 0)
+        check_size(data, count * width, f"and {index.name}, with {width} bytes a token, asks for")
+        overlaps = map_file(index, "<u2", entries, HEADER.size + 8 * (entries + 1))
+        problems = _index_problems(index, offsets[1:], overlaps, count)
+        return Parsed(map_file(data, f"<u{width}", count), offsets[1:], overlaps=overlaps, of_ends=problems)
 
 
-def open(  # noqa: A001  # gpt_simple.open reads as it should; files are opened by Path.open here
-    path: "str | Path",
-    *,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-    check: Check = "everything",
-) -> TokenShard:
-    """Open a shard.
-
-    Args:
-        path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending.
-        end_of_text: the id that documents end with, for whoever reads the shard.
-        vocabulary_size: every id is compared with it under "everything".
-        check: what is looked at: "sizes", also where documents "ends", or "everything".
-
-    Raises:
-        FormatError: there is no such file.
-        CorruptionError: the files contradict each other or the settings; the message names file and byte.
-
-    """
-    return checked(_open(path, end_of_text, vocabulary_size, check))
+FORMAT = GptSimple()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # gpt_simple.open reads as it should
 
 
-def verify(path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None) -> Verification:
-    """Look at everything, and say all that is wrong; see :func:`open`.
-
-    Raises:
-        FormatError: there is no such file.
-
-    """
-    return verification(path, lambda: _open(path, end_of_text, vocabulary_size, "everything"))
-
-
-def shard_files(path: "str | Path") -> tuple[Path, Path]:
-    """Name the two files of a shard by either of them, or by what both begin with.
+def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
+    """Name the ``.bin`` and ``.idx`` files of a shard by either of them, or by what both begin with.
 
     Raises:
         FormatError: the path ends as another format's files do.
@@ -167,51 +117,20 @@ def shard_files(path: "str | Path") -> tuple[Path, Path]:
     return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
 
 
-def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | None, check: Check) -> Opened:
-    check_word("check", check, Check)
-    check_ids(end_of_text, vocabulary_size)
-    data, index = shard_files(path)
-    checksums = first_checksums(data, index)
-    width, entries = _read_header(index)
-    offsets = map_file(index, "<i8", entries + 1, HEADER.size)
-    if offsets[0] != 0:
-        raise CorruptionError(
-            f"{index} says at byte {HEADER.size} that the first document starts at token {int(offsets[0]):,}, not 0: "
-            "fetch it again, or write the shard anew"
-        )
-    check_size(data, max(int(offsets[-1]), 0) * width, f"and {index.name}, with {width} bytes a token, asks for")
-    settings = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
-    shard = TokenShard(
-        str(data),
-        NAME,
-        map_file(data, f"<u{width}", max(int(offsets[-1]), 0)),
-        offsets[1:],
-        overlaps=map_file(index, "<u2", entries, HEADER.size + 8 * (entries + 1)),
-        end_of_text=end_of_text,
-        vocabulary_size=vocabulary_size,
-        opened_by=(open, settings),
-        checksums=checksums,
-    )
-    return shard, _problems(shard, check)
-
-
-def _problems(shard: TokenShard, check: Check) -> Iterator[str]:
-    data, index = shard_files(shard.path)
-    yield from block_problems(shard, check)
-    if check == "sizes":
-        return
-    falling = list(end_problems(shard.ends, len(shard.tokens), index, lambda number: HEADER.size + 8 * (number + 1)))
+def _index_problems(
+    index: Path, ends: npt.NDArray[np.int64], overlaps: npt.NDArray[np.uint16], tokens: int
+) -> Iterator[str]:
+    falling = list(end_problems(ends, tokens, index, lambda number: HEADER.size + 8 * (number + 1)))
     yield from falling
-    if not falling and shard.overlaps is not None:
-        first_overlap = HEADER.size + 8 * (len(shard.ends) + 1)
-        too_long = np.flatnonzero(shard.overlaps > np.diff(shard.ends, prepend=0))
-        for number in too_long[:1].tolist():
-            yield (
-                f"{index} gives at byte {first_overlap + 2 * number:,} document {number:,} an overlap of "
-                f"{int(shard.overlaps[number]):,} tokens, more than it has: write the shard anew"
-            )
-    if check == "everything":
-        yield from id_problems(shard, data)
+    if falling:
+        return
+    first_overlap = HEADER.size + 8 * (len(ends) + 1)
+    too_long = np.flatnonzero(overlaps > np.diff(ends, prepend=0))
+    for number in too_long[:1].tolist():
+        yield (
+            f"{index} gives at byte {first_overlap + 2 * number:,} document {number:,} an overlap of "
+            f"{int(overlaps[number]):,} tokens, more than it has: write the shard anew"
+        )
 
 
 def _read_header(index: Path) -> tuple[int, int]:

@@ -27,47 +27,20 @@ memory, which an empty file cannot be: a shard without tokens is refused.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats._token_shard_checks import (
-    Check,
-    Opened,
-    block_problems,
-    check_ids,
-    check_size,
-    check_word,
-    checked,
-    end_problems,
-    file_bytes,
-    first_checksums,
-    id_problems,
-    map_file,
-    verification,
-)
-from longcrawl.formats._token_shard_writing import (
-    DocumentBatch,
-    DocumentStream,
-    OnLoss,
-    Terminate,
-    TokenType,
-    WrittenShard,
-    append_spool,
-    number_spool,
-    report_losses,
-    whole_shard,
-    write_array,
-    written_files,
-)
-from longcrawl.formats.gpt_simple import shard_files
-from longcrawl.formats.token_shard import Documents, TokenShard
-from longcrawl.results import Verification
+from longcrawl.formats._token_shard_checks import check_size, end_problems, file_bytes, map_file
+from longcrawl.formats._token_shard_writing import DocumentStream, NewFiles, append_spool, write_array
+from longcrawl.formats.gpt_simple import bin_and_idx
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.token_shard import Documents
 
-__all__ = ["NAME", "SUFFIX", "open", "shard_files", "verify", "write"]
+__all__ = ["MAGIC", "NAME", "SUFFIX", "Megatron", "open", "shard_files", "verify", "write"]
 
 NAME = "megatron"
 SUFFIX = ".bin"
@@ -80,133 +53,69 @@ MOST = (1 << 31) - 1
 BLOCK = 1 << 20
 
 
-def write(
-    documents: Iterable[DocumentBatch] | DocumentBatch,
-    path: "str | Path",
-    *,
-    dtype: TokenType = "auto",
-    end_of_text: int | None = None,
-    terminate: Terminate | None = None,
-    vocabulary_size: int | None = None,
-    on_loss: OnLoss = "error",
-) -> WrittenShard:
-    """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
+class Megatron(ShardFormat):
+    """Megatron-LM's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending.
 
-    Args:
-        documents: tables, or one, with a column ``tokens``; other columns are not written.
-        path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending, as Megatron's settings want.
-        dtype: "uint16", or "uint32", which is stored as int32; "auto" goes by ``vocabulary_size``, and where that is
-            not named by the first table.
-        end_of_text: the id to end documents with, as Megatron's ``--append-eod`` does; None leaves them as they are.
-        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
-        vocabulary_size: an id that is not below it is an error.
-        on_loss: what is done about overlaps and a loss mask, which the format cannot hold.
-
-    Raises:
-        FormatError: tokens or documents cannot be stored, or something would be lost; no file is changed.
-        StageError: no column ``tokens``.
-
+    Tokens are stored as uint16 or int32. Opening a shard computes ends of documents from the index, in 8 bytes of
+    memory for each sequence.
     """
-    files = shard_files(path)
-    stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size)
-    width = stream.token_type.itemsize
-    with number_spool(files[0]) as pointers, whole_shard(*files) as (data, index):
-        with data.open("wb") as tokens, index.open("wb") as idx:
-            idx.write(bytes(HEADER.size))
-            for batch in stream:
-                _refuse_large(batch, stream.documents - len(batch.lengths))
-                write_array(tokens, batch.tokens, np.uint16 if width == 2 else np.int32)
-                write_array(idx, batch.lengths, np.int32)
-                starts = stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths) - batch.lengths
-                write_array(pointers, starts * width, np.int64)
-            append_spool(idx, pointers)
-            for first in range(0, stream.documents + 1, BLOCK):
-                write_array(idx, np.arange(first, min(first + BLOCK, stream.documents + 1)), np.int64)
-            if not stream.tokens:
-                raise FormatError(
-                    f"{files[0]} would have no token, and Megatron cannot map an empty file: leave it out"
-                )
-            idx.seek(0)
-            idx.write(HEADER.pack(MAGIC, VERSION, CODES[width], stream.documents, stream.documents + 1))
-        losses = report_losses(stream.losses(), on_loss, NAME)
-    return WrittenShard(str(files[0]), written_files(*files), stream.documents, stream.tokens, losses)
+
+    name, suffix = NAME, SUFFIX
+
+    def shard_files(self, path: "str | Path") -> tuple[Path, Path]:
+        """Name the two files of a shard."""
+        return bin_and_idx(path)
+
+    def encode(self, stream: DocumentStream, files: NewFiles) -> None:
+        """Write tokens as they come, and the index with lengths, pointers and indices of documents."""
+        tokens, index, pointers = files.open(".bin"), files.open(".idx"), files.spool()
+        width = stream.token_type.itemsize
+        index.write(bytes(HEADER.size))
+        for batch in stream:
+            _refuse_large(batch, stream.documents - len(batch.lengths))
+            write_array(tokens, batch.tokens, np.uint16 if width == 2 else np.int32)
+            write_array(index, batch.lengths, np.int32)
+            starts = stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths) - batch.lengths
+            write_array(pointers, starts * width, np.int64)
+        append_spool(index, pointers)
+        for first in range(0, stream.documents + 1, BLOCK):
+            write_array(index, np.arange(first, min(first + BLOCK, stream.documents + 1)), np.int64)
+        if not stream.tokens:
+            raise FormatError(f"{files.path} would have no token, and Megatron cannot map an empty file: leave it out")
+        index.seek(0)
+        index.write(HEADER.pack(MAGIC, VERSION, CODES[width], stream.documents, stream.documents + 1))
+
+    def decode(self, opening: Opening) -> Parsed:
+        """Map tokens, and sum up the lengths of sequences."""
+        data, index = opening.files
+        opening.compare(1)
+        width, sequences, indices, has_modes = _read_header(index)
+        lengths = map_file(index, "<i4", sequences, HEADER.size)
+        upto = map_file(index, "<i8", indices, HEADER.size + 12 * sequences)
+        _check_indices(index, upto, sequences)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        total = max(int(ends[-1]) if sequences else 0, 0)
+        check_size(data, total * width, f"and {index.name}, with {width} bytes a token, asks for")
+        one_each = indices == sequences + 1
+        left_out = [] if one_each else ["the ends of sequences inside of documents"]
+        left_out += ["the modes of sequences"] * has_modes
+        return Parsed(
+            map_file(data, f"<u{width}", total),
+            ends if one_each else np.concatenate([[0], ends])[upto[1:]],
+            left_out=tuple(left_out),
+            of_ends=_index_problems(data, index, ends, total, width),
+        )
 
 
-def open(  # noqa: A001  # megatron.open reads as it should; files are opened by Path.open here
-    path: "str | Path",
-    *,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-    check: Check = "everything",
-) -> TokenShard:
-    """Open a shard; ends of documents are computed from the index, in 8 bytes of memory for each sequence.
-
-    Args:
-        path: of the ``.bin`` file, or of the ``.idx`` file, or either without its ending.
-        end_of_text: the id that documents end with, for whoever reads the shard.
-        vocabulary_size: every id is compared with it under "everything".
-        check: what is looked at: "sizes", also where documents "ends", or "everything".
-
-    Raises:
-        FormatError: there is no such file, or its tokens are of a type that is not read.
-        CorruptionError: the files contradict each other or the settings; the message names file and byte.
-
-    """
-    return checked(_open(path, end_of_text, vocabulary_size, check))
+FORMAT = Megatron()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # megatron.open reads as it should
 
 
-def verify(path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None) -> Verification:
-    """Look at everything, and say all that is wrong; see :func:`open`.
-
-    Raises:
-        FormatError: there is no such file, or its tokens are of a type that is not read.
-
-    """
-    return verification(path, lambda: _open(path, end_of_text, vocabulary_size, "everything"))
-
-
-def _open(path: "str | Path", end_of_text: int | None, vocabulary_size: int | None, check: Check) -> Opened:
-    check_word("check", check, Check)
-    check_ids(end_of_text, vocabulary_size)
-    data, index = shard_files(path)
-    checksums = first_checksums(data, index)
-    if checksums is not None:
-        # All of it is summed up here.
-        checksums.files[index.suffix].check()
-    width, sequences, indices, has_modes = _read_header(index)
-    lengths = map_file(index, "<i4", sequences, HEADER.size)
-    upto = map_file(index, "<i8", indices, HEADER.size + 12 * sequences)
-    _check_indices(index, upto, sequences)
-    sequence_ends = np.cumsum(lengths, dtype=np.int64)
-    total = int(sequence_ends[-1]) if sequences else 0
-    check_size(data, max(total, 0) * width, f"and {index.name}, with {width} bytes a token, asks for")
-    one_each = indices == sequences + 1
-    left_out = [] if one_each else ["the ends of sequences inside of documents"]
-    left_out += ["the modes of sequences"] * has_modes
-    settings = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
-    shard = TokenShard(
-        str(data),
-        NAME,
-        map_file(data, f"<u{width}", max(total, 0)),
-        sequence_ends if one_each else np.concatenate([[0], sequence_ends])[upto[1:]],
-        end_of_text=end_of_text,
-        vocabulary_size=vocabulary_size,
-        left_out=tuple(left_out),
-        opened_by=(open, settings),
-        checksums=checksums,
-    )
-    return shard, _problems(shard, sequence_ends, check)
-
-
-def _problems(shard: TokenShard, sequence_ends: npt.NDArray[np.int64], check: Check) -> Iterator[str]:
-    data, index = shard_files(shard.path)
-    yield from block_problems(shard, check)
-    if check == "sizes":
-        return
-    sequences, width = len(sequence_ends), shard.tokens.itemsize
-    yield from end_problems(
-        sequence_ends, len(shard.tokens), index, lambda number: HEADER.size + 4 * number, what="sequence"
-    )
+def _index_problems(
+    data: Path, index: Path, sequence_ends: npt.NDArray[np.int64], tokens: int, width: int
+) -> Iterator[str]:
+    sequences = len(sequence_ends)
+    yield from end_problems(sequence_ends, tokens, index, lambda number: HEADER.size + 4 * number, what="sequence")
     pointers = map_file(index, "<i8", sequences, HEADER.size + 4 * sequences)
     for first in range(0, sequences, BLOCK):
         starts = np.concatenate(
@@ -221,8 +130,6 @@ def _problems(shard: TokenShard, sequence_ends: npt.NDArray[np.int64], check: Ch
                 f"{int(starts[wrong[0]]) * width:,}: fetch it again, or write the shard anew"
             )
             break
-    if check == "everything":
-        yield from id_problems(shard, data)
 
 
 def _read_header(index: Path) -> tuple[int, int, int, bool]:

@@ -22,7 +22,6 @@ not noticed.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,40 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats._token_shard_checks import (
-    Check,
-    Opened,
-    block_problems,
-    check_ids,
-    check_size,
-    check_word,
-    checked,
-    file_bytes,
-    find_ends,
-    first_checksums,
-    id_problems,
-    local_path,
-    map_file,
-    verification,
-)
-from longcrawl.formats._token_shard_writing import (
-    DocumentBatch,
-    DocumentStream,
-    Loss,
-    OnLoss,
-    Place,
-    Terminate,
-    TokenType,
-    WrittenShard,
-    report_losses,
-    whole_shard,
-    write_array,
-    written_files,
-)
-from longcrawl.formats.token_shard import Documents, TokenShard
-from longcrawl.results import Verification
+from longcrawl.formats._token_shard_checks import check_size, check_word, file_bytes, find_ends, local_path, map_file
+from longcrawl.formats._token_shard_writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.token_shard import Documents
 
-__all__ = ["NAME", "SUFFIX", "Header", "has_header", "open", "refuse_wide", "shard_files", "verify", "write"]
+__all__ = ["NAME", "SUFFIX", "Header", "NanoGpt", "has_header", "open", "refuse_wide", "shard_files", "verify", "write"]
 
 NAME = "nanogpt"
 SUFFIX = ".bin"
@@ -75,117 +46,98 @@ VERSIONS = {20240520: (1, 2), 20240801: (7, 4)}
 MOST = (1 << 31) - 1
 
 
-def write(
-    documents: Iterable[DocumentBatch] | DocumentBatch,
-    path: "str | Path",
-    *,
-    dtype: TokenType = "auto",
-    end_of_text: int | None = None,
-    terminate: Terminate | None = None,
-    vocabulary_size: int | None = None,
-    header: Header = "none",
-    place: Place | None = None,
-    on_loss: OnLoss = "error",
-) -> WrittenShard:
-    """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
+class NanoGpt(ShardFormat):
+    """Flat files; a path ends in ``.bin``."""
 
-    Args:
-        documents: tables, or one, with a column ``tokens``; other columns are not written.
-        path: ends in ``.bin``.
-        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
-            first table. nanoGPT itself reads uint16, so that without a header uint32 must be asked for.
-        end_of_text: the id that separates documents.
-        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
-        vocabulary_size: an id that is not below it is an error.
-        header: "llm.c" for its header, "none" for nanoGPT.
-        place: whether the end-of-text token is at the "end" or the "start" of a document; None for what nanoGPT and
-            llm.c do.
-        on_loss: what is done about overlaps, a loss mask, and documents whose ends could not be found again.
+    name, suffix = NAME, SUFFIX
 
-    Raises:
-        FormatError: tokens cannot be stored, or something would be lost; no file is changed.
-        StageError: no column ``tokens``.
+    def shard_files(self, path: "str | Path") -> tuple[Path]:
+        """Name the file of a shard."""
+        file = local_path(path)
+        if file.suffix != SUFFIX:
+            raise FormatError(f"{path} is no name of a flat file of tokens: it must end in {SUFFIX}")
+        return (file,)
 
-    """
-    (file,) = shard_files(path)
-    check_word("header", header, Header)
-    where: Place = place or ("start" if header == "llm.c" else "end")
-    stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, place=where)
-    marks = _Marks(end_of_text, where)
-    with whole_shard(file) as (beside,):
-        with beside.open("wb") as tokens:
-            tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))
-            for batch in stream:
-                refuse_wide(stream.token_type, dtype, header)
-                marks.count(batch)
-                write_array(tokens, batch.tokens, stream.token_type)
-            if header == "llm.c":
-                tokens.seek(0)
-                tokens.write(_header(stream, file))
-        losses = report_losses([*marks.losses(), *stream.losses()], on_loss, NAME)
-    return WrittenShard(str(file), written_files(file), stream.documents, stream.tokens, losses)
+    def encode(
+        self, stream: DocumentStream, files: NewFiles, *, header: Header = "none", place: Place | None = None
+    ) -> None:
+        """Write tokens as they come, and count the documents whose ends could not be found again.
 
+        Args:
+            stream: of documents. nanoGPT itself reads uint16, so that without a header uint32 must be asked for.
+            files: to write.
+            header: "llm.c" for its header, "none" for nanoGPT.
+            place: whether the end-of-text token is at the "end" or the "start" of a document; None for what nanoGPT
+                and llm.c do.
 
-def open(  # noqa: A001  # nanogpt.open reads as it should; files are opened by Path.open here
-    path: "str | Path",
-    *,
-    token_size: Literal[2, 4] | None = None,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-    header: Header | Literal["auto"] = "auto",
-    place: Place | None = None,
-    check: Check = "everything",
-) -> TokenShard:
-    """Open a shard.
+        """
+        check_word("header", header, Header)
+        stream.put_at(place or ("start" if header == "llm.c" else "end"))
+        marks = _Marks(stream.end_of_text, stream.place)
+        tokens = files.open(SUFFIX)
+        tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))
+        for batch in stream:
+            refuse_wide(stream.token_type, stream.dtype, header)
+            marks.count(batch)
+            write_array(tokens, batch.tokens, stream.token_type)
+        if header == "llm.c":
+            tokens.seek(0)
+            tokens.write(_header(stream, files.path))
+        stream.lost += marks.losses()
 
-    Args:
-        path: ends in ``.bin``.
-        token_size: bytes of a token; None for what the header says, and 2 where there is none.
-        end_of_text: the id that separates documents; None leaves unknown where they end.
-        vocabulary_size: every id is compared with it under "everything".
-        header: whether there is one; "auto" looks for its first two numbers.
-        place: where in a document the end-of-text token is; None for what nanoGPT and llm.c do.
-        check: what is looked at; without an index there is nothing between "sizes" and "everything".
+    def decode(
+        self,
+        opening: Opening,
+        *,
+        token_size: Literal[2, 4] | None = None,
+        header: Header | Literal["auto"] = "auto",
+        place: Place | None = None,
+    ) -> Parsed:
+        """Map tokens, and find ends by the end-of-text token, where it is named; else they are unknown.
 
-    Raises:
-        FormatError: there is no such file.
-        CorruptionError: it is cut or has grown, or contradicts the settings; the message names file and byte.
+        Args:
+            opening: the file.
+            token_size: bytes of a token; None for what the header says, and 2 where there is none.
+            header: whether there is one; "auto" looks for its first two numbers.
+            place: where in a document the end-of-text token is; None for what nanoGPT and llm.c do.
 
-    """
-    return checked(_open(path, token_size, end_of_text, vocabulary_size, header, place, check))
-
-
-def verify(
-    path: "str | Path",
-    *,
-    token_size: Literal[2, 4] | None = None,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-    header: Header | Literal["auto"] = "auto",
-    place: Place | None = None,
-) -> Verification:
-    """Look at everything, and say all that is wrong; see :func:`open`.
-
-    Raises:
-        FormatError: there is no such file.
-
-    """
-    return verification(
-        path, lambda: _open(path, token_size, end_of_text, vocabulary_size, header, place, "everything")
-    )
+        """
+        check_word("token_size", token_size, (2, 4, None))
+        check_word("header", header, ("auto", "none", "llm.c"))
+        check_word("place", place, ("end", "start", None))
+        (file,) = opening.files
+        size = file_bytes(file)
+        # A changed header would be read as tokens; all tokens are looked at for the ends of documents.
+        opening.compare(0, None if opening.end_of_text is not None else 1)
+        found = None if header == "none" else _read_header(file)
+        if found is None and header == "llm.c":
+            raise CorruptionError(f"{file} does not begin with the header of llm.c: open it with header='none'")
+        width = found[0] if found else token_size or 2
+        if token_size not in (None, width):
+            raise FormatError(
+                f"{file} says in its header that a token has {width} bytes, not {token_size}: leave token_size out"
+            )
+        first_byte = HEADER_BYTES if found else 0
+        if found:
+            check_size(file, HEADER_BYTES + found[1] * width, f"and its header, with {found[1]:,} tokens, asks for")
+        elif size % width:
+            raise CorruptionError(
+                f"{file} has {size:,} bytes, which are no whole tokens of {width}: it is cut at byte {size:,}, or "
+                "token_size is wrong"
+            )
+        tokens = map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
+        at_start = (place or ("start" if found else "end")) == "start"
+        end = opening.end_of_text
+        return Parsed(
+            tokens,
+            None if end is None else find_ends(tokens, end, at_start=at_start),
+            first_byte=first_byte,
+            settings={"token_size": width, "header": "llm.c" if found else "none", "place": place},
+        )
 
 
-def shard_files(path: "str | Path") -> tuple[Path]:
-    """Name the file of a shard.
-
-    Raises:
-        FormatError: the path does not end in ``.bin``.
-
-    """
-    file = local_path(path)
-    if file.suffix != SUFFIX:
-        raise FormatError(f"{path} is no name of a flat file of tokens: it must end in {SUFFIX}")
-    return (file,)
+FORMAT = NanoGpt()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # nanogpt.open reads as it should
 
 
 def has_header(file: Path) -> bool:
@@ -250,65 +202,6 @@ class _Marks:
         if self._last_is_open:
             lost[-1] = False
         return int(earlier)
-
-
-def _open(
-    path: "str | Path",
-    token_size: Literal[2, 4] | None,
-    end_of_text: int | None,
-    vocabulary_size: int | None,
-    header: Header | Literal["auto"],
-    place: Place | None,
-    check: Check,
-) -> Opened:
-    check_word("check", check, Check)
-    check_word("token_size", token_size, (2, 4, None))
-    check_word("header", header, ("auto", "none", "llm.c"))
-    check_word("place", place, ("end", "start", None))
-    check_ids(end_of_text, vocabulary_size)
-    (file,) = shard_files(path)
-    size = file_bytes(file)
-    checksums = first_checksums(file)
-    if checksums is not None:
-        # A changed header would be read as tokens; all tokens are looked at for the ends of documents.
-        checksums.files[SUFFIX].check(0, None if end_of_text is not None else 1)
-    told = None if header == "none" else _read_header(file)
-    if told is None and header == "llm.c":
-        raise CorruptionError(f"{file} does not begin with the header of llm.c: open it with header='none'")
-    width = told[0] if told else token_size or 2
-    if token_size not in (None, width):
-        raise FormatError(
-            f"{file} says in its header that a token has {width} bytes, not {token_size}: leave token_size out"
-        )
-    first_byte = HEADER_BYTES if told else 0
-    if told:
-        check_size(file, HEADER_BYTES + told[1] * width, f"and its header, with {told[1]:,} tokens, asks for")
-    elif size % width:
-        raise CorruptionError(
-            f"{file} has {size:,} bytes, which are no whole tokens of {width}: it is cut at byte {size:,}, or "
-            "token_size is wrong"
-        )
-    tokens = map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
-    at_start = (place or ("start" if told else "end")) == "start"
-    settings = {"token_size": width, "end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
-    shard = TokenShard(
-        str(file),
-        NAME,
-        tokens,
-        None if end_of_text is None else find_ends(tokens, end_of_text, at_start=at_start),
-        end_of_text=end_of_text,
-        vocabulary_size=vocabulary_size,
-        opened_by=(open, settings | {"header": "llm.c" if told else "none", "place": place}),
-        checksums=checksums,
-        first_byte=first_byte,
-    )
-    return shard, _problems(shard, file, check)
-
-
-def _problems(shard: TokenShard, file: Path, check: Check) -> Iterator[str]:
-    yield from block_problems(shard, check)
-    if check == "everything":
-        yield from id_problems(shard, file, shard.first_byte)
 
 
 def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:

@@ -1,16 +1,13 @@
 """The formats of token shards by name, and which of them a file is in."""
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
 from longcrawl.formats._token_shard_checks import local_path
-from longcrawl.formats._token_shard_writing import WrittenShard
 from longcrawl.formats.shard_folders import beside_shards, described_shards, sort_into_splits
+from longcrawl.formats.shard_format import ShardFormat
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.listing import list_files
 from longcrawl.results import Verification
@@ -18,35 +15,9 @@ from longcrawl.results import Verification
 __all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard", "verify_shards"]
 
 
-@dataclass(frozen=True)
-class ShardFormat:
-    """What a format's module has to offer."""
-
-    name: str
-    suffix: str
-    write: Callable[..., WrittenShard]
-    open: Callable[..., TokenShard]
-    verify: Callable[..., Verification]
-    shard_files: Callable[["str | Path"], tuple[Path, ...]]
-
-    def settings(self, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Give settings of ``open``, ``write`` or ``verify``.
-
-        Raises:
-            FormatError: the verb has no setting of such a name; the message lists those that it has.
-
-        """
-        parameters = inspect.signature(getattr(self, verb)).parameters.values()
-        known = sorted(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
-        for name in settings:
-            if name not in known:
-                raise FormatError(f"{self.name}.{verb} has no setting {name!r}; known: {', '.join(known)}")
-        return dict(settings)
-
-
-FORMATS = {
-    module.NAME: ShardFormat(module.NAME, module.SUFFIX, module.write, module.open, module.verify, module.shard_files)
-    for module in (datatrove, gpt_simple, megatron, nanogpt, token_parquet)
+FORMATS: dict[str, ShardFormat] = {
+    each.name: each
+    for each in (datatrove.FORMAT, gpt_simple.FORMAT, megatron.FORMAT, nanogpt.FORMAT, token_parquet.FORMAT)
 }
 """Every format of token shards by its name."""
 
@@ -69,7 +40,7 @@ def find_format(path: "str | Path", name: str | None = None) -> ShardFormat:
     file = local_path(path)
     if file.suffix in _OF_SUFFIX:
         return FORMATS[_OF_SUFFIX[file.suffix]]
-    data, index = gpt_simple.shard_files(file)
+    data, index = gpt_simple.bin_and_idx(file)
     if index.is_file():
         with index.open("rb") as opened:
             head = opened.read(16)
@@ -99,7 +70,7 @@ def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -
 
     """
     found = find_format(path, format)
-    return found.open(path, **found.settings("open", settings))
+    return found.open(path, **settings)
 
 
 def verify_shard(path: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
@@ -113,7 +84,7 @@ def verify_shard(path: "str | Path", format: str | None = None, **settings: Any)
         found = find_format(path, format)
     except CorruptionError as broken:
         return Verification(str(path), "the first bytes looked at", (str(broken),))
-    return found.verify(path, **found.settings("verify", settings))
+    return found.verify(path, **settings)
 
 
 def verify_shards(folder: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above

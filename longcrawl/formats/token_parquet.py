@@ -20,7 +20,7 @@ without a name, which is mapped. :func:`read` goes through it row group by row g
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -33,38 +33,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
-from longcrawl.formats._token_shard_checks import (
-    Check,
-    Opened,
-    check_ids,
-    check_word,
-    checked,
-    file_bytes,
-    first_checksums,
-    id_problems,
-    local_path,
-    verification,
-)
-from longcrawl.formats._token_shard_writing import (
-    OWN,
-    DocumentBatch,
-    DocumentStream,
-    OnLoss,
-    Terminate,
-    TokenType,
-    WrittenShard,
-    documents_of,
-    whole_shard,
-    write_array,
-    written_files,
-)
-from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents, TokenShard
-from longcrawl.results import Verification
+from longcrawl.formats._token_shard_checks import check_ids, file_bytes, local_path
+from longcrawl.formats._token_shard_writing import OWN, DocumentStream, NewFiles, documents_of, write_array
+from longcrawl.formats.block_checksums import read_checksums
+from longcrawl.formats.shard_format import Opening, Parsed, Reading, ShardFormat
+from longcrawl.formats.token_shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.stored_tables import table_writer
 from longcrawl.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["NAME", "SUFFIX", "Facts", "facts", "has_overlaps", "open", "read", "shard_files", "verify", "write"]
+__all__ = ["KEY", "NAME", "SUFFIX", "Facts", "TokenParquet", "facts", "open", "read", "shard_files", "verify", "write"]
 
 NAME = "token-parquet"
 SUFFIX = ".parquet"
@@ -75,92 +53,88 @@ ROWS = 1_024
 """Rows that are read at a time."""
 
 
-def write(
-    documents: Iterable[DocumentBatch] | DocumentBatch,
-    path: "str | Path",
-    *,
-    dtype: TokenType = "auto",
-    end_of_text: int | None = None,
-    terminate: Terminate | None = None,
-    vocabulary_size: int | None = None,
-    tokenizer: str | None = None,
-    on_loss: OnLoss = "error",  # noqa: ARG001  # every format's writer takes it; nothing is lost here
-) -> WrittenShard:
-    """Write a shard; documents are taken as they come, and memory holds a row group and one table at a time.
+class TokenParquet(ShardFormat):
+    """Tokens in parquet; a path ends in ``.parquet``.
 
-    Row groups do not depend on how documents are divided into tables.
-
-    Args:
-        documents: tables, or one, with a column ``tokens``; all their columns are written.
-        path: ends in ``.parquet``.
-        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
-            first table.
-        end_of_text: the id to end documents with; None leaves documents as they are.
-        terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is named.
-        vocabulary_size: an id that is not below it is an error.
-        tokenizer: its name, for the file's metadata.
-        on_loss: nothing is lost in this format.
-
-    Raises:
-        FormatError: tokens cannot be stored, or tables have different columns; no file is changed.
-        StageError: no column ``tokens``, or a loss mask that does not fit it.
-
+    Memory holds a row group and one table at a time while a shard is written. Opening one decodes it into a temporary
+    file, which takes as much room on disk as the tokens.
     """
-    (file,) = shard_files(path)
-    holds = frozenset([OVERLAP, LOSS_MASK])
-    stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, holds)
-    facts = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size, "tokenizer": tokenizer}
-    told = json.dumps({name: value for name, value in facts.items() if value is not None})
-    tables = (batch.table() for batch in stream)
-    nothing = Documents(np.empty(0, stream.token_type), np.empty(0, np.int64)).table()
-    with whole_shard(file) as (beside,):
+
+    name, suffix = NAME, SUFFIX
+    holds = frozenset([OVERLAP, LOSS_MASK, "columns"])
+    records = frozenset(FACTS)
+
+    def shard_files(self, path: "str | Path") -> tuple[Path]:
+        """Name the file of a shard."""
+        file = local_path(path)
+        if file.suffix != SUFFIX:
+            raise FormatError(f"{path} is no name of a parquet file: it must end in {SUFFIX}")
+        return (file,)
+
+    def encode(self, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
+        """Write all columns; row groups do not depend on how documents are divided into tables.
+
+        Args:
+            stream: of documents.
+            files: to write.
+            tokenizer: its name, for the file's metadata.
+
+        """
+        known = {"end_of_text": stream.end_of_text, "vocabulary_size": stream.vocabulary_size, "tokenizer": tokenizer}
+        recorded = json.dumps({name: value for name, value in known.items() if value is not None})
+        tables = (batch.table() for batch in stream)
+        nothing = Documents(np.empty(0, stream.token_type), np.empty(0, np.int64)).table()
         first = next(tables, nothing)
-        schema = first.schema.with_metadata({KEY: told.encode()})
-        with table_writer(beside, schema, compression="zstd") as writer:
+        schema = first.schema.with_metadata({KEY: recorded.encode()})
+        with table_writer(files.beside(SUFFIX), schema, compression="zstd") as writer:
             for group in _row_groups(chain([first], tables), schema):
                 writer.write_table(group, row_group_size=max(group.num_rows, 1))
-    return WrittenShard(str(file), written_files(file), stream.documents, stream.tokens)
+
+    def decode(self, opening: Opening, *, column: str = TOKENS) -> Parsed:
+        """Decode all rows; whatever is checked, all but the ids is looked at.
+
+        Args:
+            opening: the file.
+            column: of tokens.
+
+        """
+        (file,) = opening.files
+        opening.compare(0)
+        with _opened(file) as opened:
+            schema = opened.schema_arrow
+        known = _facts(schema, file, column, opening.end_of_text, opening.vocabulary_size)
+        documents = _decoded(_rows(file, column), _token_type(schema, column, file), file)
+        return Parsed(
+            documents.tokens,
+            np.cumsum(documents.lengths),
+            documents.overlaps,
+            documents.loss_mask,
+            first_byte=None,
+            end_of_text=known.end_of_text,
+            vocabulary_size=known.vocabulary_size,
+            tokenizer=known.tokenizer,
+            left_out=known.left_out,
+            settings={"column": column},
+        )
+
+    def reading(self, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
+        """Go through a shard row group by row group, without a temporary file."""
+        given = self.settings("open", settings)
+        column = given.get("column", TOKENS)
+        known = facts(path, column, given.get("end_of_text"), given.get("vocabulary_size"))
+        recorded = {name: getattr(known, name) for name in FACTS}
+        return Reading(read(path, column=column), known.left_out, recorded)
+
+    def has_overlaps(self, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG002  # no setting matters
+        """Return whether any document overlaps with the one before it; no tokens are read."""
+        with _opened(_compared(path)) as opened:
+            if OVERLAP not in opened.schema_arrow.names:
+                return False
+            return bool(pc.any(pc.not_equal(opened.read([OVERLAP])[OVERLAP], 0)).as_py())
 
 
-def open(  # noqa: A001  # token_parquet.open reads as it should; files are opened by Path.open here
-    path: "str | Path",
-    *,
-    column: str = TOKENS,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-    check: Check = "everything",
-) -> TokenShard:
-    """Open a shard: decode it into a temporary file, which takes as much room on disk as the tokens.
-
-    Args:
-        path: ends in ``.parquet``.
-        column: of tokens.
-        end_of_text: the id that documents end with; None for what the file says.
-        vocabulary_size: every id is compared with it under "everything"; None for what the file says.
-        check: what is looked at; all but the ids are in any case.
-
-    Raises:
-        FormatError: there is no such file, or no column of tokens in it.
-        CorruptionError: it cannot be decoded, or contradicts itself or the settings; the message names file and row.
-
-    """
-    return checked(_open(path, column, end_of_text, vocabulary_size, check))
-
-
-def verify(
-    path: "str | Path",
-    *,
-    column: str = TOKENS,
-    end_of_text: int | None = None,
-    vocabulary_size: int | None = None,
-) -> Verification:
-    """Look at everything, and say all that is wrong; see :func:`open`.
-
-    Raises:
-        FormatError: there is no such file, or no column of tokens in it.
-
-    """
-    return verification(path, lambda: _open(path, column, end_of_text, vocabulary_size, "everything"))
+FORMAT = TokenParquet()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # token_parquet.open reads as it should
 
 
 def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
@@ -171,7 +145,46 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
         CorruptionError: it cannot be decoded, or contradicts itself; the message names file and row.
 
     """
-    (file,) = shard_files(path)
+    return _rows(_compared(path), column)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a file records of its tokens, and the columns in it that no shard holds."""
+
+    end_of_text: int | None
+    vocabulary_size: int | None
+    tokenizer: str | None
+    left_out: tuple[str, ...]
+
+
+def facts(
+    path: "str | Path", column: str = TOKENS, end_of_text: int | None = None, vocabulary_size: int | None = None
+) -> Facts:
+    """Read what a file records of its tokens, and add what is known besides.
+
+    Raises:
+        FormatError: there is no such file, or no column of tokens in it, or it says otherwise.
+        CorruptionError: its metadata cannot be read.
+
+    """
+    file = _compared(path)
+    with _opened(file) as opened:
+        return _facts(opened.schema_arrow, file, column, end_of_text, vocabulary_size)
+
+
+def _facts(schema: pa.Schema, file: Path, column: str, end_of_text: int | None, vocabulary_size: int | None) -> Facts:
+    _token_type(schema, column, file)
+    known = _recorded(schema, file)
+    others = [name for name in schema.names if name not in OWN and name != column]
+    left_out = (f"the column{'s' * (len(others) > 1)} {', '.join(others)}",) if others else ()
+    known["end_of_text"] = _agreed(file, "end_of_text", known["end_of_text"], end_of_text)
+    known["vocabulary_size"] = _agreed(file, "vocabulary_size", known["vocabulary_size"], vocabulary_size)
+    check_ids(known["end_of_text"], known["vocabulary_size"])
+    return Facts(**known, left_out=left_out)
+
+
+def _rows(file: Path, column: str) -> Iterator[pa.Table]:
     first = 0
     with _opened(file) as opened:
         kind = _token_type(opened.schema_arrow, column, file)
@@ -186,95 +199,19 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
             ) from broken
 
 
-def has_overlaps(path: "str | Path") -> bool:
-    """Say whether any document overlaps with the one before it; no tokens are read.
-
-    Raises:
-        FormatError: there is no such file.
-        CorruptionError: it cannot be decoded.
-
-    """
-    (file,) = shard_files(path)
-    with _opened(file) as opened:
-        if OVERLAP not in opened.schema_arrow.names:
-            return False
-        return bool(pc.any(pc.not_equal(opened.read([OVERLAP])[OVERLAP], 0)).as_py())
+def _compared(path: "str | Path") -> Path:
+    """Return the file of a shard, all of which has been compared with its checksums, where it has any."""
+    (file,) = FORMAT.shard_files(path)
+    checksums = read_checksums(file, file)
+    if checksums is not None:
+        checksums.check()
+    return file
 
 
-def shard_files(path: "str | Path") -> tuple[Path]:
-    """Name the file of a shard.
-
-    Raises:
-        FormatError: the path does not end in ``.parquet``.
-
-    """
-    file = local_path(path)
-    if file.suffix != SUFFIX:
-        raise FormatError(f"{path} is no name of a parquet file: it must end in {SUFFIX}")
-    return (file,)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a file says of its tokens, and the columns in it that no shard holds."""
-
-    end_of_text: int | None
-    vocabulary_size: int | None
-    tokenizer: str | None
-    left_out: tuple[str, ...]
-
-
-def facts(
-    path: "str | Path", column: str = TOKENS, end_of_text: int | None = None, vocabulary_size: int | None = None
-) -> Facts:
-    """Read what a file says of its tokens, and add what is known besides.
-
-    Raises:
-        FormatError: there is no such file, or no column of tokens in it, or it says otherwise.
-        CorruptionError: its metadata cannot be read.
-
-    """
-    (file,) = shard_files(path)
-    with _opened(file) as opened:
-        schema = opened.schema_arrow
-    _token_type(schema, column, file)
-    known = _told(schema, file)
-    others = [name for name in schema.names if name not in OWN and name != column]
-    left_out = (f"the column{'s' * (len(others) > 1)} {', '.join(others)}",) if others else ()
-    known["end_of_text"] = _agreed(file, "end_of_text", known["end_of_text"], end_of_text)
-    known["vocabulary_size"] = _agreed(file, "vocabulary_size", known["vocabulary_size"], vocabulary_size)
-    check_ids(known["end_of_text"], known["vocabulary_size"])
-    return Facts(**known, left_out=left_out)
-
-
-def _open(
-    path: "str | Path", column: str, end_of_text: int | None, vocabulary_size: int | None, check: Check
-) -> Opened:
-    check_word("check", check, Check)
-    (file,) = shard_files(path)
-    told = facts(file, column, end_of_text, vocabulary_size)
-    known = {"end_of_text": told.end_of_text, "vocabulary_size": told.vocabulary_size}
-    documents = _decoded(read(file, column=column), _width(file, column), file)
-    shard = TokenShard(
-        str(file),
-        NAME,
-        documents.tokens,
-        np.cumsum(documents.lengths),
-        overlaps=documents.overlaps,
-        loss_mask=documents.loss_mask,
-        end_of_text=told.end_of_text,
-        vocabulary_size=told.vocabulary_size,
-        tokenizer=told.tokenizer,
-        left_out=told.left_out,
-        opened_by=(open, {"column": column, **known}),
-    )
-    return shard, id_problems(shard, file, None) if check == "everything" else iter(())
-
-
-def _told(schema: pa.Schema, file: Path) -> dict[str, Any]:
+def _recorded(schema: pa.Schema, file: Path) -> dict[str, Any]:
     try:
-        told = load_json((schema.metadata or {}).get(KEY, b"{}"))
-        known = {name: told.get(name) for name in FACTS}
+        recorded = load_json((schema.metadata or {}).get(KEY, b"{}"))
+        known = {name: recorded.get(name) for name in FACTS}
     except (ValueError, AttributeError) as broken:
         raise CorruptionError(
             f"{file} has metadata under 'longcrawl' that is no JSON object: write it anew"
@@ -287,9 +224,6 @@ def _told(schema: pa.Schema, file: Path) -> dict[str, Any]:
 
 def _opened(file: Path) -> pq.ParquetFile:
     file_bytes(file)
-    checksums = first_checksums(file)
-    if checksums is not None:
-        checksums.check()
     try:
         return pq.ParquetFile(file, page_checksum_verification=True)
     except (OSError, ValueError, pa.ArrowException) as broken:
@@ -326,8 +260,9 @@ def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Ta
     return pa.table({TOKENS: lists} | others)
 
 
-def _decoded(tables: Iterable[pa.Table], dtype: "np.dtype[Any]", file: Path) -> Documents:
+def _decoded(tables: Iterable[pa.Table], kind: pa.DataType, file: Path) -> Documents:
     """Put all documents into temporary files and map these to memory."""
+    dtype = np.dtype(kind.to_pandas_dtype())
     lengths, overlaps = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as flags:
         for table in tables:
@@ -359,11 +294,6 @@ def _mapped(file: IO[bytes], dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
     file.flush()
     count = file.tell() // dtype.itemsize
     return np.memmap(file, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
-
-
-def _width(file: Path, column: str) -> "np.dtype[Any]":
-    with _opened(file) as opened:
-        return np.dtype("uint16" if _token_type(opened.schema_arrow, column, file) == pa.uint16() else "uint32")
 
 
 def _agreed(file: Path, name: str, told: int | None, given: int | None) -> int | None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.fields import check_fields
-from longcrawl.formats._token_shard_checks import Check
+from longcrawl.formats.shard_format import Check
 from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._keyed_order import KeyedOrder, file_order
 from longcrawl.loading._window_files import (

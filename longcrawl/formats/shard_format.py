@@ -1,0 +1,407 @@
+"""A format of token shards: its files, and how documents are encoded in them and decoded from them.
+
+Each format is a subclass of :class:`ShardFormat`, in a module whose docstring is its specification. Settings, checks,
+checksums, losses, messages of verification and pickling are here, once for all.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats._token_shard_checks import BLOCK, check_ids, check_word
+from longcrawl.formats._token_shard_writing import (
+    DocumentBatch,
+    DocumentStream,
+    NewFiles,
+    OnLoss,
+    Terminate,
+    TokenType,
+    WrittenShard,
+    report_losses,
+    whole_shard,
+    written_files,
+)
+from longcrawl.formats.block_checksums import BlockChecksums, read_checksums
+from longcrawl.formats.token_shard import LOSS_SUFFIX, TokenShard
+from longcrawl.results import Verification
+
+__all__ = ["Check", "Opening", "Parsed", "Reading", "ShardFormat"]
+
+Check = Literal["everything", "ends", "sizes"]
+"""What opening looks at: sizes and headers only; the ends of documents, too; or also every token's id."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A shard that is to be decoded: its files, and what the caller knows of its tokens.
+
+    Attributes:
+        files: of the shard, tokens first.
+        end_of_text: the id that documents end with, where it was named.
+        vocabulary_size: likewise.
+        checksums: of blocks of the files, where they lie beside them.
+
+    """
+
+    files: tuple[Path, ...]
+    end_of_text: int | None
+    vocabulary_size: int | None
+    checksums: BlockChecksums | None
+
+    def compare(self, number: int, stop: int | None = None) -> None:
+        """Compare the blocks of one of the files up to byte ``stop``, of all of it by default, with their checksums.
+
+        Raises:
+            CorruptionError: one was changed.
+
+        """
+        if self.checksums is not None:
+            stem = str(self.files[0])[: -len(self.files[0].suffix)]
+            blocks = self.checksums.files.get(str(self.files[number]).removeprefix(stem))
+            if blocks is not None:
+                blocks.check(0, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class Parsed:
+    """A shard as its files have it: arrays, facts, and problems that are looked for on demand.
+
+    Attributes:
+        tokens: all of them, uint16 or uint32.
+        ends: int64, for each document the place after its last token; None where the files do not say it.
+        overlaps: unsigned integers, for each document.
+        loss_mask: bool, for each token.
+        first_byte: where tokens begin in their file; None where they are not stored as they are.
+        end_of_text: what the files say, or else the caller.
+        vocabulary_size: likewise.
+        tokenizer: its name, where the files say it.
+        left_out: what else is in the files, in words.
+        settings: of the format, as they are to be given when the shard is opened again.
+        of_sizes: problems that are looked for whatever is checked.
+        of_ends: problems of the index, which are looked for unless sizes alone are checked.
+
+    """
+
+    tokens: npt.NDArray[Any]
+    ends: npt.NDArray[np.int64] | None
+    overlaps: npt.NDArray[Any] | None = None
+    loss_mask: npt.NDArray[np.bool_] | None = None
+    first_byte: int | None = 0
+    end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    tokenizer: str | None = None
+    left_out: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    of_sizes: Iterable[str] = ()
+    of_ends: Iterable[str] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A shard that is read once, from its first document to its last.
+
+    Attributes:
+        documents: in order, some at a time.
+        left_out: what else is in the files, in words.
+        facts: end of text, vocabulary and tokenizer, None for what is not known.
+
+    """
+
+    documents: Iterator[DocumentBatch]
+    left_out: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+class ShardFormat(ABC):
+    """A format of token shards; an instance is pickled by its class.
+
+    What a format's :meth:`encode` and :meth:`decode` take by keyword are its own settings of :meth:`write` and of
+    :meth:`open` and :meth:`verify`.
+
+    Attributes:
+        name: of the format.
+        suffix: of its file of tokens.
+        holds: which of ``overlap``, ``loss_mask`` and other ``columns`` it has a place for.
+        records: which of ``end_of_text``, ``vocabulary_size`` and ``tokenizer`` its files say.
+
+    """
+
+    name: ClassVar[str]
+    suffix: ClassVar[str]
+    holds: ClassVar[frozenset[str]] = frozenset()
+    records: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def shard_files(self, path: "str | Path") -> tuple[Path, ...]:
+        """Name the files of a shard, tokens first and the index last; others need not be there.
+
+        Raises:
+            FormatError: the path does not end as files of the format do.
+
+        """
+
+    @abstractmethod
+    def encode(self, stream: DocumentStream, files: NewFiles, *args: Any, **settings: Any) -> None:
+        """Write all documents of a stream.
+
+        Raises:
+            FormatError: something cannot be stored.
+
+        """
+
+    @abstractmethod
+    def decode(self, opening: Opening, *args: Any, **settings: Any) -> Parsed:
+        """Read headers, and map arrays to memory.
+
+        Raises:
+            FormatError: a file is missing, or of a version or type that is not read.
+            CorruptionError: the files contradict each other or the settings; the message names file and byte.
+
+        """
+
+    def write(
+        self,
+        documents: Iterable[DocumentBatch] | DocumentBatch,
+        path: "str | Path",
+        *,
+        dtype: TokenType = "auto",
+        end_of_text: int | None = None,
+        terminate: Terminate | None = None,
+        vocabulary_size: int | None = None,
+        on_loss: OnLoss = "error",
+        **settings: Any,
+    ) -> WrittenShard:
+        """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
+
+        Args:
+            documents: tables, or one, with a column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``.
+            path: of the file of tokens.
+            dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
+                first table.
+            end_of_text: the id that documents end with; None leaves documents as they are.
+            terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is
+                named.
+            vocabulary_size: an id that is not below it is an error.
+            on_loss: what is done about overlaps, a loss mask or anything else that the format cannot hold.
+            settings: of the format, see its :meth:`encode`.
+
+        Raises:
+            FormatError: tokens cannot be stored, something would be lost, or there is no such setting; no file is
+                changed.
+            StageError: no column ``tokens``, or a loss mask that does not fit it.
+
+        """
+        own = self.settings("write", settings)
+        files = self.shard_files(path)
+        stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, self.holds)
+        with whole_shard(*files) as new:
+            self.encode(stream, new, **own)
+            losses = report_losses(stream.losses(), on_loss, self.name)
+        return WrittenShard(str(files[0]), written_files(*files), stream.documents, stream.tokens, losses)
+
+    def open(
+        self,
+        path: "str | Path",
+        *,
+        end_of_text: int | None = None,
+        vocabulary_size: int | None = None,
+        check: Check = "everything",
+        **settings: Any,
+    ) -> TokenShard:
+        """Open a shard.
+
+        Args:
+            path: of the file of tokens.
+            end_of_text: the id that documents end with; ends are looked for by it where no file says them.
+            vocabulary_size: every id is compared with it under "everything".
+            check: what is looked at: "sizes", also where documents "ends", or "everything".
+            settings: of the format, see its :meth:`decode`.
+
+        Raises:
+            FormatError: there is no such file or setting, or too little is known to read it.
+            CorruptionError: the files contradict each other or the settings; the message names file and byte.
+
+        """
+        shard, problems = self._load(path, end_of_text, vocabulary_size, check, settings)
+        for problem in problems:
+            raise CorruptionError(problem)
+        return shard
+
+    def verify(
+        self, path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None, **settings: Any
+    ) -> Verification:
+        """Look at everything, and list all that is wrong; see :meth:`open`.
+
+        Raises:
+            FormatError: there is no such file or setting, or too little is known to read it.
+
+        """
+        self.settings("verify", settings)
+        try:
+            shard, found = self._load(path, end_of_text, vocabulary_size, "everything", settings)
+            problems = tuple(found)
+        except CorruptionError as broken:
+            return Verification(str(path), "sizes and headers looked at", (str(broken),))
+        ends = shard.document_ends
+        documents = "an unknown number of" if ends is None else f"{len(ends):,}"
+        ids = "ids not bounded, as no vocabulary_size was given"
+        if shard.vocabulary_size is not None:
+            ids = f"every id compared with a vocabulary of {shard.vocabulary_size:,}"
+        found_there = f"{self.name}, {documents} documents, {len(shard.tokens):,} tokens, {shard.tokens.dtype}; {ids}"
+        return Verification(str(path), found_there, problems)
+
+    def reading(self, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
+        """Read a shard from its first document to its last, with settings of :meth:`open`.
+
+        Raises:
+            FormatError: as :meth:`open` does.
+            CorruptionError: as :meth:`open` does.
+
+        """
+        shard = self.open(path, **self.settings("open", settings))
+        facts = {name: getattr(shard, name) for name in ("end_of_text", "vocabulary_size", "tokenizer")}
+        return Reading(shard.blocks(), shard.left_out, facts)
+
+    def has_overlaps(self, path: "str | Path", settings: Mapping[str, Any]) -> bool:
+        """Return whether any document of a shard overlaps with the one before it.
+
+        Raises:
+            FormatError: as :meth:`open` does.
+            CorruptionError: as :meth:`open` does.
+
+        """
+        shard = self.open(path, **{**self.settings("open", settings), "check": "sizes"})
+        return shard.overlaps is not None and bool(shard.overlaps.any())
+
+    def settings(self, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings of ``open``, ``write`` or ``verify``.
+
+        Raises:
+            FormatError: the verb has no setting of such a name; the message lists those that it has.
+
+        """
+        own = self.encode if verb == "write" else self.decode
+        known = sorted(keyword for each in (getattr(self, verb), own) for keyword in _keywords(each))
+        for name in settings:
+            if name not in known:
+                raise FormatError(f"{self.name}.{verb} has no setting {name!r}; known: {', '.join(known)}")
+        return dict(settings)
+
+    def _load(
+        self,
+        path: "str | Path",
+        end_of_text: int | None,
+        vocabulary_size: int | None,
+        check: Check,
+        settings: Mapping[str, Any],
+    ) -> tuple[TokenShard, Iterator[str]]:
+        """Return a shard whose sizes and headers are right, and the problems of its content."""
+        own = self.settings("open", settings)
+        check_word("check", check, Check)
+        check_ids(end_of_text, vocabulary_size)
+        files = self.shard_files(path)
+        checksums = _first_checksums(*files)
+        parsed = self.decode(Opening(files, end_of_text, vocabulary_size, checksums), **own)
+        known = {
+            "end_of_text": end_of_text if parsed.end_of_text is None else parsed.end_of_text,
+            "vocabulary_size": vocabulary_size if parsed.vocabulary_size is None else parsed.vocabulary_size,
+        }
+        shard = TokenShard(
+            str(files[0]),
+            self.name,
+            parsed.tokens,
+            parsed.ends,
+            overlaps=parsed.overlaps,
+            loss_mask=parsed.loss_mask,
+            **known,
+            tokenizer=parsed.tokenizer,
+            left_out=parsed.left_out,
+            opened_by=(self.open, {**own, **known, **parsed.settings}),
+            checksums=checksums,
+            first_byte=parsed.first_byte or 0,
+        )
+        return shard, _problems(shard, parsed, check)
+
+
+def _problems(shard: TokenShard, parsed: Parsed, check: Check) -> Iterator[str]:
+    """Look for what is wrong with the content of a shard, as far as it is to be checked."""
+    yield from _block_problems(shard, check)
+    yield from parsed.of_sizes
+    if check != "sizes":
+        yield from parsed.of_ends
+    if check == "everything":
+        yield from _id_problems(shard, parsed.first_byte)
+        yield from _mask_problems(shard)
+
+
+def _first_checksums(*files: Path) -> BlockChecksums | None:
+    """Read the checksums of a shard's files, tokens first; compare the first and last block of those beside the tokens.
+
+    These hold what opening a shard trusts: headers, and where the last document ends.
+
+    Raises:
+        CorruptionError: a file was changed, is missing or was added.
+
+    """
+    checksums = read_checksums(files[0], *files)
+    if checksums is not None:
+        for suffix, blocks in checksums.files.items():
+            if blocks.size and suffix != files[0].suffix:
+                blocks.check(0, 1)
+                blocks.check(blocks.size - 1, blocks.size)
+    return checksums
+
+
+def _block_problems(shard: TokenShard, check: Check) -> Iterator[str]:
+    """Compare the blocks of a shard's files, of the index alone under "ends"; yields one sentence at most."""
+    if shard.checksums is None or check == "sizes":
+        return
+    try:
+        if check == "ends":
+            shard.compare_index()
+        else:
+            shard.checksums.check()
+    except CorruptionError as changed:
+        yield str(changed)
+
+
+def _id_problems(shard: TokenShard, first_byte: int | None) -> Iterator[str]:
+    """Look at every token, where the size of the vocabulary is known."""
+    tokens, most = shard.tokens, shard.vocabulary_size
+    if most is None:
+        return
+    for first in range(0, len(tokens), BLOCK):
+        block = tokens[first : first + BLOCK]
+        if int(block.max()) >= most:
+            token = first + int(np.argmax(block >= most))
+            byte = f"at byte {(first_byte or 0) + token * tokens.itemsize:,}"
+            place = byte if first_byte is not None else f"in row {int(np.searchsorted(shard.ends, token, 'right')):,}"
+            yield (
+                f"{shard.path} has id {int(tokens[token]):,} {place}, the vocabulary has {most:,}: check "
+                f"vocabulary_size, and that a token has {tokens.itemsize} bytes"
+            )
+            return
+
+
+def _mask_problems(shard: TokenShard) -> Iterator[str]:
+    """Look at every byte of a loss mask that is a file."""
+    file = Path(f"{shard.path}{LOSS_SUFFIX}")
+    flags = np.empty(0, np.uint8) if shard.loss_mask is None else shard.loss_mask.view(np.uint8)
+    for first in range(0, len(flags) if file.is_file() else 0, BLOCK):
+        wrong = np.flatnonzero(flags[first : first + BLOCK] > 1)
+        if len(wrong):
+            byte = first + int(wrong[0])
+            yield f"{file} has {int(flags[byte])} at byte {byte:,}, where 0 or 1 must be: write the shard anew"
+            return
+
+
+def _keywords(function: Any) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
