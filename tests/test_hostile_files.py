@@ -107,6 +107,38 @@ def test_ids_are_limited_before_arrays_are_made_of_them(tmp_path, tokenizer):
         load_encoder(str(tmp_path))
 
 
+PATTERNS = {
+    "exponential": ("(a+)+$", "retry-limit-in-match over"),
+    "exponential by a reference": (r"(a*)*\1b", None),
+    "deep": ("(" * 50_000 + "a" + ")" * 50_000, "parse depth limit over"),
+    "deep classes": ("[" * 50_000 + "a" + "]" * 50_000, "parse depth limit over"),
+    "large": ("(?:a{100000}){100000}", "too big number for repeat range"),
+    "recursive": (r"(?<n>a\g<n>?b)|\g<n>", None),
+    "empty": ("", None),
+    "matches nothing": ("(?:)", None),
+}
+
+
+@pytest.mark.parametrize("engine", ["auto", "tokenizers"])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_hostile_pattern_of_a_tokenizer_ends(tmp_path, tokenizer, name, engine):
+    """Both libraries give up after a number of steps; what one cannot do, or panics at, the other does."""
+    pattern, given_up = PATTERNS[name]
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    bytes_only = {**tokenizer["pre_tokenizer"], "add_prefix_space": False, "use_regex": False}
+    steps = {"type": "Sequence", "pretokenizers": [split, bytes_only]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer | {"pre_tokenizer": steps}))
+    said, ids = "", []
+    try:
+        ids = load_encoder(str(tmp_path), "<|endoftext|>", engine).encode(["a" * 5_000 + "!"]).ids
+    except TokenizerError as wrong:
+        said = str(wrong)
+    assert (given_up or "") in said
+    assert len(said) < 600
+    assert bool(said) == (given_up is not None)
+    assert (len(ids) > 0) == (given_up is None)
+
+
 def test_a_panic_of_a_library_in_rust_is_one_sentence():
     panic = type("PanicException", (BaseException,), {})
     with pytest.raises(SourceError, match=r"^x cannot be read \(PanicException: index out of bounds\): fetch it$"), \

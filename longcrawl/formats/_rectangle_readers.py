@@ -149,17 +149,20 @@ class DirectReader:
         return chunk
 
 
-def wrong_blosc_header(header: bytes, stored_bytes: int, decoded_bytes: int | None) -> str | None:
+def wrong_blosc_header(
+    header: bytes, stored_bytes: int, decoded_bytes: int | None, most: int = MOST_CHUNK_BYTES
+) -> str | None:
     """Return what is wrong with the sizes in a blosc header, which blosc trusts: it would read past a cut chunk's end.
 
     Args:
         header: the first 16 bytes of a chunk.
         stored_bytes: how many there are of it.
         decoded_bytes: how many it must decode to; None where a limit is all that is known.
+        most: that limit.
 
     """
     decoded, stored = HEADER_SIZES.unpack_from(header) if len(header) >= BLOSC_HEADER else (0, 0)
-    if stored == stored_bytes and (decoded == decoded_bytes or (decoded_bytes is None and decoded <= MOST_CHUNK_BYTES)):
+    if stored == stored_bytes and (decoded == decoded_bytes or (decoded_bytes is None and decoded <= most)):
         return None
     wanted = f" instead of {decoded_bytes:,}" if decoded_bytes is not None else ""
     return f"{stored_bytes:,} bytes of which its header says {stored:,}, decoding to {decoded:,}{wanted}"
@@ -256,9 +259,9 @@ class ZarrReader:
         if self._process != os.getpid():
             import zarr
 
-            from longcrawl.formats._checked_blosc import checked_blosc
+            from longcrawl.formats._checked_codecs import checked_codecs
 
-            with checked_blosc():
+            with checked_codecs():
                 array = zarr.open_array(self._stored.root, path=self._stored.name, mode="r")
             self._array, self._process = array, os.getpid()
         return self._array

@@ -17,6 +17,7 @@ __all__ = ["SEPARATOR", "Tiktoken", "Tokenizers", "one_thread", "require_equal"]
 
 MOST_IDS = 1 << 24
 """Ids are below it: arrays with an entry for each are made. The largest vocabularies have 2**18."""
+NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"
 SEPARATOR = "<\n>"
 """Stands between words that are encoded together; a word has no ASCII whitespace after another ASCII character."""
 
@@ -44,7 +45,7 @@ class Tiktoken:
         self._ids = None if bpe.ids is None else np.append(bpe.ids, np.uint32(0))
         self._otherwise = otherwise
         self._separator = len(bpe.ranks)
-        with unreadable("its pattern", TokenizerError, "pass another tokenizer.json, or save it again"):
+        with unreadable("its pattern", TokenizerError, NOT_THIS_TOKENIZER):
             self._encoding = tiktoken.Encoding(
                 "longcrawl",
                 pat_str=bpe.pattern,
@@ -55,8 +56,9 @@ class Tiktoken:
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """Give the ids of one text."""
         try:
-            ranks: npt.NDArray[np.uint32] = self._encoding.encode_to_numpy(text, disallowed_special=())
-        except ValueError:  # a million whitespace characters in a row exhaust its stack for backtracking
+            with unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
+                ranks: npt.NDArray[np.uint32] = self._encoding.encode_to_numpy(text, disallowed_special=())
+        except TokenizerError:  # its pattern took too many steps, or matched nothing, for which it panics
             return self._otherwise().encode(text)
         return ranks if self._ids is None else self._ids[ranks]
 
@@ -74,7 +76,7 @@ class Tokenizers:
     def __init__(self, document: Mapping[str, Any]) -> None:
         from tokenizers import Tokenizer
 
-        with unreadable("its content", TokenizerError, "pass another tokenizer.json, or save it again"):
+        with unreadable("its content", TokenizerError, NOT_THIS_TOKENIZER):
             self.tokenizer = Tokenizer.from_str(json.dumps(document))
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
@@ -82,13 +84,13 @@ class Tokenizers:
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """Give the ids of one text."""
-        with one_thread(), unreadable("a text", TokenizerError, "pass another tokenizer.json, or save it again"):
+        with one_thread(), unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
             (encoded,) = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoded.ids, np.uint32)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids that the tokenizer has."""
-        with unreadable("tokens", TokenizerError, "pass another tokenizer.json, or save it again"):
+        with unreadable("tokens", TokenizerError, NOT_THIS_TOKENIZER):
             text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
