@@ -33,6 +33,7 @@ from longcrawl.builders.rpv2_signals import read_signals
 from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
 from longcrawl.errors import SourceError
 from longcrawl.listing import unreachable, why_no_file
+from longcrawl.printable import shortened
 from longcrawl.text.rpv2_schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
 from longcrawl.urls import is_url, without_secrets
 
@@ -346,11 +347,11 @@ def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> 
     own = pc.fill_null(pc.starts_with(table[0], f"{part}.json.gz/"), fill_value=False)
     if (misplaced := table.num_rows - (pc.sum(own).as_py() or 0)) == 0:
         return True
-    first = table[0][pc.index(own, value=False).as_py()].as_py()
+    first = shortened(repr(table[0][pc.index(own, value=False).as_py()].as_py()), 100)
     bad_files.report(
         path,
         f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
-        f"{first!r}; the documents keep null in its place",
+        f"{first}; the documents keep null in its place",
     )
     return False
 

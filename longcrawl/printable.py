@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-__all__ = ["as_lines", "one_line", "printable", "show"]
+__all__ = ["as_lines", "one_line", "printable", "shortened", "show"]
 
 _COMMANDS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but line breaks and tabs, overrides of the direction of writing, and lone surrogates."""
@@ -40,6 +40,11 @@ def one_line(text: object) -> str:
 def as_lines(lines: Iterable[object], separator: str = "\n") -> str:
     """Join lines, none of which can become two."""
     return separator.join(map(one_line, lines))
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters; what is cut off becomes an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def show(message: object, *, error: bool = False, end: str = "\n") -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from longcrawl.duplicates import Cluster, Clusters
-from longcrawl.report.passages import Passage, as_html, escape, shortened
+from longcrawl.printable import shortened
+from longcrawl.report.passages import Passage, as_html, escape
 from longcrawl.report.sections import facts_list
 
 __all__ = ["cluster_list"]

@@ -19,6 +19,7 @@ import yaml
 
 from longcrawl.duplicates import Clusters
 from longcrawl.ledger import Funnel
+from longcrawl.printable import shortened
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import Analysis, Lengths
 from longcrawl.report.card_source import untold
@@ -26,7 +27,7 @@ from longcrawl.report.comparisons import bar_table, domain_table, length_tables
 from longcrawl.report.differences import cluster_list
 from longcrawl.report.domains import url_hosts
 from longcrawl.report.limits import Limit, known_limits
-from longcrawl.report.passages import as_html, escape, shortened
+from longcrawl.report.passages import as_html, escape
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments, brief
 from longcrawl.report.sections import edit_table, facts_list, funnel_table, notes, reason_table
 from longcrawl.report.tables import named, percent

@@ -4,7 +4,9 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-__all__ = ["Passage", "Place", "as_html", "clean", "escape", "opening", "passages", "shortened"]
+from longcrawl.printable import shortened
+
+__all__ = ["Passage", "Place", "as_html", "clean", "escape", "opening", "passages"]
 
 SHOWN = 2_400
 """Characters that are shown of one text."""
@@ -121,8 +123,3 @@ def escape(text: object) -> str:
 def opening(text: str, most: int = 90) -> str:
     """Give the first words on one line."""
     return shortened(" ".join(clean(text[: 10 * most]).split()), most)
-
-
-def shortened(text: str, most: int) -> str:
-    """Cut what is longer."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from longcrawl.ledger import Reason
-from longcrawl.printable import as_lines, one_line
-from longcrawl.report.passages import Passage, as_html, escape, shortened
+from longcrawl.printable import as_lines, one_line, shortened
+from longcrawl.report.passages import Passage, as_html, escape
 
 __all__ = ["RemovedDocument", "RemovedDocuments", "brief", "measured"]
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from longcrawl.edit_ledger import EditCounts
 from longcrawl.ledger import Funnel, FunnelRow
+from longcrawl.printable import shortened
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.limits import Limit
-from longcrawl.report.passages import escape, shortened
+from longcrawl.report.passages import escape
 from longcrawl.report.tables import Cells, Column, bar, grouped_table, key, named, percent, table
 
 __all__ = ["edit_table", "facts_list", "funnel_table", "notes", "reason_table"]

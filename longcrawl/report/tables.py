@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from longcrawl.report.passages import escape, shortened
+from longcrawl.printable import shortened
+from longcrawl.report.passages import escape
 
 __all__ = ["Column", "bar", "grouped_table", "key", "named", "percent", "table"]
 

@@ -186,6 +186,12 @@ def test_a_file_of_another_shard_is_a_bad_file(release, path, column):
         head(release, minhash=True)
 
 
+def test_an_id_that_is_shown_is_shortened(release):
+    pq.write_table(pa.table({"doc_id": ["[" * 5_000]}), release / f"duplicates/{HEAD}.duplicates.parquet")
+    _, bad = head(release, "skip")
+    assert len(bad[0].reason) < 500
+
+
 def test_documents_of_another_shard_are_noticed_by_their_number(release):
     documents = release / f"documents/{HEAD}.json.gz"
     documents.write_bytes(
