@@ -18,11 +18,11 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import glob_translate
 
 from longcrawl.builders.identity import InputFile, PrefixHash, entity_tag, fetching
-from longcrawl.builders.network import CutAnswerError, ask, verdict_of
 from longcrawl.errors import SourceError
 from longcrawl.file_systems import file_system_of
 from longcrawl.files import checksum
 from longcrawl.listing import list_files, why_no_file
+from longcrawl.network import CutAnswerError, ask, verdict_of
 from longcrawl.unreadable import reason_of, unreadable
 from longcrawl.urls import is_url, join, path_of, without_secrets
 

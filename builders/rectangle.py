@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from longcrawl.builders.files import absolute, is_url, join, opened
 from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
-from longcrawl.file_systems import file_system_of
+from longcrawl.file_systems import exists, fetch
 from longcrawl.formats.rectangle import DESCRIPTION
 from longcrawl.formats.rectangle_chunks import SplitArray, has_split, open_loss_mask, open_split
 from longcrawl.stored_tables import refuse_damaged
@@ -75,9 +75,8 @@ class Rectangle(Source):
         """Return the layouts and a hash of the description."""
         layouts = [self._open(split).layout for split in self._split_names()]
         described = join(absolute(self._root()), DESCRIPTION)
-        filesystem, path = file_system_of(described)
         # The description holds a checksum of every chunk; an original-layout store has nothing that says as much.
-        contents = filesystem.cat_file(path) if filesystem.exists(path) else b""
+        contents = fetch(described) if exists(described) else b""
         return f"{layouts} {hashlib.sha256(contents).hexdigest()}"
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
@@ -127,8 +126,7 @@ class Rectangle(Source):
     def _ids(self, split: str, start: int, stop: int) -> pa.Array:
         """Read the ids of some rows; a rectangle that is not ours has no rows table and so no ids."""
         rows = join(absolute(self._root()), f"rows/{split}.parquet")
-        filesystem, path = file_system_of(rows)
-        if not filesystem.exists(path):
+        if not exists(rows):
             return pa.nulls(stop - start, pa.string())
         if not is_url(rows):
             refuse_damaged([Path(rows)])

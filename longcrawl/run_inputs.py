@@ -46,14 +46,8 @@ def pin_inputs(
     listing = {part.name: [without_secrets(file) for file in part.files] for part in parts}
     found = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
     pinned = folder / WORK / INPUTS
-    if any_done(folder) and pinned.exists():
-        marker = Marker.read(pinned)
-        if marker is None:
-            raise RunError(
-                f"{pinned} is damaged, and nothing else records what {folder} was made of. Remove {folder}, and type "
-                "the same command again"
-            )
-        before = marker.content
+    if any_done(folder) and (pinned.exists() or any((folder / WORK).glob("segment-*/*.json"))):
+        before = _pinned(folder)
         _check_listing(folder, before.get("parts", {}), listing)
         if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
@@ -68,8 +62,24 @@ def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
         RunError: one has, and a part of the result was made with what it held before.
 
     """
-    if Marker.open(folder / WORK / INPUTS).content["stages"] != stages:
+    if _pinned(folder)["stages"] != stages:
         raise _changed(folder)
+
+
+def _pinned(folder: Path) -> Mapping[str, Any]:
+    """Return what a run began with.
+
+    Raises:
+        RunError: it is lost. Unlike other work it is not made again, since whatever is there now would be taken for it.
+
+    """
+    marker = Marker.read(folder / WORK / INPUTS)
+    if marker is None:
+        raise RunError(
+            f"{folder / WORK / INPUTS} is missing or damaged, and nothing else records what {folder} was made of. "
+            f"Remove {folder}, and type the same command again"
+        )
+    return marker.content
 
 
 def _changed(folder: Path) -> RunError:

@@ -2,14 +2,16 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from longcrawl.errors import FormatError, HubError, LongCrawlError, SourceError
-from longcrawl.file_systems import file_system_of
+from longcrawl.errors import FormatError, HubError
+from longcrawl.file_systems import fetch, file_system_of
 from longcrawl.files import BLOCK
 from longcrawl.hub import RemoteFile, hub_errors, remote_files
+from longcrawl.network import ask
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.results import RESULTS, Verification
 from longcrawl.run_folder import MANIFEST
@@ -30,13 +32,13 @@ def verify_url(url: str) -> Verification:
     Raises:
         FormatError: there is no description of a run or an output at ``url``, or it is not one of longcrawl's.
         HubError: the Hub cannot be reached, or does not show it.
-        SourceError: another server cannot be reached.
+        NotYetError: another server does not answer in time.
 
     """
     root = url.rstrip("/")
     if "://" not in root and "::" not in root:
         raise FormatError(f"{url} names no place: write it as hf://datasets/user/name")
-    with hub_errors(root) if root.startswith("hf://") else _server_errors(root):
+    with hub_errors(root) if root.startswith("hf://") else nullcontext():
         place = _Place.at(root)
         name, text = _description(place)
         described = read_remote(text, f"{root}/{name}")
@@ -55,22 +57,11 @@ def verify_url(url: str) -> Verification:
     return Verification(root, told, tuple(problems))
 
 
-@contextmanager
-def _server_errors(root: str) -> Iterator[None]:
-    """Turn what file systems of fsspec raise, each classes of its own, into one sentence."""
-    try:
-        yield
-    except LongCrawlError:
-        raise
-    except Exception as wrong:
-        said = next(iter(str(wrong).splitlines()), "") or type(wrong).__name__
-        raise SourceError(f"{root} cannot be read ({said}): check the address and the connection") from wrong
-
-
 @dataclass(frozen=True)
 class _Place:
     """A folder behind a URL."""
 
+    root: str
     files: Any
     path: str
     listed: Mapping[str, RemoteFile]
@@ -82,10 +73,10 @@ class _Place:
 
         files, path = file_system_of(root)
         if files.protocol != "hf":
-            return cls(files, path, {})
+            return cls(root, files, path, {})
         files.invalidate_cache()
         try:
-            return cls(files, path, remote_files(files, path))
+            return cls(root, files, path, remote_files(files, path))
         except FileNotFoundError as missing:
             raise HubError(_missing(root)) from missing
         except RepositoryNotFoundError as missing:
@@ -96,45 +87,35 @@ class _Place:
     def read(self, name: str, most: int) -> bytes | None:
         """Fetch a file of up to ``most`` bytes, of a larger one the beginning; None where there is none."""
         try:
-            content: bytes = self.files.cat_file(f"{self.path}/{name}", 0, most + 1)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return fetch(f"{self.root}/{name}", 0, most + 1)
+        except FileNotFoundError:
             return None
-        return content
 
     def digest(self, name: str, most: int) -> tuple[int, str] | None:
-        """Fetch a file and give its bytes and SHA-256, of one beyond ``most`` those of its beginning."""
-        digest, size = hashlib.sha256(), 0
+        """Return bytes and SHA-256 of a file, of one beyond ``most`` bytes those of its beginning."""
         try:
-            for block in self._blocks(name, most):
-                digest.update(block)
-                size += len(block)
-        except (NotADirectoryError, IsADirectoryError):
+            return ask(f"{self.root}/{name}", partial(self._digest, name, most))
+        except FileNotFoundError:
             return None
-        except FileNotFoundError as missing:
-            # Over HTTP, fsspec calls missing what it could not ask for.
-            cause = missing.__cause__ if "http" in self.files.protocol else None
-            if cause is None or getattr(cause, "status", None) in (404, 410):
-                return None
-            raise ConnectionError(str(cause) or type(cause).__name__) from missing
-        return size, digest.hexdigest()
 
     def names(self) -> list[str]:
         """Name all files; none where the server does not list them."""
         if self.listed:
             return sorted(self.listed)
         try:
-            found = self.files.find(self.path)
-        except (FileNotFoundError, NotImplementedError):
+            found = ask(self.root, partial(self.files.find, self.path))
+        except FileNotFoundError:
             return []
         return sorted(str(each)[len(self.path) :].strip("/") for each in found)
 
-    def _blocks(self, name: str, most: int) -> Iterator[bytes]:
+    def _digest(self, name: str, most: int) -> tuple[int, str]:
         """Fetch a file, a piece at a time, until it ends or has more than ``most`` bytes."""
-        size = 0
+        digest, size = hashlib.sha256(), 0
         with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
             while size <= most and (block := file.read(8 * BLOCK)):
+                digest.update(block)
                 size += len(block)
-                yield block
+        return size, digest.hexdigest()
 
 
 def _missing(root: str) -> str:

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import collections
 import functools
 import gzip
 import hashlib
@@ -10,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import socket
 import string
 import subprocess
 import sys
@@ -421,12 +423,16 @@ def make_release() -> Callable[..., Path]:
 
 @pytest.fixture
 def web_server() -> Iterator[Callable[..., str]]:
-    """Give a function that serves a folder on 127.0.0.1 and returns its URL; the first ``failures`` answers are 503."""
+    """Give a function that serves a folder on 127.0.0.1 and returns its URL.
+
+    The first ``failures`` answers are 503. Every single request is answered with the statuses ``before`` it is
+    answered, 0 for a connection that is reset.
+    """
     servers = []
 
-    def serve(folder: Path, failures: int = 0) -> str:
-        left = iter(range(failures))
-        handler = functools.partial(_QuietHandler, directory=str(folder), failures=left)
+    def serve(folder: Path, failures: int = 0, before: Sequence[int] = ()) -> str:
+        left, scripts = iter(range(failures)), collections.defaultdict(lambda: iter(before))
+        handler = functools.partial(_QuietHandler, directory=str(folder), failures=left, scripts=scripts)
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
@@ -480,8 +486,10 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):
     """Serves files as web servers do, with ranges, which the handler of the standard library lacks."""
 
-    def __init__(self, *args: Any, failures: Iterator[int], **kwargs: Any) -> None:
-        self._failures = failures
+    def __init__(
+        self, *args: Any, failures: Iterator[int], scripts: Mapping[tuple[str, str], Iterator[int]], **kwargs: Any
+    ) -> None:
+        self._failures, self._scripts = failures, scripts
         super().__init__(*args, **kwargs)
 
     def do_GET(self) -> None:
@@ -489,10 +497,28 @@ class _QuietHandler(http.server.SimpleHTTPRequestHandler):
         path = Path(self.translate_path(self.path))
         if next(self._failures, None) is not None:
             self.send_error(503)
+        elif self._fails():
+            return
         elif wanted is None or not path.is_file():
             super().do_GET()
         else:
             self._send_range(path.read_bytes(), *wanted.groups())
+
+    def do_HEAD(self) -> None:
+        if not self._fails():
+            super().do_HEAD()
+
+    def _fails(self) -> bool:
+        status = next(self._scripts[f"{self.command} {self.path}", self.headers.get("Range", "")], None)
+        if status == 0:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+        elif status is not None:
+            self.send_response(status)
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        return status is not None
 
     def _send_range(self, content: bytes, first: str, last: str) -> None:
         start = int(first) if first else max(len(content) - int(last), 0)

@@ -29,9 +29,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
+from longcrawl import network
 from longcrawl.builders.sources import SOURCES
 from longcrawl.cli import app
-from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, SourceError
+from longcrawl.errors import FormatError, HubError, LongCrawlError, NotYetError, RunError, SourceError
 from longcrawl.formats.manifest import seal
 from longcrawl.hub import hub_errors, over_limits
 
@@ -688,7 +689,7 @@ def test_what_was_pushed_loads_without_longcrawl(hub, repo, run, tmp_path, witho
     assert told["attributes"]["end_of_text"] == lc.loading.Rectangle(run / "rectangle").pad_token
 
 
-def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo, run, slept):
+def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo, run, slept, monkeypatch):
     lc.push(run, repo, "private")
     url = f"hf://datasets/{repo}/rectangle"
     hub.reset()
@@ -713,8 +714,9 @@ def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo
     remote, local = (lc.loading.Rectangle(place, batch_size=8, context_length=16) for place in (url, run / "rectangle"))
     assert len(remote) == len(local)
     np.testing.assert_array_equal(remote[-1]["targets"], local[-1]["targets"])
-    hub.fail(f"GET .*/{RECTANGLE}", status=500, times=99)
-    with pytest.raises(SourceError, match="cannot be read now"):
+    hub.fail(f"GET .*/{RECTANGLE}", status=500, times=999)
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.01)
+    with pytest.raises(NotYetError, match=f"{RECTANGLE}: cannot be fetched now"):
         lc.loading.Rectangle(url, batch_size=8)[0]
 
 
@@ -770,7 +772,8 @@ def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hu
         lc.inspect(f"hf://datasets/{repo}")
 
 
-def test_an_output_behind_any_url_is_verified_by_fetching_it(run):
+def test_an_output_behind_any_url_is_verified_by_fetching_it(run, monkeypatch):
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
     files = fsspec.filesystem("memory")
     files.put(str(run / "rectangle"), "/verified", recursive=True)
     try:
@@ -783,7 +786,9 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run):
         }  # fmt: skip
         with pytest.raises(FormatError, match="holds neither a run nor an output"):
             lc.verify("memory://verified/train")
-        with pytest.raises(SourceError, match=r"127.0.0.1:9/x cannot be read .Cannot connect.*: check the address"):
+        with pytest.raises(
+            SourceError, match=r"127.0.0.1:9/x/manifest.json: cannot be fetched now .*Connect call failed"
+        ):
             lc.verify("http://127.0.0.1:9/x")
         with pytest.raises(SourceError, match=r"nowhere://x cannot be reached .*Protocol not known.*check the URL"):
             lc.verify("nowhere://x")
@@ -791,6 +796,16 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run):
             lc.verify("hf://")
     finally:
         files.rm("/verified", recursive=True)
+
+
+def test_verify_asks_a_server_again_that_does_not_answer_now(run, web_server, monkeypatch):
+    monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(network, "_silent", set())
+    (stranger,) = lc.verify(web_server(run / "rectangle", before=[503])).problems
+    assert stranger == "train/c/0/0.partial-12 is not part of this output"
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    with pytest.raises(NotYetError, match=r"manifest.json: cannot be fetched now \(ClientResponseError: 503"):
+        lc.verify(web_server(run / "rectangle", before=[503] * 999))
 
 
 def put(hub, repo: str, name: str, content: bytes) -> None:

@@ -19,6 +19,7 @@ LAYERS = [
         "listing",
         "kinds",
         "markdown",
+        "network",
         "places",
         "sealed",
         "fields",

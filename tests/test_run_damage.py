@@ -70,6 +70,28 @@ def stop(recipe: Path, out: Path, where: str) -> None:
             lc.run(recipe, out)
 
 
+@pytest.mark.parametrize("harm", ["flipped", "missing"])
+@pytest.mark.parametrize("when", ["before the run goes on", "while it goes on"])
+def test_a_run_that_lost_what_it_began_with_is_refused(recipe, tmp_path, monkeypatch, harm, when):
+    """Nothing may be pinned in its place: inputs that have changed would be taken for those of the finished parts."""
+    out = tmp_path / "out"
+    stop(recipe, out, "in a search")
+    inputs = out / "work" / "inputs.json"
+
+    def damage(*_: object) -> None:
+        content = bytearray(inputs.read_bytes())
+        content[len(content) // 2] ^= 1
+        inputs.write_bytes(content) if harm == "flipped" else inputs.unlink()
+
+    if when == "while it goes on":
+        check = RUN.check_stages
+        monkeypatch.setattr(RUN, "check_stages", lambda *given: (damage(), check(*given)))
+    else:
+        damage()
+    with pytest.raises(RunError, match=r"inputs\.json is missing or damaged, and nothing else records .*Remove "):
+        lc.run(recipe, out)
+
+
 def kinds(folder: Path) -> dict[tuple[str, str], Path]:
     """Return the largest file of each kind: those of one folder with one ending."""
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)

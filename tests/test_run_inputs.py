@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.builders import network
+from longcrawl import network
 from longcrawl.builders.text import Text
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.run import _Job

@@ -113,8 +113,21 @@ def test_a_call_gives_the_rows_of_a_crawl_or_one_sentence(made, name, form):
         for each in ("map", "filter"):
             # `datasets` cannot filter rows of these formats one by one, whatever the function.
             theirs = each == "filter" and isinstance(data, Dataset) and form in ("arrow", "polars")
-            with pytest.raises(AttributeError if theirs else StageError):
+            with pytest.raises(
+                AttributeError if theirs else StageError, match="'keys'" if theirs else r"lc\.Crawl\(dataset\) \| stage"
+            ):
                 call(data, each, stage)
+
+
+@pytest.mark.parametrize("form", ["arrow", "polars"])
+def test_datasets_itself_cannot_filter_single_rows_of_tables(form):
+    """It asks a table for the keys of a dictionary before it calls anything, so no stage can answer for it."""
+    if form == "polars":
+        pytest.importorskip(form)
+    called = []
+    with pytest.raises(AttributeError, match="'keys'"):
+        Dataset(TABLE).with_format(form).filter(called.append)
+    assert called == []
 
 
 @pytest.mark.parametrize("streaming", [False, True])

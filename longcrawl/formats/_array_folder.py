@@ -1,11 +1,14 @@
 """The folder that a rectangle lies in, local or behind a URL of fsspec."""
 
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from longcrawl.file_systems import file_system_of
+from longcrawl.errors import NotYetError
+from longcrawl.file_systems import exists, fetch, file_system_of
 from longcrawl.formats._byte_ranges import is_remote
+from longcrawl.network import ask
 
 __all__ = ["Folder", "open_folder"]
 
@@ -39,25 +42,24 @@ class _LocalFolder:
 
 class _RemoteFolder:
     def __init__(self, root: str) -> None:
-
         self.root = root.rstrip("/")
-        self._files, self._path = file_system_of(self.root)
 
     def read(self, name: str) -> bytes | None:
         try:
-            text: bytes = self._files.cat_file(f"{self._path}/{name}")
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return fetch(f"{self.root}/{name}")
+        except FileNotFoundError:
             return None
-        return text
 
     def exists(self, name: str) -> bool:
-        return bool(self._files.exists(f"{self._path}/{name}"))
+        return exists(f"{self.root}/{name}")
 
     def names(self) -> list[str] | None:
+        files, path = file_system_of(self.root)
         try:
-            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._files.ls(self._path, detail=False))
-        except (OSError, NotImplementedError):
+            listed = ask(self.root, partial(files.ls, path, detail=False))
+        except (FileNotFoundError, NotYetError):
             return None
+        return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in listed)
 
 
 def open_folder(root: str) -> Folder:

@@ -3,8 +3,7 @@
 import os
 from typing import Protocol
 
-from longcrawl.errors import FormatError, SourceError
-from longcrawl.file_systems import file_system_of
+from longcrawl.file_systems import fetch, size_of
 
 __all__ = ["ByteRanges", "is_remote", "open_ranges"]
 
@@ -28,7 +27,7 @@ def open_ranges(path: str) -> ByteRanges:
 
     Raises:
         FileNotFoundError: there is none.
-        SourceError: it cannot be reached.
+        NotYetError: its server does not answer in time.
 
     """
     return _RemoteRanges(path) if is_remote(path) else _LocalRanges(path)
@@ -51,32 +50,10 @@ class _LocalRanges:
 class _RemoteRanges:
     def __init__(self, url: str) -> None:
         self._url = url
-        filesystem, path = file_system_of(url)
-        try:
-            size = filesystem.info(path)["size"]
-        except FileNotFoundError:
-            raise
-        except Exception as wrong:
-            raise _unreachable(url, wrong) from wrong
+        size = size_of(url)
         if size is None:
-            raise FormatError(f"{url}: its server does not say how many bytes it has; fetch it, or use engine='zarr'")
-        self.size = int(size)
+            raise FileNotFoundError(url)
+        self.size = size
 
     def read(self, start: int, length: int) -> bytes:
-        # A file system that was made before a fork waits for a thread that the child does not have.
-        filesystem, path = file_system_of(self._url)
-        # The Hub's would read five megabytes ahead of every chunk.
-        settings = {"cache_type": "none"} if filesystem.protocol == "hf" else {}
-        try:
-            content: bytes = filesystem.cat_file(path, start, start + length, **settings)
-        except FileNotFoundError:
-            raise
-        except Exception as wrong:
-            raise _unreachable(self._url, wrong) from wrong
-        # A server that knows no ranges sends everything.
-        return content if len(content) <= length else content[start : start + length]
-
-
-def _unreachable(url: str, wrong: Exception) -> SourceError:
-    said = next(iter(str(wrong).splitlines()), "") or type(wrong).__name__
-    return SourceError(f"{url} cannot be read now ({said}): check the connection and go on from the last state")
+        return fetch(self._url, start, start + length)

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, SourceError
 from longcrawl.formats._array_folder import Folder
-from longcrawl.formats._byte_ranges import open_ranges
+from longcrawl.formats._byte_ranges import is_remote, open_ranges
 from longcrawl.formats._rectangle_layout import MOST_CHUNK_BYTES, ArrayLayout
+from longcrawl.network import ask, verdict_of
 from longcrawl.unreadable import reason_of
 
 __all__ = [
@@ -227,14 +228,28 @@ class ZarrReader:
         if file not in self._checked:
             self._check_file(f"{self._stored.name}/{file}", place)
             self._checked.add(file)
+        if is_remote(self._stored.root):
+            return self._asked(f"{self._stored.root}/{self._stored.name}/{file}", place)
         try:
-            chunk: Tokens = self._open()[self._layout.clip(*place)]
+            return self._decoded(place)
         except OSError as failed:
             raise SourceError(
-                f"{self._stored.root}/{self._stored.name}/{file} cannot be read now ({reason_of(failed)}): check the "
-                "connection and go on from the last state"
+                f"{self._stored.root}/{self._stored.name}/{file} cannot be read ({reason_of(failed)}): check the disk "
+                "and go on from the last state"
             ) from failed
-        except Exception as failed:  # the errors of zarr and its codecs have no common root
+
+    def _asked(self, url: str, place: tuple[int, int]) -> Tokens:
+        try:
+            return ask(url, partial(self._decoded, place))
+        except FileNotFoundError as missing:
+            raise missing_chunk(url, *place) from missing
+
+    def _decoded(self, place: tuple[int, int]) -> Tokens:
+        try:
+            chunk: Tokens = self._open()[self._layout.clip(*place)]
+        except Exception as failed:  # the errors of zarr, its codecs and its stores have no common root
+            if verdict_of(failed).kind != "unknown":
+                raise
             raise self._stored.corrupt(place, f"it does not decode: {reason_of(failed)}") from failed
         return chunk
 

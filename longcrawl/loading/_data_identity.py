@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import LoaderError
-from longcrawl.file_systems import file_system_of
+from longcrawl.file_systems import fetch_spans, sizes_of
 from longcrawl.formats import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading._window_shards import is_remote
@@ -130,24 +130,17 @@ def _beside(parts: Sequence[_Part]) -> list[_Part]:
     named = [(part.file, name) for part in parts for name in _names_beside(part.path)]
     if not named or not is_remote(parts[0].path):
         return [_Part(file, name, Path(name).stat().st_size) for file, name in named if Path(name).is_file()]
-    system, _ = file_system_of(parts[0].path)
-    insides = [file_system_of(name)[1] for _, name in named]
-    # All at once: asking for each by itself would cost a round trip each.
-    heads = system.cat_ranges(insides, [0] * len(insides), [1] * len(insides), on_error="return")
-    there = [at for at, head in enumerate(heads) if not isinstance(head, FileNotFoundError)]
-    sizes = system.sizes([insides[at] for at in there]) if there else []
-    return [_Part(*named[at], int(size)) for at, size in zip(there, sizes, strict=True)]
+    sizes = sizes_of([name for _, name in named])
+    return [_Part(file, name, size) for (file, name), size in zip(named, sizes, strict=True) if size is not None]
 
 
 def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes]]:
     """Read every part in so many places, the first and the last bytes among them."""
     places = [_places(part.size, min(max(blocks, 2), BLOCKS_OF_FILE)) for part in parts]
     if parts and is_remote(parts[0].path):
-        system, _ = file_system_of(parts[0].path)
-        wanted = [(part, start, stop) for part, spans in zip(parts, places, strict=True) for start, stop in spans]
-        insides = [file_system_of(part.path)[1] for part, _, _ in wanted]
-        starts, stops = [start for _, start, _ in wanted], [stop for _, _, stop in wanted]
-        contents = iter(system.cat_ranges(insides, starts, stops, on_error="raise"))
+        contents = fetch_spans(
+            [(part.path, start, stop) for part, spans in zip(parts, places, strict=True) for start, stop in spans]
+        )
         for part, spans in zip(parts, places, strict=True):
             yield part, b"".join(next(contents) for _ in spans)
         return

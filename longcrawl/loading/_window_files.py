@@ -9,14 +9,17 @@ from typing import Any, Literal
 
 import filelock
 
+from longcrawl.builders.files import absolute, list_tree, match_remote
 from longcrawl.errors import FormatError, LoaderError
-from longcrawl.file_systems import file_system_of
+from longcrawl.file_systems import information_of, sizes_of
 from longcrawl.files import write_text
 from longcrawl.formats.datatrove import SUFFIX
 from longcrawl.formats.shard_folders import beside_shards, sort_into_splits
 from longcrawl.formats.shard_formats import FORMATS, shards_in
+from longcrawl.listing import match_files
 from longcrawl.loading._window_shards import is_remote
 from longcrawl.structured import load_json
+from longcrawl.urls import is_url, join, path_of
 
 __all__ = [
     "OnStalePaths",
@@ -82,8 +85,10 @@ def find_files(
 
 def is_file(paths: str) -> bool:
     """Tell a file from a folder and a pattern."""
-    files, inside = file_system_of(paths)
-    return not _is_pattern(paths) and bool(files.isfile(inside))
+    if _is_pattern(paths):
+        return False
+    where = absolute(paths)
+    return (information_of(where) or {}).get("type") == "file" if is_url(where) else Path(where).is_file()
 
 
 def _is_pattern(paths: str) -> bool:
@@ -91,21 +96,19 @@ def _is_pattern(paths: str) -> bool:
 
 
 def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> list[str]:  # noqa: A002  # as above
-    files, inside = file_system_of(paths)
-    if is_file(paths):
-        return [paths]
-    pattern = _is_pattern(paths)
-    if not pattern and not files.exists(inside):
-        return []
-    if not (pattern or is_remote(paths)) and recursive:
-        return [str(file) for file in shards_in(Path(inside), format, None if split == "all" else split)]
-    if pattern:
-        found = [file for file in files.glob(inside) if files.isfile(file)]
+    where = absolute(paths)
+    if is_file(where):
+        return [where]
+    if _is_pattern(paths):
+        found = match_remote(where) if is_url(where) else match_files(where)
+    elif is_url(where) or not recursive:
+        found = [join(where, name) for name in list_tree(where) if recursive or "/" not in name]
+        found = [file for file in found if posixpath.splitext(path_of(file))[1] in _suffixes(paths, format)]
+    elif Path(where).exists():
+        return [str(file) for file in shards_in(Path(where), format, None if split == "all" else split)]
     else:
-        found = files.find(inside, maxdepth=None if recursive else 1)
-        found = [file for file in found if posixpath.splitext(file)[1] in _suffixes(paths, format)]
-    named = sorted(str(files.unstrip_protocol(file)) if is_remote(paths) else str(file) for file in found)
-    return _of_split(named, folder_of(paths), split)
+        found = []
+    return _of_split(sorted(found), folder_of(paths), split)
 
 
 def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
@@ -121,9 +124,9 @@ def folder_of(paths: str) -> str:
     parts = paths.rstrip("/").split("/")
     fixed = next((at for at, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
     folder = "/".join(parts[:fixed]) or ("/" if paths.startswith("/") else ".")
-    files, inside = file_system_of(folder)
-    inside = posixpath.dirname(inside) if files.isfile(inside) else inside
-    return str(files.unstrip_protocol(inside)) if is_remote(paths) else str(inside)
+    folder = absolute(folder)
+    # What stands before a pattern is a folder.
+    return posixpath.dirname(folder) if fixed == len(parts) and is_file(folder) else folder
 
 
 def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # as above
@@ -136,11 +139,7 @@ def file_sizes(paths: Sequence[str]) -> list[int | None]:
     """Give the bytes of files, None where there is none; remote ones are asked for at once."""
     if not is_remote(paths[0]):
         return [Path(path).stat().st_size if Path(path).is_file() else None for path in paths]
-    files, _ = file_system_of(paths[0])
-    try:
-        return [int(size) for size in files.sizes([files._strip_protocol(path) for path in paths])]  # noqa: SLF001  # fsspec's own name for what url_to_fs does, one by one
-    except FileNotFoundError:
-        return [int(files.size(path)) if files.exists(path) else None for path in paths]
+    return sizes_of(paths)
 
 
 def content_names(paths: Sequence[str]) -> list[str]:

@@ -1,16 +1,15 @@
 """The tokens of one shard by place: mapped to memory, or fetched by range from where fsspec reads."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.file_systems import file_system_of
+from longcrawl.file_systems import exists, fetch, size_of, sizes_of
 from longcrawl.formats import datatrove
 from longcrawl.formats._token_shard_checks import end_problems
 from longcrawl.formats.block_checksums import SUFFIX, BlockChecksums, parse_checksums
@@ -156,18 +155,17 @@ def remote_width(path: str, told: int | None) -> int:
         CorruptionError: the index does not belong to it, or to the width that was told.
 
     """
-    files, inside = file_system_of(path)
-    if not files.exists(inside):
+    index = f"{path}{datatrove.INDEX}"
+    size, entries = sizes_of([path, index])
+    if size is None:
         raise FormatError(f"there is no file {path}; check the path")
-    size, index = int(files.size(inside)), f"{inside}{datatrove.INDEX}"
-    if not files.exists(index):
+    if entries is None:
         if told is None:
             raise FormatError(f"{path} has no .index and nothing else says how wide its tokens are: set token_size")
         if size % told:
             raise CorruptionError(f"{path} has {size:,} bytes, no whole tokens of {told}: check token_size")
         return told
-    entries = int(files.size(index))
-    last = int.from_bytes(files.cat_file(index, max(entries - 8, 0), entries), "little") if entries else 0
+    last = int.from_bytes(fetch(index, max(entries - 8, 0), entries), "little") if entries else 0
     for width in (2, 4) if told is None else (told,):
         if size == last * width:
             return width
@@ -180,13 +178,7 @@ def remote_width(path: str, told: int | None) -> int:
 class _RemoteShard:
     path: str
     width: int
-    _process: int = field(default=-1, init=False)
-    _files: Any = field(default=None, init=False)
-    _inside: str = field(default="", init=False)
-    _size: int = field(default=0, init=False)
     _ends: npt.NDArray[np.int64] | None = field(default=None, init=False)
-    _checksums: BlockChecksums | None = field(default=None, init=False)
-    _sought: bool = field(default=False, init=False)
     _ahead: tuple[int, bytes] = field(default=(0, b""), init=False)
     _next: int = field(default=0, init=False)
 
@@ -196,15 +188,14 @@ class _RemoteShard:
 
     @property
     def count(self) -> int:
-        self._connect()
         return self._size // self.width
 
-    def _connect(self) -> None:
-        # Connections of fsspec do not survive a fork.
-        if self._process == os.getpid():
-            return
-        self._files, self._inside = file_system_of(self.path)
-        self._process, self._size = os.getpid(), int(self._files.size(self._inside))
+    @cached_property
+    def _size(self) -> int:
+        size = size_of(self.path)
+        if size is None:
+            raise FormatError(f"there is no file {self.path}; check the path")
+        return size
 
     def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
         for row, start in enumerate(starts.tolist()):
@@ -213,13 +204,12 @@ class _RemoteShard:
             out[row, len(tokens) :] = pad
 
     def _fetch(self, start: int, stop: int) -> npt.NDArray[Any]:
-        self._connect()
         first, last = start * self.width, min(stop * self.width, self._size)
         held, block = self._ahead
         if not held <= first <= last <= held + len(block):
             # One window at a time where windows are shuffled, many where they follow each other.
             until = max(last, min(first + READ_AHEAD, self._size)) if first == self._next else last
-            checksums = self._known()
+            checksums = self._checksums
             # What is fetched to be compared is kept.
             begin, until = (first, until) if checksums is None else checksums.files[datatrove.SUFFIX].span(first, until)
             held, block = self._ahead = begin, self._read("", begin, until)
@@ -229,12 +219,11 @@ class _RemoteShard:
         return np.frombuffer(block, self.dtype, (last - first) // self.width, first - held)
 
     def ends(self) -> npt.NDArray[np.int64]:
-        self._connect()
         if self._ends is None:
-            index = f"{self._inside}{datatrove.INDEX}"
-            if not self._files.exists(index):
+            size = size_of(f"{self.path}{datatrove.INDEX}")
+            if size is None:
                 raise FormatError(f"{self.path} has no .index: set positions='eos' and end_of_text, or write its index")
-            entries = self._read(datatrove.INDEX, 0, int(self._files.size(index)))
+            entries = self._read(datatrove.INDEX, 0, size)
             if len(entries) % 8:
                 raise CorruptionError(f"{self.path}.index is cut at byte {len(entries):,}: fetch it again")
             self._ends = np.frombuffer(entries, "<i8")
@@ -253,8 +242,7 @@ class _RemoteShard:
 
     @cached_property
     def masked(self) -> bool:
-        self._connect()
-        return bool(self._files.exists(f"{self._inside}{datatrove.LOSS}"))
+        return exists(f"{self.path}{datatrove.LOSS}")
 
     def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         stop = min(stop, self.count)
@@ -264,28 +252,27 @@ class _RemoteShard:
 
     def _read(self, suffix: str, first: int, stop: int) -> bytes:
         """Read bytes of the tokens, or of a file beside them; in whole blocks, compared, where these have checksums."""
-        path = f"{self._inside}{suffix}"
-
-        def read(begin: int, end: int) -> bytes:
-            content: bytes = self._files.cat_file(path, begin, end)
-            return content
-
-        checksums = self._known()
+        read = partial(fetch, f"{self.path}{suffix}")
+        checksums = self._checksums
         if checksums is None or datatrove.SUFFIX + suffix not in checksums.files:
             return read(first, stop)
         return checksums.files[datatrove.SUFFIX + suffix].read(read, first, stop)
 
-    def _known(self) -> BlockChecksums | None:
-        """Fetch the checksums beside the shard, where there are any."""
-        if not self._sought:
-            beside = f"{self._inside}{SUFFIX}"
-            if self._files.exists(beside):
-                stem = self.path.removesuffix(datatrove.SUFFIX)
-                self._checksums = parse_checksums(self._files.cat_file(beside), f"{self.path}{SUFFIX}", stem)
-                found = {datatrove.SUFFIX: self._size}
-                for suffix in (datatrove.INDEX, datatrove.LOSS, datatrove.METADATA):
-                    if self._files.exists(f"{self._inside}{suffix}"):
-                        found[datatrove.SUFFIX + suffix] = int(self._files.size(f"{self._inside}{suffix}"))
-                self._checksums.check_sizes(found, stem)
-            self._sought = True
-        return self._checksums
+    @cached_property
+    def _checksums(self) -> BlockChecksums | None:
+        """The checksums beside the shard, where there are any."""
+        beside = f"{self.path}{SUFFIX}"
+        try:
+            text = fetch(beside)
+        except FileNotFoundError:
+            return None
+        stem = self.path.removesuffix(datatrove.SUFFIX)
+        checksums = parse_checksums(text, beside, stem)
+        suffixes = (datatrove.INDEX, datatrove.LOSS, datatrove.METADATA)
+        sizes = sizes_of([f"{self.path}{suffix}" for suffix in suffixes])
+        found = {datatrove.SUFFIX: self._size}
+        for suffix, size in zip(suffixes, sizes, strict=True):
+            if size is not None:
+                found[datatrove.SUFFIX + suffix] = size
+        checksums.check_sizes(found, stem)
+        return checksums

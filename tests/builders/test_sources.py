@@ -9,7 +9,8 @@ import fsspec
 import pytest
 import zstandard
 
-from longcrawl.builders import blocks, files, network
+from longcrawl import network
+from longcrawl.builders import blocks, files
 from longcrawl.builders.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
 from longcrawl.errors import NotYetError, SourceError
 

@@ -28,7 +28,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.builders import files, members, network, warc
+from longcrawl import network
+from longcrawl.builders import files, members, warc
 from longcrawl.builders.charsets import decode_page
 from longcrawl.builders.sources import BadFiles
 from longcrawl.builders.warc import Warc

@@ -1,5 +1,6 @@
 """Chunks of every layout, by both engines, and what is not as it should be."""
 
+import dataclasses
 import functools
 import http.server
 import json
@@ -19,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec
 
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl import network
+from longcrawl.errors import CorruptionError, FormatError, NotYetError
 from longcrawl.formats.rectangle_chunks import SplitArray, open_split
 
 END_OF_TEXT = 777
@@ -329,6 +331,30 @@ def test_a_missing_remote_file_is_an_error(memory_store):
     with pytest.raises(CorruptionError, match="memory://rectangle/train/c/1/0 is missing"):
         open_split(memory_store).read_chunk(5, 2)
     assert (open_split(memory_store, on_missing_chunks="fill").read_chunk(5, 2) == END_OF_TEXT).all()
+
+
+@pytest.mark.parametrize("before", [[503], [429], [0]], ids=str)
+@pytest.mark.parametrize("engine", ["direct", "zarr"])
+def test_a_server_is_asked_again_that_does_not_answer_now(tmp_path, web_server, monkeypatch, engine, before):
+    monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(network, "_silent", set())
+    write_ours(tmp_path, tokens_of(75, 210))
+    array = open_split(web_server(tmp_path, before=before), engine=engine)
+    np.testing.assert_array_equal(read_all(array), tokens_of(75, 210))
+
+
+@pytest.mark.parametrize("engine", ["direct", "zarr"])
+def test_a_server_that_stays_silent_is_not_yet_and_no_damage(tmp_path, web_server, monkeypatch, engine):
+    monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(network, "_silent", set())
+    write_ours(tmp_path, tokens_of(75, 210))
+    with pytest.raises(NotYetError, match=r"rectangle.json: cannot be fetched now \(ClientResponseError: 503"):
+        open_split(web_server(tmp_path, before=[503] * 999), engine=engine)
+    array = open_split(web_server(tmp_path), engine=engine)
+    silent = dataclasses.replace(array, root=web_server(tmp_path, before=[503] * 999))
+    with pytest.raises(NotYetError, match=r"train.*: cannot be fetched now \(ClientResponseError: 503"):
+        silent.read_chunk(0, 0)
 
 
 class Ranges(http.server.SimpleHTTPRequestHandler):

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.errors import CorruptionError, FormatError, LoaderError
+from longcrawl import network
+from longcrawl.errors import CorruptionError, FormatError, LoaderError, NotYetError
 from longcrawl.loading import DatatroveFileDataset, DatatroveFolderDataset, Windows
 from longcrawl.loading._window_shards import _RemoteShard
 
@@ -360,6 +361,35 @@ def test_windows_come_from_a_web_server(tmp_path, web_server):
     np.testing.assert_array_equal(windows[6]["positions"], Windows(tmp_path / "a.ds", 6, "index")[6]["positions"])
 
 
+@pytest.mark.parametrize("before", [[503], [429], [500], [0]], ids=str)
+def test_windows_ask_a_server_again_that_does_not_answer_now(tmp_path, web_server, monkeypatch, before):
+    """Listing, sizes, ends, checksums, samples and windows: each is refused once before it is answered."""
+    monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(network, "_silent", set())
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.ds", [40, 13, 9], seed=ord(name))
+    url = web_server(tmp_path, before=before)
+    far, near = Windows(f"{url}/*.ds", 6, "index"), Windows(tmp_path, 6, "index")
+    assert [file.path for file in far.files] == [f"{url}/a.ds", f"{url}/b.ds"]
+    for name, values in near.read(np.arange(len(near))).items():
+        np.testing.assert_array_equal(far.read(np.arange(len(far)))[name], values)
+    far.batches(2).load_state_dict(near.batches(2).state_dict())
+
+
+def test_windows_of_a_server_that_stays_silent_or_lacks_a_file_are_one_sentence(tmp_path, web_server, monkeypatch):
+    monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(network, "_silent", set())
+    write(tmp_path / "a.ds", [40, 13, 9])
+    silent = web_server(tmp_path, before=[503] * 999)
+    for paths in (f"{silent}/a.ds", f"{silent}/*.ds", [f"{silent}/a.ds"]):
+        with pytest.raises(NotYetError, match=r"cannot be fetched now \(ClientResponseError: 503.*same command"):
+            Windows(paths, 6)
+    for status in (404, 410):
+        with pytest.raises(FormatError, match=r"there is no file .*/a\.ds"):
+            Windows([f"{web_server(tmp_path, before=[status] * 999)}/a.ds"], 6)
+
+
 def test_remote_files_that_do_not_belong_together_are_refused(tmp_path):
     write(tmp_path / "a.ds", [40])
     copy_to("memory://broken", tmp_path)
@@ -387,8 +417,14 @@ def test_reading_on_fetches_ahead_and_jumping_does_not(tmp_path, monkeypatch):
     copy_to("memory://ahead", tmp_path)
     shard, fetched = _RemoteShard("memory://ahead/a.ds", 2), []
     assert shard.count == 4_000
-    read = shard._files.cat_file
-    monkeypatch.setattr(shard._files, "cat_file", lambda *a: fetched.append(a[2] - a[1]) or read(*a), raising=False)
+    files = fsspec.filesystem("memory")
+    read = files.cat_file
+
+    def noted(path, *span):
+        fetched.extend([span[1] - span[0]] if span else [])
+        return read(path, *span)
+
+    monkeypatch.setattr(files, "cat_file", noted, raising=False)
     out = np.empty((1, 10), np.int64)
     for start in (0, 10, 20, 3_000, 100):
         shard.copy(np.array([start]), 0, out)

@@ -12,7 +12,8 @@ import time
 import fsspec
 import pytest
 
-from longcrawl.builders import blocks, files, network
+from longcrawl import network
+from longcrawl.builders import blocks, files
 from longcrawl.builders.sources import BadFiles, make_source
 from longcrawl.errors import NotYetError, SourceError
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from longcrawl.errors import NotYetError
+from longcrawl.errors import LongCrawlError, NotYetError
 from longcrawl.unreadable import reason_of
 from longcrawl.urls import hide_secrets, without_secrets
 
@@ -88,6 +88,8 @@ def ask(url: str, request: Callable[[], T]) -> T:
     while True:
         try:
             answer = request()
+        except LongCrawlError:  # of the file, not of its server
+            raise
         except Exception as error:  # noqa: BLE001  # every fsspec file system has errors of its own
             failed: Exception = error
         else:
@@ -138,6 +140,8 @@ def _of_status(status: int) -> Kind:
 def _of_class(chain: list[BaseException]) -> Kind:
     known: tuple[tuple[type[OSError], Kind], ...] = (
         (FileNotFoundError, "missing"),
+        (NotADirectoryError, "missing"),
+        (IsADirectoryError, "missing"),
         (PermissionError, "forbidden"),
         (OSError, "later"),
     )
