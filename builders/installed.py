@@ -9,13 +9,11 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pyarrow as pa
 
-from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
+from longcrawl.builders.sources import BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import SourceError
 
 __all__ = ["Installed"]
@@ -37,7 +35,7 @@ _BOOKKEEPING |= {"requires.txt", "METADATA", "PKG-INFO", "RECORD", "WHEEL", "INS
 _METADATA_FOLDER = re.compile(r"[^/]*\.(dist|egg)-info$")
 
 
-@dataclass(frozen=True)
+@source("installed")
 class Installed(Source):
     """Documentation of the installed packages and of Python itself.
 
@@ -53,8 +51,6 @@ class Installed(Source):
 
     packages: tuple[str, ...] = ()
     on_bad_files: OnBadFiles = "skip"
-
-    name: ClassVar[str] = "installed"
 
     def schema(self) -> pa.Schema:
         """Give the Arrow schema of every table that ``read`` yields."""
@@ -94,9 +90,6 @@ class Installed(Source):
         columns += [[value] * len(documents) for value in (url, None, source, "en")]
         if documents:
             yield pa.table(columns, schema=_SCHEMA)
-
-
-SOURCES[Installed.name] = Installed
 
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:

@@ -32,6 +32,7 @@ __all__ = ["LongCrawl", "LongCrawlConfig", "load"]
 
 logger = logging.getLogger("longcrawl")
 
+VERSION = datasets.Version("1.0.0")
 MOST_NAMED = 10
 """How many broken files a warning names; it counts them all."""
 
@@ -63,7 +64,8 @@ class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `dataset
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:  # noqa: ARG002  # the settings are read from self
         """Name the cache folder after the source and a fingerprint of its settings and input."""
-        said = [self.source().fingerprint()] + ([] if custom_features is None else [repr(custom_features)])
+        said = [self.source().fingerprint(), *SOURCES.implementation(SOURCES[self.name]).values()]
+        said += [] if custom_features is None else [repr(custom_features)]
         return f"{self.name}-{datasets.fingerprint.Hasher.hash(said)}"
 
 
@@ -76,22 +78,24 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
     """
 
     BUILDER_CONFIG_CLASS = LongCrawlConfig
-    BUILDER_CONFIGS = [LongCrawlConfig(name=name, version=datasets.Version("1.0.0")) for name in sorted(SOURCES)]  # noqa: RUF012  # `datasets` reads it from the class
+    BUILDER_CONFIGS = [LongCrawlConfig(name=name, version=VERSION) for name in SOURCES.loaded()]  # noqa: RUF012  # `datasets` reads it from the class
 
     def __init__(self, *, config_name: str | None = None, **settings: Any) -> None:
-        if config_name not in SOURCES:
+        if config_name is None:
             raise SourceError(
-                f"'longcrawl' has no configuration {config_name!r}; known: {', '.join(sorted(SOURCES))}; "
+                f"'longcrawl' has no configuration None; known: {', '.join(SOURCES)}; "
                 "e.g. load_dataset('longcrawl', 'installed')"
             )
+        kind = SOURCES.find(config_name)
+        self.builder_configs.setdefault(kind.name, LongCrawlConfig(name=kind.name, version=VERSION))
         given = {name: value for name, value in settings.items() if name not in ("data_dir", "data_files") or value}
-        known = [field.name for field in dataclasses.fields(SOURCES[config_name])]  # type: ignore[arg-type]  # sources are dataclasses
+        known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]  # sources are dataclasses
         for name in given:
             if name not in _OF_DATASETS and name not in known:
                 raise SourceError(f"source {config_name!r} has no setting {name!r}; known: {', '.join(known)}")
         if given.get("storage_options"):
             raise SourceError("storage_options reach no source; set credentials in the environment or ~/.config/fsspec")
-        super().__init__(config_name=config_name, **given)
+        super().__init__(config_name=kind.name, **given)
 
     def _info(self) -> datasets.DatasetInfo:
         return datasets.DatasetInfo(features=datasets.Features.from_arrow_schema(self.config.source().schema()))

@@ -4,17 +4,16 @@ import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.builders.files import absolute, is_url, join, opened
-from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
+from longcrawl.builders.sources import BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.file_systems import exists, fetch
 from longcrawl.formats.rectangle import DESCRIPTION
@@ -33,7 +32,7 @@ TABLE_BYTES = 1 << 16
 """How much of a remote table of rows is fetched at a time."""
 
 
-@dataclass(frozen=True)
+@source("rectangle")
 class Rectangle(Source):
     """Rows of a rectangle, or windows of ``context_length`` tokens, row after row, windows from left to right.
 
@@ -51,8 +50,6 @@ class Rectangle(Source):
     data_dir: str | None = None
     context_length: int | None = None
     on_bad_files: OnBadFiles = "error"
-
-    name: ClassVar[str] = "rectangle"
 
     def schema(self) -> pa.Schema:
         """Give ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
@@ -140,9 +137,6 @@ class Rectangle(Source):
             groups.validate(full=True)
             before = int(ends[first - 1]) if first else 0
             return groups["id"].slice(start - before, stop - start).combine_chunks()
-
-
-SOURCES[Rectangle.name] = Rectangle
 
 
 def _row_of_chunks(array: SplitArray, block: int, pool: ThreadPoolExecutor | None) -> "np.ndarray[Any, Any]":

@@ -16,9 +16,8 @@ read counts from 1, as editors do.
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from textwrap import shorten
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,7 @@ from longcrawl.builders.blocks import RECORD_BYTES, Loss, read_blocks, stop_at
 from longcrawl.builders.files import DamagedFileError, absolute, fetch_texts, join, list_tree, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.rpv2_signals import read_signals
-from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
+from longcrawl.builders.sources import BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
 from longcrawl.errors import SourceError
 from longcrawl.listing import unreachable, why_no_file
 from longcrawl.printable import shortened
@@ -69,7 +68,7 @@ _PART = re.compile(r"(?P<snapshot>\d{4}-\d{2})/(?P<shard>\d+)/(?P<language>[^/_]
 _LISTING = re.compile(r"(?P<language>[^/-]+)-(?P<snapshot>\d{4}-\d{2})-(?P<kind>head_middle|tail)\.txt")
 
 
-@dataclass(frozen=True)
+@source("redpajama-v2")
 class RedPajamaV2(Source):
     """Documents of RedPajama-V2.
 
@@ -108,8 +107,6 @@ class RedPajamaV2(Source):
     duplicates: bool = True
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: OnBadFiles = "error"
-
-    name: ClassVar[str] = "redpajama-v2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -322,9 +319,6 @@ class RedPajamaV2(Source):
         schema = self.schema()
         columns = [found[field.name] if field.name in found else pa.nulls(len(ids), field.type) for field in schema]
         return pa.table(columns, schema=schema)
-
-
-SOURCES[RedPajamaV2.name] = RedPajamaV2
 
 
 def _stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:

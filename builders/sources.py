@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
 from longcrawl.builders.blocks import Loss
 from longcrawl.errors import SourceError
-from longcrawl.fields import build, check_fields, plain_settings
+from longcrawl.fields import check_fields, plain_settings
+from longcrawl.registry import Registry
 from longcrawl.urls import hide_secrets, plain_urls, without_secrets
 from longcrawl.user_warnings import warn_user
 
@@ -30,6 +31,7 @@ __all__ = [
     "Source",
     "check_record_bytes",
     "make_source",
+    "source",
 ]
 
 OnBadFiles = Literal["error", "warn", "skip"]
@@ -38,8 +40,8 @@ OnBadFiles = Literal["error", "warn", "skip"]
 MOST_NAMED = 3
 """How many damaged places of a file are named; all are counted."""
 
-SOURCES: dict[str, type["Source"]] = {}
-"""Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
+
+Kind = TypeVar("Kind", bound="Source")
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,23 @@ class Source(ABC):
         """Read one part in tables of some 32 MB of text at most, always cut at the same places."""
 
 
+SOURCES: Registry[Source] = Registry("source", Source, SourceError)
+"""Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
+
+
+@dataclass_transform(frozen_default=True)
+def source(name: str) -> Any:
+    """Make a class a frozen dataclass and register it as a source called ``name``."""
+
+    def decorate(cls: type[Kind]) -> type[Kind]:
+        made = dataclass(frozen=True)(cls)
+        made.name = name
+        SOURCES[name] = made
+        return made
+
+    return decorate
+
+
 def check_record_bytes(most: int) -> None:
     """Check the setting that says how long a record is at most.
 
@@ -218,6 +237,4 @@ def make_source(name: str, settings: Mapping[str, Any]) -> Source:
         SourceError: unknown source or field; the message lists the known ones.
 
     """
-    if name not in SOURCES:
-        raise SourceError(f"unknown source {name!r}; known: {', '.join(sorted(SOURCES))}")
-    return build(SOURCES[name], settings, f"source {name!r}", SourceError)
+    return SOURCES.make(name, settings)

@@ -14,8 +14,7 @@ deepest folder that all ``data_files`` share.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,7 @@ from longcrawl.builders.blocks import RECORD_BYTES, read_blocks, read_bytes, too
 from longcrawl.builders.files import DamagedFileError, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.named_files import DataFiles, named_parts
-from longcrawl.builders.sources import SOURCES, BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes
+from longcrawl.builders.sources import BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
 from longcrawl.errors import SourceError
 from longcrawl.listing import why_no_file
 from longcrawl.stored_tables import footer_fault
@@ -57,7 +56,7 @@ _SETTINGS = {
 """Which field a column is taken from."""
 
 
-@dataclass(frozen=True)
+@source("text")
 class Text(Source):
     """Documents of JSON lines, parquet or text files.
 
@@ -97,8 +96,6 @@ class Text(Source):
     unit: Literal["file", "line"] = "file"
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: OnBadFiles = "error"
-
-    name: ClassVar[str] = "text"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -339,6 +336,3 @@ def _lengths(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(
         [pc.binary_length(chunk.dictionary).cast(pa.int64()).take(chunk.indices) for chunk in texts.chunks], pa.int64()
     )
-
-
-SOURCES[Text.name] = Text

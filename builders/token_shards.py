@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from longcrawl.builders.files import DamagedFileError, is_url, local_copy
 from longcrawl.builders.named_files import DataFiles, named_parts
-from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source
+from longcrawl.builders.sources import BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import FormatError, SourceError
 from longcrawl.formats.block_checksums import SUFFIX as CHECKSUMS
 from longcrawl.formats.shard_folders import sort_into_splits
@@ -159,7 +159,7 @@ class TokenShards(Source):
                 )
 
 
-@dataclass(frozen=True)
+@source("datatrove")
 class Datatrove(TokenShards):
     """Documents of datatrove's ``.ds`` files.
 
@@ -170,7 +170,6 @@ class Datatrove(TokenShards):
 
     token_size: Literal[2, 4] | None = None
 
-    name: ClassVar[str] = "datatrove"
     beside: ClassVar[tuple[str, ...]] = (".index", ".loss", ".metadata")
 
     def _settings(self) -> dict[str, Any]:
@@ -180,21 +179,17 @@ class Datatrove(TokenShards):
         return [path + suffix for suffix in self.beside]
 
 
-@dataclass(frozen=True)
+@source("gpt-simple")
 class GptSimple(TokenShards):
     """Entries of GPT-Simple's ``.bin`` and ``.idx`` files: documents, and windows of long ones."""
 
-    name: ClassVar[str] = "gpt-simple"
 
-
-@dataclass(frozen=True)
+@source("megatron")
 class Megatron(TokenShards):
     """Documents of Megatron-LM's ``.bin`` and ``.idx`` files."""
 
-    name: ClassVar[str] = "megatron"
 
-
-@dataclass(frozen=True)
+@source("nanogpt")
 class NanoGpt(TokenShards):
     """Documents of flat ``.bin`` files, nanoGPT's or with the header of llm.c; ``end_of_text`` must be named.
 
@@ -209,7 +204,6 @@ class NanoGpt(TokenShards):
     header: Literal["auto", "none", "llm.c"] = "auto"
     place: Literal["end", "start"] | None = None
 
-    name: ClassVar[str] = "nanogpt"
     beside: ClassVar[tuple[str, ...]] = ()
 
     def splits(self) -> dict[str, list[Part]]:
@@ -225,10 +219,6 @@ class NanoGpt(TokenShards):
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"token_size": self.token_size, "header": self.header, "place": self.place}
-
-
-for kind in (Datatrove, GptSimple, Megatron, NanoGpt):
-    SOURCES[kind.name] = kind
 
 
 @contextmanager

@@ -46,8 +46,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +55,7 @@ from longcrawl.builders.blocks import BLOCK_BYTES
 from longcrawl.builders.charsets import decode_page
 from longcrawl.builders.files import DamagedFileError, opened
 from longcrawl.builders.named_files import DataFiles, named_parts
-from longcrawl.builders.sources import SOURCES, BadFiles, OnBadFiles, Part, Source, check_record_bytes
+from longcrawl.builders.sources import BadFiles, OnBadFiles, Part, Source, check_record_bytes, source
 from longcrawl.builders.warc_http import LeftOutError, body_of, parse_message
 from longcrawl.builders.warc_records import Fields, Lost, Record, read_records
 from longcrawl.errors import SourceError
@@ -100,7 +99,7 @@ _HTML = re.compile(
 _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "multipart", "text", "video")
 
 
-@dataclass(frozen=True)
+@source("warc")
 class Warc(Source):
     """Pages of web archives.
 
@@ -134,8 +133,6 @@ class Warc(Source):
     truncated: Literal["keep", "skip"] = "keep"
     max_record_bytes: int = 64 << 20
     on_bad_files: OnBadFiles = "error"
-
-    name: ClassVar[str] = "warc"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,9 +284,6 @@ class Warc(Source):
         if mime is None:
             raise LeftOutError("no_mime")
         return mime
-
-
-SOURCES[Warc.name] = Warc
 
 
 def _types(declared: str) -> list[str]:

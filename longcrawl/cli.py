@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 
 from longcrawl import finished, inspect_text
 from longcrawl.card import card as write_card
+from longcrawl.cli_catalog import add_catalog
 from longcrawl.cli_lists import lists_app
 from longcrawl.compose import compose as compare
 from longcrawl.errors import LongCrawlError, RunError
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 
 app.add_typer(lists_app, name="lists")
+add_catalog(app)
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
 AnyPath = Annotated[

@@ -16,7 +16,6 @@ from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.edit_ledger import find_edits
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
-from longcrawl.fields import build
 from longcrawl.hub import Visibility, push_documents
 from longcrawl.ledger import (
     LEDGER_SCHEMA,
@@ -257,10 +256,7 @@ class Crawl:
             StageError: unknown output or field, or the stages passed cannot feed it.
 
         """
-        if name not in OUTPUTS:
-            raise StageError(f"unknown output {name!r}; known: {', '.join(sorted(OUTPUTS))}")
-        output = build(OUTPUTS[name], settings, f"output {name!r}", StageError)
-        return write_output(self._tables(), self.steps, output, Path(path))
+        return write_output(self._tables(), self.steps, OUTPUTS.make(name, settings), Path(path))
 
     def _judged(self, stage: Judge) -> "Crawl":
         verdicts = _all_rows(_map(self.data, Verdicts(stage), stage))

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from longcrawl.errors import LongCrawlError
 
-__all__ = ["build", "check_fields", "plain_settings"]
+__all__ = ["build", "check_fields", "plain", "plain_settings", "spell"]
 
 T = TypeVar("T")
 
@@ -48,20 +48,21 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
             value = tuple(value)
             object.__setattr__(instance, field.name, value)
         if not _fits(value, hints[field.name]):
-            wants = _spell(hints[field.name])
+            wants = spell(hints[field.name])
             raise error(f"{type(instance).__name__}.{field.name} takes {wants}, got {value!r}")
 
 
 def plain_settings(instance: Any) -> dict[str, Any]:
     """Give the fields of a configuration as YAML-ready values, in declaration order."""
-    return {field.name: _plain(getattr(instance, field.name)) for field in dataclasses.fields(instance) if field.init}
+    return {field.name: plain(getattr(instance, field.name)) for field in dataclasses.fields(instance) if field.init}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return the value of a field as YAML can hold it."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     return value
 
 
@@ -79,7 +80,8 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or isinstance(value, origin or hint)
 
 
-def _spell(hint: Any) -> str:
+def spell(hint: Any) -> str:
+    """Return in words what a field with this annotation takes."""
     if typing.get_origin(hint) is Literal:
         return "one of " + ", ".join(repr(option) for option in typing.get_args(hint))
     if isinstance(hint, type):

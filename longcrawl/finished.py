@@ -192,8 +192,8 @@ def _result(folder: Path) -> tuple[Result, Path]:
         name = read_manifest(folder)["output"]["format"]
         return RESULTS[name], folder / name
     # A rectangle in the original layout has no description.
-    known = [told for told in RESULTS.values() if (folder / told.description).exists()]
-    return (known or [RESULTS["rectangle"]])[0], folder
+    known = [name for file, name in RESULTS.described().items() if (folder / file).exists()]
+    return RESULTS[(known or ["rectangle"])[0]], folder
 
 
 def _whole_result(folder: Path) -> tuple[Result, Path]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longcrawl.errors import SourceError, StageError
-from longcrawl.fields import build
 from longcrawl.recipe import load_recipe
 from longcrawl.stages import STAGES, Stage
 from longcrawl.text import (
@@ -53,11 +52,7 @@ def _recipe_stages(recipe: str) -> list[Stage]:
 
 
 def _named_stages(names: Sequence[str]) -> list[Stage]:
-    for name in names:
-        if name not in STAGES:
-            raise StageError(f"unknown stage {name!r}; known: {', '.join(sorted(STAGES))}")
-    chosen = [STAGES[name] for name in names] or USUAL
-    return [build(each, {}, f"stage {each.name!r}", StageError) for each in chosen]
+    return [STAGES.make(name, {}) for name in names] or [kind() for kind in USUAL]
 
 
 def _read(file: str | Path) -> str:

@@ -20,6 +20,7 @@ from longcrawl.edit_ledger import EditCounts, TextEdit, describe_edits
 from longcrawl.errors import LedgerError
 from longcrawl.markdown import code, plain
 from longcrawl.printable import as_lines
+from longcrawl.stages import stage_name
 from longcrawl.stored_tables import DAMAGED, scan_tables
 from longcrawl.unreadable import unreadable
 
@@ -311,10 +312,14 @@ def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason
 
 
 def label_stages(names: Sequence[str]) -> list[str]:
-    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``."""
+    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``, a dotted path is its class.
+
+    >>> label_stages(["min_words", "my_package.stages:OnlyPoems", "min_words"])
+    ['min_words', 'only_poems', 'min_words_2']
+    """
     seen: Counter[str] = Counter()
     labels = []
-    for name in names:
+    for name in map(stage_name, names):
         seen[name] += 1
         labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return labels

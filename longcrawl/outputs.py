@@ -16,12 +16,10 @@ import pyarrow as pa
 
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
+from longcrawl.registry import Registry
 from longcrawl.stages import Stage, Survey
 
 __all__ = ["OUTPUTS", "OrderedWriter", "Output", "WriteTask", "Writer", "are_shuffled", "output", "write_output"]
-
-OUTPUTS: dict[str, type["Output"]] = {}
-"""Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
 
 Kind = TypeVar("Kind", bound="Output")
 
@@ -115,6 +113,10 @@ class Output(ABC):
             StageError: the stages cannot feed this output; the message says which to add.
 
         """
+
+
+OUTPUTS: Registry[Output] = Registry("output", Output, StageError)
+"""Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
 
 
 @dataclass_transform(frozen_default=True)

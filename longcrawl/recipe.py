@@ -16,11 +16,12 @@ from typing import Any
 
 import yaml
 
-from longcrawl.builders.sources import Source, make_source
-from longcrawl.errors import RecipeError, SourceError
+from longcrawl.builders.sources import SOURCES, Source
+from longcrawl.errors import RecipeError
 from longcrawl.fields import build, plain_settings
 from longcrawl.ledger import label_stages
 from longcrawl.outputs import OUTPUTS, Output
+from longcrawl.registry import Implementation
 from longcrawl.removal_rates import Reference
 from longcrawl.report.card_facts import CardFacts
 from longcrawl.stage_order import order_fault
@@ -29,9 +30,6 @@ from longcrawl.structured import load_yaml
 from longcrawl.urls import plain_urls
 
 __all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes", "refuse_order"]
-
-MOST_CHARACTERS = 60
-"""Of an unknown name that a sentence repeats."""
 
 SCHEMA_VERSION = 1
 KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "card", "reference")
@@ -58,10 +56,10 @@ class Recipe:
             "longcrawl": SCHEMA_VERSION,
             "name": self.name,
             "about": self.about,
-            "source": {"builder": self.source.name, **self.source.settings()},
-            "stages": [{stage.name: plain_urls(stage.settings())} for _, stage in self.stages],
+            "source": {"builder": SOURCES.spelling(type(self.source)), **self.source.settings()},
+            "stages": [{STAGES.spelling(type(stage)): plain_urls(stage.settings())} for _, stage in self.stages],
             "parts": self.parts,
-            "outputs": {self.output.name: plain_urls(self.output.settings())},
+            "outputs": {OUTPUTS.spelling(type(self.output)): plain_urls(self.output.settings())},
             "card": plain_settings(self.card),
             "reference": plain_settings(self.reference),
         }
@@ -76,6 +74,14 @@ class Recipe:
         versions = [stage.code_version for _, stage in self.stages]
         told = json.dumps([self.as_dict(), versions], sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    @property
+    def others(self) -> dict[str, Implementation]:
+        """What is not longcrawl's own: stages by label, the others as ``source NAME`` and ``output NAME``."""
+        found = {label: STAGES.implementation(type(stage)) for label, stage in self.stages}
+        found[f"source {self.source.name}"] = SOURCES.implementation(type(self.source))
+        found[f"output {self.output.name}"] = OUTPUTS.implementation(type(self.output))
+        return {name: about for name, about in found.items() if about}
 
 
 def recipes() -> dict[str, str]:
@@ -160,10 +166,8 @@ def _source(spec: Any, where: str) -> Source:
         raise RecipeError(
             f"{where}: source takes a mapping with the key 'builder', such as {{builder: text, data_dir: docs}}"
         )
-    try:
-        return make_source(spec["builder"], {key: value for key, value in spec.items() if key != "builder"})
-    except SourceError as wrong:
-        raise RecipeError(f"{where}: {wrong}") from wrong
+    settings = {key: value for key, value in spec.items() if key != "builder"}
+    return SOURCES.make(spec["builder"], settings, f"{where}: source", RecipeError)
 
 
 def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
@@ -172,29 +176,26 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
     made = []
     for number, spec in enumerate(specs, start=1):
         name, settings = _named(spec, f"{where}: stage {number}")
-        if name not in STAGES:
-            shown = repr(name) if len(name) <= MOST_CHARACTERS else f"{name[:MOST_CHARACTERS]!r}…"
-            raise RecipeError(f"{where}: stage {number} {shown} is unknown; known: {', '.join(sorted(STAGES))}")
-        made.append(_stage(name, settings, f"{where}: stage {number} {name!r}"))
+        made.append(_stage(name, settings, f"{where}: stage {number}"))
     _refuse_disagreement(made, where)
     return tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
 
 
 def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
     """Make a stage; of one with presets, the fields of ``preset`` are set first, and those beside it replace them."""
-    presets = _presets(name)
+    presets = _presets(STAGES.find(name, where, RecipeError))
     if not presets or "preset" not in settings:
-        return build(STAGES[name], settings, where, RecipeError)
+        return STAGES.make(name, settings, where, RecipeError)
     chosen = settings["preset"]
     if not isinstance(chosen, str) or chosen not in presets:
-        raise RecipeError(f"{where}: unknown preset {chosen!r}; known: {', '.join(presets)}")
+        raise RecipeError(f"{where} {name!r}: unknown preset {chosen!r}; known: {', '.join(presets)}")
     given = {key: value for key, value in settings.items() if key != "preset"}
-    return build(STAGES[name], {**presets[chosen], **given}, where, RecipeError)
+    return STAGES.make(name, {**presets[chosen], **given}, where, RecipeError)
 
 
-def _presets(name: str) -> Mapping[str, Mapping[str, Any]]:
+def _presets(kind: type[Stage] | None) -> Mapping[str, Mapping[str, Any]]:
     """Give the presets of a stage that has some, by name."""
-    found: Mapping[str, Mapping[str, Any]] = getattr(STAGES.get(name), "presets", {})
+    found: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
     return found
 
 
@@ -228,10 +229,7 @@ def _output(spec: Any, where: str) -> Output:
     if not isinstance(spec, dict) or len(spec) != 1:
         raise RecipeError(f"{where}: outputs takes a mapping with one format; known: {', '.join(sorted(OUTPUTS))}")
     ((name, settings),) = spec.items()
-    if name not in OUTPUTS:
-        raise RecipeError(f"{where}: output {name!r} is unknown; known: {', '.join(sorted(OUTPUTS))}")
-    named = f"{where}: output {name!r}"
-    return build(OUTPUTS[name], _fields(settings, named), named, RecipeError)
+    return OUTPUTS.make(str(name), _fields(settings, f"{where}: output {name!r}"), f"{where}: output", RecipeError)
 
 
 def _parts(parts: Any, where: str) -> int:
@@ -282,7 +280,9 @@ def _override(spec: dict[str, Any], override: str) -> None:
     elif section == "card" and len(rest) == 1:
         spec["card"] = {**_mapping(spec, "card"), rest[0]: value}
     elif section == "outputs" and len(rest) == 2:  # a format and a field
-        _override_named(_mapping(spec, "outputs"), rest, value, f"--set {path}")
+        outputs = _mapping(spec, "outputs")
+        spelled = [name for name in outputs if OUTPUTS.find(str(name), "output", RecipeError).name == rest[0]]
+        _override_named(outputs, [*(spelled or rest[:1]), rest[1]], value, f"--set {path}")
     elif section == "stages" and len(rest) >= 2:  # a stage and a field
         stages = spec.get("stages")
         _override_stage(stages if isinstance(stages, list) else [], rest, value, f"--set {path}")
@@ -300,7 +300,8 @@ def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) 
     place = labels.index(keys[0])
     name, settings = named[place]
     # A preset that is asked for replaces the fields that presets are about, and leaves the rest of the recipe.
-    settled = {field for preset in _presets(name).values() for field in preset} if keys[1:] == ["preset"] else set()
+    presets = _presets(STAGES.get(name)) if keys[1:] == ["preset"] else {}
+    settled = {field for preset in presets.values() for field in preset}
     changed = {name: {key: given for key, given in settings.items() if key not in settled}}
     _override_named(changed, [name, *keys[1:]], value, where)
     stages[place] = changed

@@ -5,17 +5,17 @@ outside of writing is here, so that a run, a card and the questions to a finishe
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from longcrawl.errors import LongCrawlError, StageError
+from longcrawl.outputs import OUTPUTS
 from longcrawl.printable import as_lines, one_line
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
-
-RESULTS: dict[str, "Result"] = {}
-"""The result of every output, by the output's name."""
 
 Kind = TypeVar("Kind", bound="Result")
 
@@ -124,7 +124,49 @@ class Result(ABC):
         """Give parquet files with a row per document: ``id``, and what there is of url, language, text, n_tokens."""
 
 
+class Results(Mapping[str, Result]):
+    """The result of every output, by the output's name: importing an output of another package registers both."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, Result] = {}
+
+    def add(self, told: Result) -> None:
+        """Make a result known."""
+        self._results[told.name] = told
+
+    def described(self) -> dict[str, str]:
+        """Return the names of outputs by the files that describe them; a package that cannot be loaded is a warning."""
+        found = {}
+        for name in self:
+            try:
+                found[self[name].description] = name
+            except LongCrawlError as wrong:
+                warn_user(str(wrong))
+        return found
+
+    def __getitem__(self, name: str) -> Result:
+        if name not in self._results:
+            kind = OUTPUTS[name]
+            if name not in self._results:
+                raise StageError(
+                    f"output {name!r} of {kind.__module__} has no result: decorate a Result of this name with @result"
+                )
+        return self._results[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in OUTPUTS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(OUTPUTS)
+
+    def __len__(self) -> int:
+        return len(OUTPUTS)
+
+
+RESULTS = Results()
+
+
 def result(cls: type[Kind]) -> type[Kind]:
     """Register what is told of the output of the same name."""
-    RESULTS[cls.name] = cls()
+    RESULTS.add(cls())
     return cls

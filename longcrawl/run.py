@@ -15,6 +15,7 @@ same recipe over the same input gives the same bytes.
 """
 
 import errno
+import json
 import shutil
 import time
 from collections import Counter
@@ -368,7 +369,7 @@ class _Job:
             "longcrawl_run": VERSION,
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
-            "versions": recorded_versions(),
+            "versions": recorded_versions(self.recipe.others.values()),
             "inputs": described(self.parts, self.files_read),
             "bad_files": self.bad_files,
             "left_out": dict(sorted(self.left_out.items())),
@@ -389,7 +390,10 @@ class _Job:
         return manifest
 
     def _fingerprints(self) -> dict[str, str]:
-        return {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
+        """Return what changes with a stage, and with the code of what is not longcrawl's own."""
+        found = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
+        others = {name: json.dumps(about, sort_keys=True) for name, about in self.recipe.others.items()}
+        return found | {name: f"{found.get(name, '')} {about}".strip() for name, about in others.items()}
 
     def _do(
         self, function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], markers: Sequence[Path], *shown: str

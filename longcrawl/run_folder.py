@@ -5,7 +5,6 @@ from typing import Any
 
 from longcrawl.errors import RunError
 from longcrawl.files import PARTIAL
-from longcrawl.outputs import OUTPUTS
 from longcrawl.part import WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run_manifest import check_manifest
@@ -115,7 +114,7 @@ def first_pass(chosen: Recipe) -> dict[str, Any]:
     """Return the part of a recipe that decides what is spilled."""
     recipe = chosen.as_dict()
     ((name, settings),) = recipe["outputs"].items()
-    free = OUTPUTS[name].second_pass
+    free = chosen.output.second_pass
     kept = {field: value for field, value in settings.items() if field not in free}
     return {"source": recipe["source"], "stages": recipe["stages"], "parts": recipe["parts"], "outputs": {name: kept}}
 

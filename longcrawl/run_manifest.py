@@ -11,6 +11,7 @@ from typing import Any
 
 from longcrawl.errors import RunError
 from longcrawl.kinds import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
+from longcrawl.outputs import OUTPUTS
 from longcrawl.results import RESULTS
 
 __all__ = ["VERSION", "NotTold", "Told", "check_manifest", "input_names", "writer_of"]
@@ -164,8 +165,12 @@ def check_manifest(manifest: Any, file: Path) -> Told:
         raise RunError(f"{file} is of version {manifest['longcrawl_run']!r}, this longcrawl reads {VERSION}: upgrade")
     if lacking := _lacking(manifest):
         raise RunError(f"{file} lacks {', '.join(lacking)}: {again}")
+    outputs = manifest["recipe"]["outputs"]
+    for spelling in outputs if is_object(outputs) else ():
+        if ":" in spelling:
+            OUTPUTS.find(spelling, f"{file} is of a run whose output", RunError)
     form = manifest["output"]["format"]
-    if form not in [*RESULTS]:
+    if not is_text(form) or form not in RESULTS:
         raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
     for path, value, kind in misfits(manifest, KINDS):
         shown = shorten(repr(value), 60, placeholder="…")

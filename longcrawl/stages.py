@@ -30,6 +30,7 @@ from longcrawl.data_files import content_digest
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.fields import check_fields, plain_settings
 from longcrawl.places import SPAN_SCHEMA, Spans, changed_places
+from longcrawl.registry import Registry
 
 __all__ = [
     "PART",
@@ -52,6 +53,7 @@ __all__ = [
     "first_failure",
     "refuse_twins",
     "stage",
+    "stage_name",
     "with_column",
 ]
 
@@ -74,9 +76,6 @@ PART = "part"
 
 SORT_KEY = "sort_key"
 """The uint64 column by which documents are ordered in the end, once an ordering survey has been passed."""
-
-STAGES: dict[str, type["Stage"]] = {}
-"""Every stage by the name that recipes use: its class name in snake case."""
 
 S = TypeVar("S", bound="Stage")
 
@@ -122,6 +121,10 @@ class Stage(ABC):
         contents = tuple(content_digest(path) for path in self.files())
         settings = tuple((name, getattr(self, name)) for name in named)
         return _restore, (type(self), self.code_version, settings, *([contents] if contents else []))
+
+
+STAGES: Registry[Stage] = Registry("stage", Stage, StageError)
+"""Every stage by the name that recipes use: its class name in snake case."""
 
 
 class Judge(Stage):
@@ -252,11 +255,19 @@ class Survey(Stage):
 def stage(cls: type[S]) -> type[S]:
     """Make ``cls`` a frozen dataclass and register it under its class name in snake case."""
     made = dataclass(frozen=True)(cls)
-    made.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-    if STAGES.get(made.name, made).__qualname__ != made.__qualname__:
-        raise StageError(f"two stages are called {made.name!r}: {STAGES[made.name]} and {made}")
+    made.name = stage_name(f":{cls.__name__}")
     STAGES[made.name] = made
     return made
+
+
+def stage_name(spelling: str) -> str:
+    """Return the name of a stage that may be spelled as a dotted path, of which nothing is imported.
+
+    >>> stage_name("my_package.stages:OnlyPoems")
+    'only_poems'
+    """
+    _, colon, path = spelling.rpartition(":")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", path.rpartition(".")[2]).lower() if colon else spelling
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ Should the push have been stopped, the same command goes on.
 def says_how_to_read(name: str) -> bool:
     """Say whether a file tells others what to read, so that it must not lie beside a part of what it tells of."""
     last = name.rpartition("/")[2]
-    return name in (CARD, MANIFEST) or last in ZARR or any(last == told.description for told in RESULTS.values())
+    return name in (CARD, MANIFEST) or last in ZARR or last in RESULTS.described()
 
 
 @dataclass(frozen=True)

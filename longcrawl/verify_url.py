@@ -132,7 +132,7 @@ def _description(place: _Place) -> tuple[str, bytes]:
             f"{place.path} is not whole, as a push to it was stopped or is going on: push it again, or verify a tag, "
             "which is written behind its name as @run-…"
         )
-    for name in (MANIFEST, *(told.description for told in RESULTS.values())):
+    for name in (MANIFEST, *RESULTS.described()):
         if not place.listed or name in place.listed:
             text = place.read(name, DESCRIPTION_BYTES)
             if text is not None:

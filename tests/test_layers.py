@@ -23,6 +23,7 @@ LAYERS = [
         "places",
         "sealed",
         "fields",
+        "registry",
         "hub",
         "stored_tables",
         "structured",
@@ -78,7 +79,7 @@ LAYERS = [
     ],
     ["removed_documents"],
     ["write_report"],
-    ["cli", "cli_lists"],
+    ["cli", "cli_catalog", "cli_lists"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 FILES = sorted([*ROOT.glob("longcrawl/**/*.py"), *ROOT.glob("builders/*.py")])

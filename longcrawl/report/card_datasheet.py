@@ -70,7 +70,7 @@ def looked_for(recipe: Mapping[str, Any]) -> list[str]:
 
 
 def _deduplicates(name: str) -> bool:
-    stage = STAGES.get(name)
+    stage = STAGES.find(name) if ":" in name else STAGES.get(name)
     if stage is not None and issubclass(stage, Survey):
         return not stage.orders
     return name == LISTED

@@ -21,7 +21,7 @@ def test_every_source_is_known_by_its_name():
 
 
 def test_unknown_source_and_field_list_the_known_ones():
-    with pytest.raises(SourceError, match=r"unknown source 'c4'; known: .*redpajama-v2"):
+    with pytest.raises(SourceError, match=r"source 'c4' is unknown; known: .*redpajama-v2"):
         make_source("c4", {})
     with pytest.raises(SourceError, match=r"no field 'langs'; known: .*languages"):
         make_source("redpajama-v2", {"langs": ["en"]})

@@ -1,0 +1,207 @@
+"""A stage, a source and an output of somebody else's package, in recipes that are run from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+LINES = [
+    {"id": "a", "text": "the sea\nthe sea\nand the moon"},
+    {"id": "b", "text": "minutes of the meeting of the third of May"},
+    {"id": "c", "text": "a wind\nand no sail"},
+]
+
+GONE = "ModuleNotFoundError: No module named 'my_poems.gone'"
+PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from longcrawl.cli import main; main()"
+
+STAGE = '''
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.stages import Check, Judge, column, stage
+
+
+@stage
+class OnlyPoems(Judge):
+    """Keep what is written in lines."""
+
+    min_lines: int = 2
+
+    def checks(self, table):
+        lines = pc.add(pc.count_substring(column(table, "text", self.name), "\\n"), 1)
+        return [Check("min_lines", lines, pc.greater_equal(lines, self.min_lines), self.min_lines, "at_least")]
+'''
+
+SOURCE = '''
+from pathlib import Path
+
+import pyarrow as pa
+
+from longcrawl.builders.sources import OnBadFiles, Part, Source, source
+
+
+@source("poems")
+class Poems(Source):
+    """A file per poem."""
+
+    data_dir: str
+    on_bad_files: OnBadFiles = "error"
+
+    def schema(self):
+        return pa.schema([("id", pa.string()), ("text", pa.large_string())])
+
+    def splits(self):
+        files = sorted(Path(self.data_dir).glob("*.poem"))
+        return {"train": [Part(file.stem, (str(file),)) for file in files]}
+
+    def read(self, part, bad_files):
+        yield pa.table([[part.name], [Path(part.files[0]).read_text("utf-8")]], schema=self.schema())
+'''
+
+
+@pytest.fixture
+def type_command(python, tmp_path):
+    """Give a function that types a command of ``longcrawl`` where the folder ``site`` holds installed packages."""
+    return lambda *words: python(PROGRAM, tmp_path / "site", *words)
+
+
+def write_package(site: Path, *announced: tuple[str, str], version: str = "1.0", **modules: str) -> None:
+    """Write the package ``my_poems``, and what an installer records of it where it announces something."""
+    package, record = site / "my_poems", site / f"my_poems-{version}.dist-info"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").touch()
+    for name, code in modules.items():
+        (package / f"{name}.py").write_text(code)
+    if announced:
+        record.mkdir()
+        (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: my-poems\nVersion: {version}\n")
+        (record / "top_level.txt").write_text("my_poems\n")
+        (record / "entry_points.txt").write_text(
+            "\n".join(f"[longcrawl.{group}]\n{entry}" for group, entry in announced)
+        )
+
+
+def write_recipe(folder: Path, source: dict | None = None, stage: str | dict = "only_poems") -> Path:
+    """Write documents, and a recipe of them."""
+    (folder / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    spec = {
+        "longcrawl": 1,
+        "name": "poems",
+        "source": source or {"builder": "text", "data_files": str(folder / "lines.jsonl"), "id_field": "id"},
+        "stages": [stage, {"min_chars": {"n": 1}}],
+        "outputs": {"parquet": {}},
+    }
+    (folder / "poems.yaml").write_text(yaml.safe_dump(spec))
+    return folder / "poems.yaml"
+
+
+def manifest_of(run: Path) -> dict:
+    return json.loads((run / "manifest.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("named", ["only_poems", "my_poems.stages:OnlyPoems"])
+def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
+    announced = [("stages", "only_poems = my_poems.stages:OnlyPoems")] if named == "only_poems" else []
+    write_package(tmp_path / "site", *announced, stages=STAGE)
+    recipe = write_recipe(tmp_path, stage={named: {"min_lines": 1}})
+    done = type_command(
+        "run", recipe, "--out", tmp_path / "run", "--num-proc", 2, "--set", "stages.only_poems.min_lines=3"
+    )
+    assert done.returncode == 0, done.stderr
+    manifest = manifest_of(tmp_path / "run")
+    assert manifest["recipe"]["stages"][0] == {named: {"min_lines": 3}}
+    assert manifest["versions"].get("my-poems") == ("1.0" if announced else None)
+    assert [(row["stage"], row["out"]) for row in manifest["funnel"]["stages"]] == [("only_poems", 1), ("min_chars", 1)]
+    assert type_command("why", tmp_path / "run", "c").stdout == "c: left at only_poems, rule min_lines: 2 against 3\n"
+    for verb in ("card", "report", "verify"):
+        asked = type_command(verb, tmp_path / "run")
+        assert (asked.returncode, asked.stderr) == (0, ""), verb
+    again = type_command("run", tmp_path / "run" / "recipe.yaml", "--out", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    assert manifest_of(tmp_path / "again")["digest"] == manifest["digest"]
+
+
+@pytest.mark.parametrize("named", ["poems", "my_poems.sources:Poems"])
+def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, python, named):
+    announced = [("sources", "poems = my_poems.sources:Poems")] if named == "poems" else []
+    write_package(tmp_path / "site", *announced, sources=SOURCE)
+    (tmp_path / "poems").mkdir()
+    for line in LINES:
+        (tmp_path / "poems" / f"{line['id']}.poem").write_text(line["text"])
+    recipe = write_recipe(tmp_path, {"builder": named, "data_dir": str(tmp_path / "poems")}, {"min_chars": {"n": 20}})
+    done = type_command("run", recipe, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    manifest = manifest_of(tmp_path / "run")
+    assert manifest["recipe"]["source"] == {
+        "builder": named, "data_dir": str(tmp_path / "poems"), "on_bad_files": "error"
+    }  # fmt: skip
+    assert (manifest["funnel"]["source"], manifest["output"]["splits"]["train"]["documents"]) == ("poems", 2)
+    loaded = python(
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import longcrawl as lc\nfrom datasets import load_dataset\n"
+        "print(load_dataset('longcrawl', sys.argv[2], data_dir=sys.argv[3], split='train')['id'][:])\n"
+        "print([row['id'] for row in lc.open(sys.argv[2], data_dir=sys.argv[3], streaming=True).data])",
+        tmp_path / "site", named, tmp_path / "poems",
+    )  # fmt: skip
+    assert loaded.stdout == "['a', 'b', 'c']\n['a', 'b', 'c']\n", loaded.stderr
+
+
+def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):
+    write_package(tmp_path / "site", stages=STAGE)
+    recipe = write_recipe(tmp_path, stage="my_poems.stages:OnlyPoems")
+    recipe.write_text(recipe.read_text().replace("n: 1\n", "n: 1000\n"))
+    assert "no document is left" in type_command("run", recipe, "--out", tmp_path / "run").stderr
+    write_package(tmp_path / "site", stages=STAGE.replace("), 1)", "), 2)"))
+    again = type_command("run", recipe, "--out", tmp_path / "run")
+    assert "has changed since the run began" in again.stderr
+
+
+def test_commands_list_what_packages_announce_with_fields_types_and_defaults(tmp_path, type_command):
+    announced = ["only_poems = my_poems.stages:OnlyPoems", "gone = my_poems.gone:Gone", "min_words = my_poems.stages:X"]
+    write_package(tmp_path / "site", ("stages", "\n".join(announced)), ("sources", "poems = my_poems.sources:Poems"),
+                  stages=STAGE, sources=SOURCE)  # fmt: skip
+    listed = type_command("stages")
+    assert "\nonly_poems           Keep what is written in lines.\n" in listed.stdout
+    assert "\nmin_words            " in listed.stdout
+    assert listed.stderr.splitlines() == [
+        f"stage 'gone' cannot be loaded ({GONE}): repair or uninstall my-poems 1.0",
+        "stage 'min_words' of my-poems 1.0 is not used, as longcrawl.text.filters:MinWords has this name: rename it",
+    ]
+    for name in ("only_poems", "my_poems.stages:OnlyPoems"):
+        assert type_command("stages", name).stdout.splitlines() == [
+            "only_poems of my-poems 1.0",
+            "Keep what is written in lines.",
+            "",
+            "field      takes           default",
+            "min_lines  a whole number  2",
+        ]
+    assert "data_dir      text                            must be given" in type_command("sources", "poems").stdout
+    assert "\nparquet " in type_command("outputs").stdout
+
+
+@pytest.mark.parametrize(
+    ("stage", "sentence"),
+    [
+        ("only_poem", "stage 1 'only_poem' is unknown; known: c4_quality, "),
+        ("gone", f"stage 1 'gone' cannot be loaded ({GONE}): repair or uninstall my-poems 1.0"),
+        ("wrong", "stage 1 'wrong' is called 'only_poems': repair or uninstall my-poems 1.0"),
+        ("my_poems.stages:Gone", "stage 1 'my_poems.stages:Gone' cannot be loaded (AttributeError: "),
+        ("nowhere.stages:Gone", "(ModuleNotFoundError: No module named 'nowhere'): install its package, or name its "),
+        ("my_poems.stages:pa", "is not a stage: decorate a Stage class with @stage"),
+        ("my_poems.stages:Judge", "is not a stage: decorate a Stage class with @stage"),
+        (
+            {"my_poems.stages:OnlyPoems": {"lines": 2}},
+            "stage 1 'my_poems.stages:OnlyPoems' has no field 'lines'; known",
+        ),
+    ],
+    ids=str,
+)
+def test_a_stage_that_cannot_be_had_is_one_sentence(tmp_path, type_command, stage, sentence):
+    announced = ["gone = my_poems.gone:Gone", "wrong = my_poems.stages:OnlyPoems"]
+    write_package(tmp_path / "site", ("stages", "\n".join(announced)), stages=STAGE)
+    told = type_command("run", write_recipe(tmp_path, stage=stage), "--out", tmp_path / "run")
+    assert told.returncode == 1
+    assert told.stderr.startswith("RecipeError: recipe 'poems': stage 1 ")
+    assert sentence in told.stderr
+    assert told.stderr.count("\n") == 1
