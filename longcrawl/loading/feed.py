@@ -1,0 +1,372 @@
+"""What every feed has: a position, batches by step, a state with the identity of its data, status and torch's loaders.
+
+A step is named by the position at which it begins, the same on every rank, as a resume under another world size begins
+its steps elsewhere. ``batch = feed.read(step)`` is this rank's part of it, a pure function; iterating, ``[i]``, worker
+processes and both loaders all go through it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from longcrawl.errors import LoaderError
+from longcrawl.loading._data_identity import changed_values
+
+if TYPE_CHECKING:
+    from longcrawl.loading.curriculum import CurriculumPlan
+
+__all__ = ["STATE_VERSION", "Batch", "Feed", "FeedLoader", "Status", "plan_status"]
+
+Batch = dict[str, Any]
+"""Arrays by name; see the feeds."""
+
+STATE_VERSION = 4
+"""Of states; those of version 3 are read, too, which named the position and no kind."""
+
+ORDER_OPTIONS = ("batch_sampler", "batch_size", "dataset", "drop_last", "in_order", "sampler", "shuffle")
+"""Options of torch's DataLoader that would change the order."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Whether a feed has more batches: "running", "finished" or "halted", and why it is halted."""
+
+    state: Literal["running", "finished", "halted"]
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.reason}" if self.reason else self.state
+
+
+class Feed(ABC):
+    """Batches for one rank of a trainer, with a position that all ranks share."""
+
+    kind: ClassVar[str]
+    """The word for this kind of feed in a state."""
+    unit: ClassVar[str]
+    """What a position counts, of all ranks together."""
+    earlier_position: ClassVar[str]
+    """What states of version 3 call the position."""
+    fixed_options: ClassVar[tuple[str, ...]] = ORDER_OPTIONS
+    """Options of torch's DataLoader that are the feed's own."""
+    fixed_because: ClassVar[str] = "order and batches are the loader's"
+
+    rank: int
+    world_size: int
+
+    @abstractmethod
+    def read(self, step: int) -> Batch:
+        """Return this rank's part of the step that begins at position ``step``."""
+
+    @property
+    @abstractmethod
+    def step_size(self) -> int:
+        """How far a step moves the position."""
+
+    @abstractmethod
+    def stop(self, position: int) -> int:
+        """Return where the steps from a position on end, with the plan or the pass."""
+
+    @abstractmethod
+    def identity(self, position: int) -> Mapping[str, Any]:
+        """Return what a position is counted in: settings, order and a description of the data."""
+
+    @property
+    def source_name(self) -> str:
+        """What messages call the data."""
+        return str(getattr(self, "path", "the data"))
+
+    @property
+    def position(self) -> int:
+        """How much all ranks together were given, counted in ``unit``."""
+        return int(vars(self).get("_position", 0))
+
+    @property
+    def most(self) -> int | None:
+        """The last position that there is; None where passes follow each other, or the end is not known."""
+        return None
+
+    def move_to(self, position: int) -> None:
+        """Set the position; nothing is checked."""
+        vars(self)["_position"] = position
+
+    def check_ranks(self, **least: int) -> None:
+        """Check numbers against the least that each may be, and the rank against the world size.
+
+        Raises:
+            LoaderError: one does not fit.
+
+        """
+        for name, number in {**least, "world_size": 1}.items():
+            if getattr(self, name) < number:
+                raise LoaderError(f"{name} is {getattr(self, name)}: set it to {number} or more")
+        if not 0 <= self.rank < self.world_size:
+            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+
+    def __len__(self) -> int:
+        """Return the steps of the whole plan, or of a pass."""
+        return len(range(0, self.stop(0), self.step_size))
+
+    def __getitem__(self, index: int) -> Batch:
+        """Return this rank's batch ``index`` of the plan or first pass; negative from the end. It moves nothing."""
+        step = index + len(self) if index < 0 else index
+        if not 0 <= step < len(self):
+            raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
+        return self.read(step * self.step_size)
+
+    def remaining_steps(self) -> range:
+        """Return the steps that are left of the plan or pass; those of a new pass where one is over."""
+        return range(self.position, self.stop(self.position), self.step_size)
+
+    def hand_out(self, step: int) -> None:
+        """Note that the trainer is given a step; all ranks do at the same time."""
+        self.move_to(step + self.step_size)
+
+    def skip_pass(self) -> None:
+        """Note all that is left of the plan or pass as handed out."""
+        for last in self.remaining_steps()[-1:]:
+            self.hand_out(last)
+
+    def upcoming(self, first: int, every: int) -> Iterator[Batch]:
+        """Yield every ``every``-th batch that is left, from the ``first``-th on, without moving the position."""
+        for step in self.remaining_steps()[first::every]:
+            yield self.read(step)
+
+    def pieces(self, worker: int, workers: int) -> Iterator[Any]:
+        """Yield what one of several worker processes makes for :meth:`deliver`; here, its batches."""
+        return self.upcoming(worker, workers)
+
+    def deliver(self, pieces: Iterable[Any]) -> Iterator[Batch]:
+        """Yield the batches that the pieces of all workers make, in order, each noted as handed out."""
+        for step, batch in zip(self.remaining_steps(), pieces, strict=True):
+            self.hand_out(step)
+            yield batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the rest of the plan or pass, or the next pass where one is over."""
+        return self.deliver(self.pieces(0, 1))
+
+    @property
+    def status(self) -> Status:
+        """Whether there is another step, the same on all ranks."""
+        return Status("running" if len(self.remaining_steps()) else "finished")
+
+    def topology(self) -> dict[str, int]:
+        """Return what this rank's part of a step depends on, beside where it begins."""
+        names = ("rank", "world_size", "batch_size")
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resume needs, the same on every rank: the position, and what it is counted in."""
+        head = {"longcrawl_feed": STATE_VERSION, "kind": self.kind, "position": self.position}
+        return {**head, **self.identity(self.position)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a state taken under any world size, number of workers and, where it has one, batch size.
+
+        What comes after the state may have changed, such as later phases of a curriculum.
+
+        Raises:
+            LoaderError: the state is of other data, another order or another kind of feed; the message names what.
+
+        """
+        known = self._checked(state)
+        changed = self.changes(known)
+        if changed:
+            raise LoaderError(
+                f"this state is not of {self.source_name} as opened here: {', '.join(changed)}; open it as it was then"
+            )
+        self.resume(known)
+
+    def changes(self, state: Mapping[str, Any]) -> list[str]:
+        """List the differences between a state, which has all names, and this feed; empty where they match."""
+        return changed_values(state, self.identity(state["position"]))
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Take the position of a state that was found to match."""
+        self.move_to(state["position"])
+
+    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state of an earlier version in the words of this one."""
+        # The first states of windows named no version.
+        version = state.get("version", 1 if "files" in state else 3)
+        renamed = {
+            "position" if name == self.earlier_position else name: value
+            for name, value in state.items()
+            if name != "version"
+        }
+        return {"longcrawl_feed": STATE_VERSION if version == 3 else version, "kind": self.kind, **renamed}
+
+    def _checked(self, state: Any) -> dict[str, Any]:
+        """Return a state in the words of this version, with all names that this feed has."""
+        what, hint = f"a state of a {self.kind} feed", "pass what state_dict() returned"
+        if not isinstance(state, Mapping):
+            raise LoaderError(f"this is not {what}: it is {state!r}; {hint}")
+        known = dict(state) if "longcrawl_feed" in state else self.upgrade(state)
+        if known["longcrawl_feed"] != STATE_VERSION:
+            raise LoaderError(
+                f"this is {what} of version {known['longcrawl_feed']!r}, and this release reads versions 3 and "
+                f"{STATE_VERSION}: resume with the release that wrote it, or start again"
+            )
+        if known.get("kind") != self.kind:
+            raise LoaderError(f"this is not {what}: its kind is {known.get('kind')!r}; {hint}")
+        missing = [name for name in ("position", *self.identity(0)) if name not in known]
+        if missing:
+            raise LoaderError(f"this is not {what}: it lacks {', '.join(missing)}; {hint}")
+        position = known["position"]
+        if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+            raise LoaderError(f"position {position!r} of the state is not a number of {self.unit}: {hint}")
+        if self.most is not None and position > self.most:
+            raise LoaderError(
+                f"the state is at position {position:,} and there are {self.most:,} {self.unit} here: open the data "
+                "and the curriculum as they were then"
+            )
+        return known
+
+    def dataloader(self, num_workers: int = 0, **options: Any) -> "FeedLoader":
+        """Return an iterable of torch tensors in the global order, read by ``num_workers`` processes.
+
+        It takes part in this feed's state: ``state_dict()`` counts what the trainer was given, not what workers have
+        read. ``options`` go to ``torch.utils.data.DataLoader``, except those that would change the order.
+
+        Raises:
+            LoaderError: torch is not installed, or an option would change the order.
+
+        """
+        return FeedLoader(self, num_workers, options)
+
+    def iterable(self) -> Any:
+        """Return a ``torch.utils.data.IterableDataset`` of the batches left of the plan or pass, with a state.
+
+        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
+        the global order. Iterating again gives the same pass again, and after ``set_epoch(n)`` the n-th after it. Such
+        a state is of one rank and as many workers; :meth:`state_dict` is of any.
+
+        Raises:
+            LoaderError: torch is not installed.
+
+        """
+        return _iterable_batches(self)
+
+
+class FeedLoader:
+    """Torch tensors in the order of a feed, read by ``num_workers`` processes, each with caches of its own."""
+
+    def __init__(self, feed: Feed, num_workers: int, options: dict[str, Any]) -> None:
+        self._data = _torch_data("dataloader")
+        taken = [name for name in options if name in feed.fixed_options]
+        if taken:
+            raise LoaderError(f"{', '.join(taken)} cannot be set, as {feed.fixed_because}: leave it out")
+        import torch
+
+        # A loader draws a seed for its workers; from torch's own generator, that would change dropout after a resume.
+        self._options = {"num_workers": num_workers, "generator": torch.Generator(), **options}
+        self._feed = feed
+
+    def __len__(self) -> int:
+        """Return the batches of a full pass on this rank; the first pass after a resume has only the rest."""
+        return len(self._feed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the rest of the pass, or a new pass where the last one is over."""
+        pieces = self._data.DataLoader(_iterable_pieces(self._feed), batch_size=None, **self._options)
+        for batch in self._feed.deliver(pieces):
+            yield batch if "collate_fn" in self._options else self._data.default_convert(batch)
+
+
+def plan_status(plan: "CurriculumPlan", counted: str, *, running: bool) -> Status:
+    """Return the status of a feed with a plan.
+
+    Args:
+        plan: what is handed out.
+        counted: what the plan counts, "sample" or "step".
+        running: whether a step is left.
+
+    """
+    if running:
+        return Status("running")
+    if not plan.halted:
+        return Status("finished")
+    last = plan.drained[-1]
+    what = "every bucket of the mix" if last.bucket is None else f"bucket {last.bucket!r}"
+    return Status("halted", f"{what} is exhausted at {counted} {last.sample:,}, in phase {last.phase + 1}")
+
+
+def _torch_data(method: str) -> Any:
+    try:
+        import torch.utils.data
+    except ImportError as missing:
+        raise LoaderError(f'{method}() needs torch: pip install "longcrawl[torch]"') from missing
+    return torch.utils.data
+
+
+def _worker() -> tuple[int, int]:
+    """Return which worker process this is, and how many there are; without workers, 0 of 0."""
+    from torch.utils.data import get_worker_info
+
+    worker = get_worker_info()
+    return (0, 0) if worker is None else (worker.id, worker.num_workers)
+
+
+def _iterable_pieces(feed: Feed) -> Any:
+    """Return a torch dataset of what worker processes make; the class is made here, as it derives from torch's."""
+
+    class Pieces(_torch_data("dataloader").IterableDataset):  # type: ignore[misc]  # torch has no types here
+        def __iter__(self) -> Iterator[Any]:
+            worker, workers = _worker()
+            return feed.pieces(worker, max(workers, 1))
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _iterable_pieces, (feed,)
+
+    return Pieces()
+
+
+def _iterable_batches(feed: Feed) -> Any:
+    """Return a torch dataset of a feed's batches; the class is made here, as it derives from torch's."""
+
+    class FeedBatches(_torch_data("iterable").IterableDataset):  # type: ignore[misc]  # torch has no types here
+        """Worker w of n takes every n-th step from the w-th on, so that a loader that asks them in turn has all."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._resumed = self._taken = self._epoch = 0
+            self._start = feed.state_dict()
+
+        def set_epoch(self, epoch: int) -> None:
+            """Have the next iteration give the pass that is so many after the first one; accelerate calls this."""
+            self._epoch = epoch
+
+        def __iter__(self) -> Iterator[Batch]:
+            feed.load_state_dict(self._start)
+            for _ in range(self._epoch):
+                feed.skip_pass()
+            worker, workers = _worker()
+            self._taken, self._resumed = self._resumed, 0
+            for batch in feed.upcoming(worker + self._taken * max(workers, 1), max(workers, 1)):
+                self._taken += 1
+                yield batch
+
+        def _reader(self) -> dict[str, int]:
+            worker, workers = _worker()
+            return {"num_workers": workers, "worker": worker, **feed.topology()}
+
+        def state_dict(self) -> dict[str, Any]:
+            return {**self._reader(), "epoch": self._epoch, "taken": self._taken, "start": self._start}
+
+        def load_state_dict(self, state: Mapping[str, Any]) -> None:
+            changed = changed_values(state, self._reader())
+            if changed:
+                raise LoaderError(
+                    f"this state is of one worker, and {', '.join(changed)}: keep a feed's own state_dict(), which "
+                    "any of them can load"
+                )
+            self._start, self._resumed, self._taken = state["start"], state["taken"], state["taken"]
+            self._epoch = state["epoch"]
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            kept = {"_start": self._start, "_resumed": self._resumed, "_epoch": self._epoch}
+            return _iterable_batches, (feed,), kept
+
+    return FeedBatches()

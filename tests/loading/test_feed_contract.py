@@ -1,0 +1,172 @@
+"""What all five feeds promise alike: a position, its state, ranks, workers and the identity of the data."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zarr
+from datasets import Dataset
+
+import longcrawl as lc
+from longcrawl.errors import LoaderError
+from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
+
+KINDS = ("windows", "packed", "buckets", "jsonl", "rectangle")
+LENGTHS = [3 + 7 * number % 40 for number in range(40)]
+ROWS, LENGTH = 24, 60
+WORDS = 2_000
+
+
+def write_shards(folder: Path, seed: int) -> None:
+    """Write two shards of 40 documents, ids below 2,000."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chance = np.random.default_rng(seed)
+    for number, lengths in enumerate((LENGTHS[:20], LENGTHS[20:])):
+        documents = [chance.integers(1, WORDS, length).tolist() for length in lengths]
+        lc.formats.datatrove.write([pa.table({"tokens": pa.array(documents, pa.list_(pa.uint16()))})],
+                                   folder / f"{number}.ds")  # fmt: skip
+
+
+def write_buckets(folder: Path, seed: int) -> None:
+    """Compose samples of 8 and 16 tokens in shards of datatrove."""
+    chance = np.random.default_rng(seed)
+    documents = [chance.integers(8, 100, size).tolist() for size in np.tile([3, 6, 10, 14], 10)]
+    rows = {"id": [str(row) for row in range(40)], "tokens": pa.array(documents, pa.list_(pa.uint16()))}
+    made = lc.Crawl(Dataset(pa.table(rows)))
+    made.to_composed(folder / "out", capacities=[8, 16], end_of_text=7, format="datatrove")
+
+
+def write_lines(folder: Path, seed: int) -> None:
+    """Write a tokenizer of words and two files of JSON lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = {f"w{number}": number for number in range(WORDS)} | {"?": WORDS}
+    end = {"id": WORDS + 1, "content": "<|endoftext|>", "special": True}
+    end |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None}
+    tokenizer |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None}
+    tokenizer["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    chance = np.random.default_rng(seed)
+    (folder / "raw").mkdir(exist_ok=True)
+    for number, lengths in enumerate((LENGTHS[:20], LENGTHS[20:])):
+        texts = [" ".join(f"w{each}" for each in chance.integers(0, WORDS, length)) for length in lengths]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (folder / "raw" / f"{number}.jsonl").write_text(lines)
+
+
+def write_rectangle(folder: Path, seed: int) -> None:
+    """Write rows of which the first is the same under every seed."""
+    tokens = np.random.default_rng(seed).integers(1, WORDS, (ROWS, LENGTH)).astype(np.uint16)
+    tokens[0] = np.arange(LENGTH)
+    made = zarr.create_array(folder / "train.zarr", shape=tokens.shape, dtype=np.uint16, chunks=(8, 16), zarr_format=2)
+    made[:] = tokens
+
+
+WRITERS: dict[str, Callable[[Path, int], None]] = {
+    "windows": write_shards,
+    "packed": write_shards,
+    "buckets": write_buckets,
+    "jsonl": write_lines,
+    "rectangle": write_rectangle,
+}
+
+
+def write(kind: str, folder: Path, seed: int = 0) -> Path:
+    """Write the data of a feed and return their folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    WRITERS[kind](folder, seed)
+    return folder
+
+
+def open_feed(kind: str, folder: Path, rank: int = 0, world_size: int = 1, **fields: Any) -> Any:
+    """Open a feed of 14 batches or more, of two samples of one rank or, of buckets, of 32 tokens of all."""
+    ranks = {"rank": rank, "world_size": world_size}
+    if kind == "windows":
+        batching = {name: fields.pop(name) for name in ("batch_size", "leftover") if name in fields}
+        return Windows(folder, **{"seq_len": 15} | fields).batches(**{"batch_size": 2} | ranks | batching)
+    if kind == "packed":
+        return Packed(folder, **{"max_length": 24, "batch_size": 2} | ranks | fields)
+    if kind == "buckets":
+        return ComposedBatches(folder / "out", **{"tokens_per_step": 32, "last_step": "fill"} | ranks | fields)
+    if kind == "jsonl":
+        given = {"tokenizer": str(folder / "tokenizer.json"), "max_length": 24, "batch_size": 2, "block_bytes": 600}
+        return Jsonl(folder / "raw", **given | ranks | fields)
+    return Rectangle(folder, **{"batch_size": 4, "context_length": 16} | ranks | fields)
+
+
+PORTED = ["windows"]
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory) -> Callable[..., Path]:
+    """Return what writes the data of a feed once for each seed."""
+    made: dict[tuple[str, int], Path] = {}
+
+    def folder(kind: str, seed: int = 0) -> Path:
+        if (kind, seed) not in made:
+            made[kind, seed] = write(kind, tmp_path_factory.mktemp(kind), seed)
+        return made[kind, seed]
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def batches_of(folder_of) -> Callable[[str], list[Any]]:
+    """Return the batches of a whole plan or pass of one rank, for each kind."""
+    known: dict[str, list[Any]] = {}
+
+    def batches(kind: str) -> list[Any]:
+        if kind not in known:
+            known[kind] = [plain(batch) for batch in open_feed(kind, folder_of(kind))]
+        return known[kind]
+
+    return batches
+
+
+def plain(batch: Any) -> Any:
+    """Return a batch as lists, of arrays and tensors alike."""
+    return {name: [np.asarray(row).tolist() for row in values] for name, values in batch.items()}
+
+
+@pytest.mark.parametrize("kind", PORTED)
+def test_a_state_of_version_3_is_read(kind, folder_of, batches_of):
+    state = json.loads((Path(__file__).parent / "states_of_version_3.json").read_text())[kind]
+    feed = open_feed(kind, folder_of(kind))
+    feed.load_state_dict(state)
+    assert [plain(batch) for batch in feed] == batches_of(kind)[3:]
+    with pytest.raises(LoaderError, match="as opened here: .* was .* and is|as opened here: .*changed of"):
+        open_feed(kind, folder_of(kind, seed=1)).load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", PORTED)
+def test_a_state_names_its_version_kind_and_position(kind, folder_of):
+    feed = open_feed(kind, folder_of(kind))
+    next(iter(feed))
+    state = feed.state_dict()
+    assert list(state)[:3] == ["longcrawl_feed", "kind", "position"]
+    assert (state["longcrawl_feed"], state["kind"], state["position"]) == (4, kind, feed.position)
+    assert 0 < feed.position == feed.step_size
+    assert len(json.dumps(state)) < 3_000
+
+
+@pytest.mark.parametrize("kind", PORTED)
+@pytest.mark.parametrize("workers", [None, 0, 2])
+def test_a_state_goes_on_under_other_ranks_and_workers(kind, workers, folder_of, batches_of):
+    if workers is not None:
+        pytest.importorskip("torch")
+    two = [open_feed(kind, folder_of(kind), rank, 2) for rank in range(2)]
+    for loops in [[iter(feed if workers is None else feed.dataloader(workers)) for feed in two]]:
+        for _ in range(2):
+            for loop in loops:
+                next(loop)
+    states = [json.loads(json.dumps(feed.state_dict())) for feed in two]
+    assert states[0] == states[1]
+    alone = open_feed(kind, folder_of(kind))
+    alone.load_state_dict(states[0])
+    rest = [plain(batch) for batch in (alone if workers is None else alone.dataloader(workers))]
+    assert rest == batches_of(kind)[-len(rest) :]
+    assert len(rest) == len(batches_of(kind)) - states[0]["position"] // alone.step_size
