@@ -86,7 +86,7 @@ def going_on(folder: Path, tokens: int) -> None:
     print(f"opening, packing and planning {tokens:,} of the written tokens: {time.perf_counter() - started:.3f} s")
     for where, sample in (("beginning", 0), ("middle", len(feed) // 2 * 8)):
         state = feed.state_dict() | {
-            "next_sample": sample,
+            "position": sample,
             "curriculum up to here": feed.plan.fingerprint(sample),
         }
         seconds = []

@@ -371,7 +371,7 @@ def test_the_trainer_halts_and_reports_it(bucketed):
     seen = delivered(feeds)
     assert [feed.status.state for feed in feeds] == ["halted"] * 2
     assert "bucket 'web' is exhausted at sample" in feeds[0].status.reason
-    assert len(set(seen)) == len(seen) == feeds[0].state_dict()["next_sample"] * 10
+    assert len(set(seen)) == len(seen) == feeds[0].state_dict()["position"] * 10
 
 
 def test_the_halt_is_coordinated_across_ranks(bucketed):
@@ -386,7 +386,7 @@ def test_the_halt_is_coordinated_across_ranks(bucketed):
         assert {str(feed.status) for feed in feeds} == {"running"}
         batches, taken = [next(loop) for loop in loops], taken + 6
         assert [len(batch["input_ids"]) for batch in batches] == [2, 2, 2]
-        assert [feed.state_dict()["next_sample"] for feed in feeds] == [taken] * 3
+        assert [feed.state_dict()["position"] for feed in feeds] == [taken] * 3
     assert {feed.status.state for feed in feeds} == {"halted"}
     assert len({str(feed.status) for feed in feeds}) == 1
     assert [next(loop, None) for loop in loops] == [None] * 3

@@ -7,17 +7,16 @@ a position is one number, and ranks, workers and interruptions make no differenc
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.loading._composed_rows import ComposedDataset, DeliveredBucket, SampleBucket, assemble_step
 from longcrawl.loading._curriculum_report import TOLERANCE, Stock, budget_problem, exhaustion_problem
-from longcrawl.loading._data_identity import STATE_VERSION, changed_values, check_state
+from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._packed_rows import Batch, Positions
-from longcrawl.loading._step_feed import Status, StepFeed, status_of
 from longcrawl.loading._step_report import (
     StepReport,
     asked_phases,
@@ -30,19 +29,15 @@ from longcrawl.loading._step_report import (
 from longcrawl.loading._sufficient_epochs import sufficient_step_epochs
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
 from longcrawl.loading.curriculum import OnExhausted, Phase
+from longcrawl.loading.feed import Feed, Status, plan_status
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
 from longcrawl.printable import one_line
 
 __all__ = ["ComposedBatches"]
 
 
-@dataclass
-class _Progress:
-    next_step: int = 0
-
-
 @dataclass(frozen=True, eq=False)
-class ComposedBatches(StepFeed):
+class ComposedBatches(Feed):
     """Batches for one rank of a trainer, from a composed dataset: rows of one length in each, of another in the next.
 
     >>> batches = ComposedBatches("out/composed", tokens_per_step=1_048_576, rank=0, world_size=8)  # doctest: +SKIP
@@ -90,6 +85,10 @@ class ComposedBatches(StepFeed):
 
     """
 
+    kind: ClassVar[str] = "buckets"
+    unit: ClassVar[str] = "steps"
+    earlier_position: ClassVar[str] = "next_step"
+
     path: str | os.PathLike[str] | ComposedDataset
     tokens_per_step: int
     curriculum: Sequence[ComposedPhase | Phase | Mapping[str, Any]] = ()
@@ -106,15 +105,11 @@ class ComposedBatches(StepFeed):
     training_tokens: int | None = None
     on_budget_mismatch: Literal["error", "warn"] = "error"
     pad_token: int | None = None
-    _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "curriculum", composed_phases_of(self.curriculum))
         check_fields(self, LoaderError)
-        if self.world_size < 1:
-            raise LoaderError(f"world_size is {self.world_size}: give 1 or more")
-        if not 0 <= self.rank < self.world_size:
-            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+        self.check_ranks()
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
             raise LoaderError("schedule and last_step are of feeds without curriculum: leave one or the other out")
         check_padding(self.pad_token, self._dataset)
@@ -149,11 +144,14 @@ class ComposedBatches(StepFeed):
         there = [each for each in self._dataset.buckets if each.split == self.split and len(each)]
         if not there:
             known = ", ".join(repr(each) for each in sorted({each.split for each in self._dataset.buckets}))
-            raise LoaderError(f"there is no sample in split {self.split!r} of {self._where}; splits: {known or 'none'}")
+            raise LoaderError(
+                f"there is no sample in split {self.split!r} of {self.source_name}; splits: {known or 'none'}"
+            )
         return tuple(sorted(there, key=lambda each: (each.domain, each.capacity)))
 
     @property
-    def _where(self) -> str:
+    def source_name(self) -> str:
+        """What messages call the data."""
         return str(self.path) if isinstance(self.path, str | os.PathLike) else "the dataset"
 
     @cached_property
@@ -237,30 +235,29 @@ class ComposedBatches(StepFeed):
     @property
     def status(self) -> Status:
         """Whether there is another step, the same on all ranks."""
-        return status_of(self.plan.steps, "step", running=self._progress.next_step < len(self))
+        return plan_status(self.plan.steps, "step", running=self.position < len(self.plan))
 
     @property
     def phase(self) -> int:
         """The phase of the next step, counted from 0."""
-        return self.plan.steps.phase_of(self._progress.next_step)
+        return self.plan.steps.phase_of(self.position)
 
-    def __len__(self) -> int:
-        """Count the steps of the whole plan."""
+    @property
+    def most(self) -> int:
+        """Steps of the plan."""
         return len(self.plan)
 
-    def __getitem__(self, index: int) -> Batch:
-        """Give this rank's batch of step ``index``; negative from the end. It does not move the iteration."""
-        step = index + len(self) if index < 0 else index
-        if not 0 <= step < len(self):
-            raise IndexError(f"step {index} of {len(self)}: there are steps 0 to {len(self) - 1}")
-        return self.global_batch(step)
+    @property
+    def step_size(self) -> int:
+        """Return 1: a position counts steps."""
+        return 1
 
-    def remaining_steps(self) -> range:
-        """Give the steps that are left."""
-        return range(self._progress.next_step, len(self))
+    def stop(self, position: int) -> int:
+        """Return the end of the plan."""
+        return max(position, len(self.plan))
 
-    def global_batch(self, step: int) -> Batch:
-        """Assemble this rank's part of a step: every ``world_size``-th of its samples, from the ``rank``-th on."""
+    def read(self, step: int) -> Batch:
+        """Return this rank's part of a step: every ``world_size``-th of its samples, from the ``rank``-th on."""
         capacity, picks, places = self.plan.step(step)
         mine = slice(self.rank, None, self.world_size)
         buckets = dict(enumerate(self.buckets))
@@ -270,40 +267,13 @@ class ComposedBatches(StepFeed):
     def _padding(self) -> int:
         return self._buckets[0].padding if self.pad_token is None else self.pad_token
 
-    def hand_out(self, step: int) -> None:
-        """Note that the trainer is given a step; all ranks do at the same time."""
-        self._progress.next_step = step + 1
+    def identity(self, position: int) -> dict[str, Any]:
+        """Return settings, the digest of each bucket, and the plan before a position."""
+        return {**self._order, "plan up to here": self.plan.fingerprint(position)}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Give what a resume needs, the same on every rank: the next step, and what it is counted in."""
-        return {"next_step": self._progress.next_step, **self._identity(self._progress.next_step)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state taken under any world size that fits, or any workers.
-
-        The curriculum may have changed in what comes after the state, so that a halted feed goes on with another one.
-
-        Raises:
-            LoaderError: the state is of other data, another order or another curriculum; the message names which.
-
-        """
-        check_state(state, ("next_step", *self._identity(0)), "a ComposedBatches feed")
-        next_step = state["next_step"]
-        if not isinstance(next_step, int) or isinstance(next_step, bool):
-            raise LoaderError(f"next_step {next_step!r} of the state is no number of steps")
-        if not 0 <= next_step <= len(self):
-            raise LoaderError(
-                f"the state is at step {next_step:,} and the plan here has {len(self):,}: open the data and the "
-                "curriculum as they were then"
-            )
-        changed = self._changes(state, self._identity(next_step))
-        if changed:
-            raise LoaderError(
-                f"this state is not of {self._where} as opened here: {', '.join(changed)}; open it as it was then"
-            )
-        self._progress.next_step = next_step
-
-    def _changes(self, state: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    def changes(self, state: Mapping[str, Any]) -> list[str]:
+        """List the differences between a state and this feed; empty where they match."""
+        now = self.identity(state["position"])
         changed = changed_values(state, now, apart=("data",))
         was, data = state["data"] if isinstance(state["data"], Mapping) else {}, now["data"]
         if set(was) != set(data):
@@ -311,13 +281,9 @@ class ComposedBatches(StepFeed):
             return [*changed, f"buckets were {before} and are {after}"]
         return changed + [f"data of {each}" for each in changed_values(was, data)]
 
-    def _identity(self, next_step: int) -> dict[str, Any]:
-        return {**self._order, "plan up to here": self.plan.fingerprint(next_step)}
-
     @cached_property
     def _order(self) -> dict[str, Any]:
         return {
-            "version": STATE_VERSION,
             "split": self.split,
             "tokens_per_step": self.tokens_per_step,
             "seed": self.seed,
@@ -326,7 +292,3 @@ class ComposedBatches(StepFeed):
             "pad_token": self._padding,
             "data": {stock.name: each.identity for stock, each in zip(self.stock, self._buckets, strict=True)},
         }
-
-    def topology(self) -> dict[str, int]:
-        """Give what this feed's part of a step depends on, beside its number."""
-        return {"rank": self.rank, "world_size": self.world_size}

@@ -309,6 +309,11 @@ def _worker() -> tuple[int, int]:
     return (0, 0) if worker is None else (worker.id, worker.num_workers)
 
 
+def _reader(feed: Feed) -> dict[str, int]:
+    worker, workers = _worker()
+    return {"num_workers": workers, "worker": worker, **feed.topology()}
+
+
 def _iterable_pieces(feed: Feed) -> Any:
     """Return a torch dataset of what worker processes make; the class is made here, as it derives from torch's."""
 
@@ -348,15 +353,11 @@ def _iterable_batches(feed: Feed) -> Any:
                 self._taken += 1
                 yield batch
 
-        def _reader(self) -> dict[str, int]:
-            worker, workers = _worker()
-            return {"num_workers": workers, "worker": worker, **feed.topology()}
-
         def state_dict(self) -> dict[str, Any]:
-            return {**self._reader(), "epoch": self._epoch, "taken": self._taken, "start": self._start}
+            return {**_reader(feed), "epoch": self._epoch, "taken": self._taken, "start": self._start}
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
-            changed = changed_values(state, self._reader())
+            changed = changed_values(state, _reader(feed))
             if changed:
                 raise LoaderError(
                     f"this state is of one worker, and {', '.join(changed)}: keep a feed's own state_dict(), which "

@@ -7,10 +7,10 @@ position is one number, and ranks, workers and interruptions make no difference 
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,12 +24,10 @@ from longcrawl.loading._curriculum_report import (
     exhaustion_problem,
     padded_ranks,
 )
-from longcrawl.loading._data_identity import STATE_VERSION, check_state
+from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
-from longcrawl.loading._packed_state import state_changes
 from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
-from longcrawl.loading._step_feed import Status, StepFeed, status_of
 from longcrawl.loading._sufficient_epochs import sufficient_epochs
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
@@ -39,6 +37,7 @@ from longcrawl.loading.curriculum import (
     phases_of,
     plan_curriculum,
 )
+from longcrawl.loading.feed import Feed, Status, plan_status
 from longcrawl.loading.packing_plan import Packing, check_packing
 from longcrawl.printable import one_line
 
@@ -47,13 +46,12 @@ __all__ = ["Packed", "Status"]
 SPLITS = ("train", "val")
 
 
-@dataclass
-class _Progress:
-    next_sample: int = 0
+BY_BUCKET = ("data", "packing")
+"""Entries of a state that have one of each bucket."""
 
 
 @dataclass(frozen=True, eq=False)
-class Packed(StepFeed):
+class Packed(Feed):
     """Batches of packed samples for one rank of a trainer, from the token shards in ``path``, of any format.
 
     >>> mix = [Phase(5_000_000_000, {"web": 0.6, "code": 0.4}), Phase(5_000_000_000, {"web": 0.3, "code": 0.7})]
@@ -112,6 +110,10 @@ class Packed(StepFeed):
 
     """
 
+    kind: ClassVar[str] = "packed"
+    unit: ClassVar[str] = "samples"
+    earlier_position: ClassVar[str] = "next_sample"
+
     path: str | os.PathLike[str]
     curriculum: Sequence[Phase | Mapping[str, Any]] = ()
     split: str = "train"
@@ -134,7 +136,6 @@ class Packed(StepFeed):
     end_of_text: int | None = None
     vocabulary_size: int | None = None
     check: Literal["everything", "ends", "sizes"] = "ends"
-    _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "curriculum", phases_of(self.curriculum))
@@ -145,15 +146,11 @@ class Packed(StepFeed):
         self.check_plan()
 
     def _check_numbers(self) -> None:
-        for name, least in (("max_length", 2), ("batch_size", 1), ("world_size", 1)):
-            if getattr(self, name) < least:
-                raise LoaderError(f"{name} is {getattr(self, name)}: give {least} or more")
+        self.check_ranks(max_length=2, batch_size=1)
         if self.vocabulary_size is not None and (self.pad_token or 0) >= self.vocabulary_size:
             raise LoaderError(
                 f"pad_token {self.pad_token} is no id of a vocabulary of {self.vocabulary_size:,}: give another one"
             )
-        if not 0 <= self.rank < self.world_size:
-            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
 
     def _check_epochs(self) -> None:
         given = self.epochs if isinstance(self.epochs, Mapping) else {"": self.epochs}
@@ -248,7 +245,7 @@ class Packed(StepFeed):
         problems = tuple(each for each in blocking if each)
         padded = ""
         if self.last_batch == "fill":
-            padded = padded_ranks(len(self.plan) % self._step, self.world_size, "the last step", "last_batch")
+            padded = padded_ranks(len(self.plan) % self.step_size, self.world_size, "the last step", "last_batch")
         other = tuple(each for each in (dry, budget, padded) if each and each not in problems)
         return CurriculumReport(self.plan, phases, stock, self.max_length, problems, other, self._notes())
 
@@ -263,44 +260,32 @@ class Packed(StepFeed):
     @property
     def status(self) -> Status:
         """Whether there is another step, the same on all ranks."""
-        first = self._progress.next_sample
-        return status_of(self.plan, "sample", running=self._stop(first) > first)
+        return plan_status(self.plan, "sample", running=self.stop(self.position) > self.position)
 
     @property
     def phase(self) -> int:
         """The phase of the next sample, counted from 0."""
-        return self.plan.phase_of(self._progress.next_sample)
+        return self.plan.phase_of(self.position)
 
     @property
-    def _step(self) -> int:
+    def most(self) -> int:
+        """Samples of the plan."""
+        return len(self.plan)
+
+    @property
+    def step_size(self) -> int:
         """Global samples of a step."""
         return self.world_size * self.batch_size
 
-    def _stop(self, first: int) -> int:
-        """Give the sample at which steps from ``first`` on stop, a multiple of a step after it."""
-        left = max(len(self.plan) - first, 0)
-        steps = -(-left // self._step) if self.last_batch == "fill" else left // self._step
-        return first + steps * self._step
+    def stop(self, position: int) -> int:
+        """Return the sample at which steps from a position on stop, a multiple of a step after it."""
+        left = max(len(self.plan) - position, 0)
+        steps = -(-left // self.step_size) if self.last_batch == "fill" else left // self.step_size
+        return position + steps * self.step_size
 
-    def __len__(self) -> int:
-        """Give the batches of the whole plan on this rank, if all of it is taken in steps of this size."""
-        return self._stop(0) // self._step
-
-    def __getitem__(self, index: int) -> Batch:
-        """Give batch ``index`` of this rank's whole plan; negative from the end. It does not move the iteration."""
-        step = index + len(self) if index < 0 else index
-        if not 0 <= step < len(self):
-            raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
-        return self.global_batch(step * self._step)
-
-    def remaining_steps(self) -> range:
-        """Give the first global sample of each step that is left."""
-        first = self._progress.next_sample
-        return range(first, self._stop(first), self._step)
-
-    def global_batch(self, first: int) -> Batch:
-        """Assemble this rank's part of the step that begins with global sample ``first``."""
-        picks, places = self.plan.places(first, first + self._step)
+    def read(self, step: int) -> Batch:
+        """Return this rank's samples of the step that begins with global sample ``step``."""
+        picks, places = self.plan.places(step, step + self.step_size)
         picks, places = picks[self.rank :: self.world_size], places[self.rank :: self.world_size]
         rows = {}
         for pick in set(picks.tolist()):
@@ -308,7 +293,7 @@ class Packed(StepFeed):
             rows[bucket] = (of_bucket, bucket.samples_at(places[of_bucket]))
         batch = assemble(rows, self.batch_size, self.max_length, self._padding, self.positions)
         if self.vocabulary_size is not None:
-            sample = range(first + self.rank, first + self._step, self.world_size)
+            sample = range(step + self.rank, step + self.step_size, self.world_size)
             what = f"of {self.path}, place"
             check_ids(
                 batch["input_ids"], self.vocabulary_size, lambda row, at: f"sample {sample[row]:,} {what} {at:,},"
@@ -322,48 +307,30 @@ class Packed(StepFeed):
         said = [shard.end_of_text for bucket in self.buckets.values() for shard in bucket.shards]
         return next((each for each in said if each is not None), 0)
 
-    def hand_out(self, first: int) -> None:
-        """Note that the trainer is given the step that begins with ``first``; all ranks do at the same time."""
-        self._progress.next_sample = min(first + self._step, len(self.plan))
+    def hand_out(self, step: int) -> None:
+        """Note that the trainer is given a step; the last one may have rows of padding."""
+        self.move_to(min(step + self.step_size, len(self.plan)))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Give what a resume needs, the same on every rank: the next global sample, and what it is counted in."""
-        return {"next_sample": self._progress.next_sample, **self._identity(self._progress.next_sample)}
+    def identity(self, position: int) -> dict[str, Any]:
+        """Return settings, data and packing of each bucket, and the draws before a position."""
+        return {**self._order, "curriculum up to here": self.plan.fingerprint(position)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state taken under any world size, batch size or workers.
-
-        What comes after the state may have changed, so that a halted feed goes on with another curriculum: also which
-        buckets there are, and the data of those that no sample was taken from yet.
-
-        Raises:
-            LoaderError: the state is of other data, another order or another curriculum; the message names which.
-
-        """
-        check_state(state, ("next_sample", *self._identity(0)), "a Packed feed")
-        next_sample = state["next_sample"]
-        if not isinstance(next_sample, int) or isinstance(next_sample, bool):
-            raise LoaderError(f"next_sample {next_sample!r} of the state is no number of samples")
-        if not 0 <= next_sample <= len(self.plan):
-            raise LoaderError(
-                f"the state is at sample {next_sample:,} and the plan here has {len(self.plan):,}: open the data and "
-                "the curriculum as they were then"
-            )
-        drawn = {self.plan.names[pick] for pick in np.unique(self.plan.picks[:next_sample])} | {""} & set(self.buckets)
-        changed = state_changes(state, self._identity(next_sample), self.buckets, drawn)
-        if changed:
-            raise LoaderError(
-                f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as it was then"
-            )
-        self._progress.next_sample = next_sample
-
-    def _identity(self, next_sample: int) -> dict[str, Any]:
-        return {**self._order, "curriculum up to here": self.plan.fingerprint(next_sample)}
+    def changes(self, state: Mapping[str, Any]) -> list[str]:
+        """List the differences between a state and this feed, but for buckets that no sample was taken from yet."""
+        position, buckets = state["position"], self.buckets
+        drawn = {self.plan.names[pick] for pick in np.unique(self.plan.picks[:position])} | {""} & set(buckets)
+        changed = changed_values(state, self.identity(position), apart=BY_BUCKET)
+        data, packing = (state[name] if isinstance(state[name], Mapping) else {} for name in BY_BUCKET)
+        if not drawn <= set(data) or (changed and set(data) != set(buckets)):
+            was, are = (", ".join(map(repr, sorted(names))) or "none" for names in (data, buckets))
+            return [*changed, f"buckets were {was} and are {are}"]
+        for name in sorted(drawn):
+            changed += buckets[name].changes(data[name], packing.get(name))
+        return changed
 
     @cached_property
     def _order(self) -> dict[str, Any]:
         return {
-            "version": STATE_VERSION,
             "split": self.split,
             "max_length": self.max_length,
             "seed": self.seed,
@@ -373,7 +340,3 @@ class Packed(StepFeed):
             "data": {name: bucket.data for name, bucket in self.buckets.items()},
             "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},
         }
-
-    def topology(self) -> dict[str, int]:
-        """Give what this feed's part of a step depends on, beside its first sample."""
-        return {"rank": self.rank, "world_size": self.world_size, "batch_size": self.batch_size}

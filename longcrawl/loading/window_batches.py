@@ -110,7 +110,7 @@ class WindowBatches(Feed):
         count = len(self.windows)
         return (window // count + 1) * count
 
-    def identity(self, position: int) -> dict[str, Any]:
+    def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
         """Return settings and a description of the data.
 
         The data are described by their number, sizes, and digests of samples, the first and the last bytes among them;

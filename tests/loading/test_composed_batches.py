@@ -449,7 +449,7 @@ def test_what_is_left_is_dropped_or_filled():
         ({"tokens_per_step": 0}, "give a multiple of 32, such as 32"),
         ({"tokens_per_step": 1 << 20}, "the plan has no step: lower tokens_per_step, or say last_step='fill'"),
         ({"rank": 1}, "rank 1 must be from 0 to world_size - 1 = 0"),
-        ({"world_size": 0}, "world_size is 0: give 1 or more"),
+        ({"world_size": 0}, "world_size is 0: set it to 1 or more"),
         ({"split": "val"}, "there is no sample in split 'val' of the dataset; splits: 'train'"),
         ({"epochs": 0}, "epochs of 'the data' is 0"),
         ({"epochs": {"math": 2}}, "epochs names 'math', which is not there; known: 'code/8'"),
@@ -503,8 +503,8 @@ def test_a_state_of_something_else_is_refused_and_what_changed_is_named(fields, 
     other = ComposedBatches(**opened | fields)
     with pytest.raises(LoaderError, match=re.escape(said)):
         other.load_state_dict(feed.state_dict())
-    assert other.state_dict()["next_step"] == 0
-    with pytest.raises(LoaderError, match="this is no state of a ComposedBatches feed: it lacks next_step"):
+    assert other.state_dict()["position"] == 0
+    with pytest.raises(LoaderError, match="this is not a state of a buckets feed: it lacks position"):
         other.load_state_dict({"next_sample": 5})
     for state, told in (
         (None, "it is None"),
@@ -512,8 +512,8 @@ def test_a_state_of_something_else_is_refused_and_what_changed_is_named(fields, 
     ):
         with pytest.raises(LoaderError, match=told):
             feed.load_state_dict(state)
-    with pytest.raises(LoaderError, match="the state is at step 99 and the plan here has"):
-        other.load_state_dict(feed.state_dict() | {"next_step": 99})
+    with pytest.raises(LoaderError, match=r"the state is at position 99 and there are \d+ steps here"):
+        other.load_state_dict(feed.state_dict() | {"position": 99})
 
 
 @pytest.fixture(scope="module")
@@ -588,7 +588,7 @@ def test_steps_by_number_do_not_move_the_iteration_and_a_feed_can_be_sent():
     sent = pickle.loads(pickle.dumps(feed))
     assert sent.state_dict() == feed.state_dict()
     assert ids(sent[3]) == ids(iterated[3])
-    with pytest.raises(IndexError, match="there are steps 0 to 22"):
+    with pytest.raises(IndexError, match="batch 23 of 23: this rank has batches 0 to 22"):
         feed[23]
 
 
@@ -597,6 +597,6 @@ def test_worker_processes_change_nothing():
     feed = ComposedBatches(DATA, STEP, rank=1, world_size=2)
     wanted = [ids(feed[step]) for step in range(len(feed))]
     found = [ids(batch) for _, batch in zip(range(4), feed.dataloader(1), strict=False)]
-    assert feed.state_dict()["next_step"] == 4
+    assert feed.state_dict()["position"] == 4
     rest = data.DataLoader(feed.iterable(), batch_size=None, num_workers=2)
     assert found + [ids(batch) for batch in rest] == wanted

@@ -98,7 +98,7 @@ def open_feed(kind: str, folder: Path, rank: int = 0, world_size: int = 1, **fie
     return Rectangle(folder, **{"batch_size": 4, "context_length": 16} | ranks | fields)
 
 
-PORTED = ["windows"]
+PORTED = ["windows", "packed", "buckets"]
 
 
 @pytest.fixture(scope="module")

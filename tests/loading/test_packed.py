@@ -292,7 +292,7 @@ def test_a_feed_halts_where_a_bucket_runs_dry(buckets, global_samples):
     assert [str(feed.status) for feed in feeds] == [
         f"halted: bucket 'math' is exhausted at sample {dry:,}, in phase 1"
     ] * 2
-    assert feeds[0].state_dict()["next_sample"] == dry // 4 * 4
+    assert feeds[0].state_dict()["position"] == dry // 4 * 4
     assert list(feeds[0]) == []
 
 
@@ -407,7 +407,7 @@ def test_a_state_of_something_else_is_refused_and_what_changed_is_named(buckets,
     other = Packed(buckets, **opened | fields)
     with pytest.raises(LoaderError, match=re.escape(said)):
         other.load_state_dict(feed.state_dict())
-    assert other.state_dict()["next_sample"] == 0
+    assert other.state_dict()["position"] == 0
 
 
 def test_a_state_of_changed_data_names_the_bucket(tmp_path, write_shards):
@@ -496,12 +496,12 @@ def test_a_state_is_of_the_labels_too(tmp_path, write_shards):
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (None, "this is no state of a Packed feed: it is None; pass what state_dict"),
-        ({}, "this is no state of a Packed feed: it lacks next_sample, version"),
-        ({"next_sample": 0}, "this is no state of a Packed feed: it lacks version, split"),
+        (None, "this is not a state of a packed feed: it is None; pass what state_dict"),
+        ({}, "this is not a state of a packed feed: it lacks position, split"),
+        ({"next_sample": 0}, "this is not a state of a packed feed: it lacks split, max_length"),
         (
             {"next_sample": 3, "version": 1, "data of web": "00"},
-            "version 1, and this release reads version 3: go on",
+            "version 1, and this release reads versions 3 and 4: resume",
         ),
     ],
 )
@@ -509,14 +509,14 @@ def test_what_is_no_state_is_refused(buckets, state, said):
     with pytest.raises(LoaderError, match=said):
         Packed(buckets, max_length=32).load_state_dict(state)
     feed = Packed(buckets, max_length=32)
-    with pytest.raises(LoaderError, match="next_sample '0' of the state is no number of samples"):
-        feed.load_state_dict(feed.state_dict() | {"next_sample": "0"})
+    with pytest.raises(LoaderError, match="position '0' of the state is not a number of samples"):
+        feed.load_state_dict(feed.state_dict() | {"position": "0"})
 
 
 def test_a_state_beyond_the_plan_is_refused(buckets):
     feed = Packed(buckets, max_length=32, batch_size=1)
-    with pytest.raises(LoaderError, match=r"the state is at sample 9,999 and the plan here has \d+"):
-        feed.load_state_dict(feed.state_dict() | {"next_sample": 9999})
+    with pytest.raises(LoaderError, match=r"the state is at position 9,999 and there are \d+ samples here"):
+        feed.load_state_dict(feed.state_dict() | {"position": 9999})
 
 
 @pytest.mark.parametrize(
@@ -527,7 +527,7 @@ def test_a_state_beyond_the_plan_is_refused(buckets):
         ({"split": "test"}, "splits in"),
         ({"epochs": 0}, "epochs of 'the data' is 0: give a whole number from 1 on"),
         ({"curriculum": MIX, "epochs": {"wiki": 2}}, "epochs names bucket 'wiki', which is not there; known: 'code'"),
-        ({"max_length": 1}, "max_length is 1: give 2 or more"),
+        ({"max_length": 1}, "max_length is 1: set it to 2 or more"),
         ({"rank": 2, "world_size": 2}, "rank 2 must be from 0 to world_size - 1 = 1"),
         ({"batch_size": 10_000}, "samples, not one for each row of 1 batches of 10000; lower batch_size"),
         ({"positions": "none"}, "Packed.positions takes one of 'reset', 'continuous', got 'none'"),
