@@ -12,16 +12,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from longcrawl.errors import LoaderError
 from longcrawl.file_systems import fetch_spans, sizes_of
 from longcrawl.formats import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading._window_shards import is_remote
-
-__all__ = ["STATE_VERSION", "changed_values", "check_state", "data_changes", "data_identity"]
-
-STATE_VERSION = 3
-"""Of the states of windows and packed samples; those of versions 1 and 2 describe data and orders in another way."""
 
 BLOCK = 4096
 """Bytes that are looked at in one place of a file."""
@@ -77,32 +71,6 @@ def changed_values(state: Mapping[str, Any], now: Mapping[str, Any], apart: Coll
         for name, value in now.items()
         if name not in apart and state[name] != value
     ]
-
-
-def check_state(state: Any, names: Sequence[str], kind: str) -> None:
-    """Tell a state from what is none, or is of another release.
-
-    Args:
-        state: what was passed.
-        names: what it has to have.
-        kind: of feed, in words.
-
-    Raises:
-        LoaderError: with what to do.
-
-    """
-    if not isinstance(state, Mapping):
-        raise LoaderError(f"this is no state of {kind}: it is {state!r}; pass what state_dict() gave")
-    # States of windows said no version in version 1.
-    version = state.get("version", 1 if "files" in state else STATE_VERSION)
-    if version != STATE_VERSION:
-        raise LoaderError(
-            f"this is a state of {kind} of version {version!r}, and this release reads version {STATE_VERSION}: go on "
-            "with the release that wrote it, or begin anew"
-        )
-    missing = [name for name in names if name not in state]
-    if missing:
-        raise LoaderError(f"this is no state of {kind}: it lacks {', '.join(missing)}; pass what state_dict() gave")
 
 
 def _changed_files(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence[TokenFile]) -> str:

@@ -10,9 +10,10 @@ Source: GPT-Simple's data pipeline, format "jsonl".
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,38 +21,39 @@ from longcrawl.builders.blocks import RECORD_BYTES
 from longcrawl.builders.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
-from longcrawl.loading._data_identity import STATE_VERSION, changed_values, check_state, data_changes, data_identity
+from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
 from longcrawl.loading._json_blocks import Block, JsonFiles, ShuffleJson, find_json_files
 from longcrawl.loading._json_encoding import EncodedBlock, encode_block, pack_block
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
 from longcrawl.loading._shard_buckets import ShardBucket
+from longcrawl.loading.feed import Feed, Status
 from longcrawl.loading.packing_plan import Packing
 from longcrawl.tokens.encoders import Encoder, load_encoder
-
-if TYPE_CHECKING:
-    from longcrawl.loading._json_workers import JsonWorkers
 
 __all__ = ["Jsonl"]
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A sample: ``next_sample`` counts all before it, and the others say where it is."""
+    """Where a sample is: how many samples of its block come before it."""
 
-    next_sample: int = 0
     epoch: int = 0
     file: int = 0
     block: int = 0
     sample: int = 0
 
 
-@dataclass
-class _Progress:
-    place: _Place = field(default_factory=_Place)
+@dataclass(frozen=True)
+class _Step:
+    """A batch, and where the next one begins: samples before it, and its place."""
+
+    batch: Batch
+    following: int
+    place: _Place
 
 
 @dataclass(frozen=True, eq=False)
-class Jsonl:
+class Jsonl(Feed):
     """Batches of packed samples for one rank of a trainer, from JSON lines, such as ``{"text": "Rain."}``.
 
     >>> batches = Jsonl("raw", tokenizer="gpt2", max_length=2048, batch_size=8)  # doctest: +SKIP
@@ -100,6 +102,17 @@ class Jsonl:
 
     """
 
+    kind: ClassVar[str] = "jsonl"
+    unit: ClassVar[str] = "samples"
+    earlier_position: ClassVar[str] = "next_sample"
+    fixed_options: ClassVar[tuple[str, ...]] = (
+        *Feed.fixed_options,
+        "collate_fn",
+        "persistent_workers",
+        "pin_memory",
+    )
+    fixed_because: ClassVar[str] = "workers give blocks, not batches"
+
     path: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]
     tokenizer: str = "gpt2"
     text_field: str = "text"
@@ -119,23 +132,11 @@ class Jsonl:
     on_bad_files: OnBadFiles = "error"
     block_bytes: int = 4_000_000
     max_record_bytes: int = RECORD_BYTES
-    _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
     _bad_files: dict[tuple[str, int], list[BadFile]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
-        for name, least in (
-            ("max_length", 2),
-            ("batch_size", 1),
-            ("world_size", 1),
-            ("epochs", 1),
-            ("block_bytes", 1),
-            ("max_record_bytes", 1),
-        ):
-            if getattr(self, name) < least:
-                raise LoaderError(f"{name} is {getattr(self, name)}: give {least} or more")
-        if not 0 <= self.rank < self.world_size:
-            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+        self.check_ranks(max_length=2, batch_size=1, epochs=1, block_bytes=1, max_record_bytes=1)
         if not 0 <= 2 * self.overlap_size <= self.max_length:
             raise LoaderError(
                 f"overlap_size is from 0 to half of max_length, {self.max_length // 2:,}, and is {self.overlap_size:,}"
@@ -159,58 +160,110 @@ class Jsonl:
         """What could not be read so far, an entry for each block: file, reason, and how many lines are lost."""
         return tuple(bad for found in self._bad_files.values() for bad in found)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches that are left."""
-        yield from self.batches_of((epoch, self.encode(block)) for epoch, block in self.blocks_left())
+    @property
+    def step_size(self) -> int:
+        """Global samples of a step."""
+        return self.world_size * self.batch_size
 
-    def blocks_left(self) -> Iterator[tuple[int, Block]]:
-        """Give the epoch and the block of all that is not handed out, the begun block first; nothing is tokenised."""
-        place = self._progress.place
+    @property
+    def _place(self) -> _Place:
+        """Where the next sample is."""
+        place: _Place = vars(self).get("_next_place", _Place())
+        return place
+
+    def _move(self, position: int, place: _Place) -> None:
+        self.move_to(position)
+        vars(self).update(_next_place=place, _over=False)
+
+    @property
+    def status(self) -> Status:
+        """Whether there is another step; a feed that drops its last samples knows once it has looked for one."""
+        over = self._place.epoch >= self.epochs or vars(self).get("_over", False)
+        return Status("finished" if over else "running")
+
+    def stop(self, position: int) -> int:
+        """Raise: how many samples there are is known once all is tokenised."""
+        raise TypeError(f"{self.path} has no length before it is tokenised, from sample {position:,} on: iterate")
+
+    def __getitem__(self, index: int) -> Batch:
+        """Return this rank's batch ``index``, from 0 on; all that is before it is tokenised. It moves nothing."""
+        if index < 0:
+            raise IndexError(f"batch {index}: batches of JSON lines are counted from 0, as their number is not known")
+        return self.read(index * self.step_size)
+
+    def read(self, step: int) -> Batch:
+        """Return this rank's part of the step that begins with global sample ``step``; tokenises all before it."""
+        for found in self._steps(step, _Place(), self._encoded(_Place()), skipped=step):
+            return found.batch
+        raise IndexError(f"there is no step at sample {step:,} of {self.path}")
+
+    def pieces(self, worker: int, workers: int) -> Iterator[tuple[int, EncodedBlock]]:
+        """Yield the epoch and the tokens of every ``workers``-th block that is left, the begun one first."""
+        return self._encoded(self._place, worker, workers)
+
+    def _encoded(self, place: _Place, first: int = 0, every: int = 1) -> Iterator[tuple[int, EncodedBlock]]:
+        settings = (self._encoder, self._end_of_text, self.text_field, self.max_length, self.overlap_size)
+        for epoch, block in islice(self._blocks(place), first, None, every):
+            yield epoch, encode_block(block, *settings)
+
+    def _blocks(self, place: _Place) -> Iterator[tuple[int, Block]]:
+        """Yield the epoch and the block of all from a place on; nothing is tokenised."""
         for epoch in range(place.epoch, self.epochs):
             file, number = (place.file, place.block) if epoch == place.epoch else (0, 0)
             for block in self._files.blocks(epoch, file, number):
                 yield epoch, block
 
-    def encode(self, block: Block) -> EncodedBlock:
-        """Tokenise a block."""
-        return encode_block(
-            block, self._encoder, self._end_of_text, self.text_field, self.max_length, self.overlap_size
-        )
+    def upcoming(self, first: int, every: int) -> Iterator[Batch]:
+        """Yield every ``every``-th batch that is left, from the ``first``-th on; all are tokenised."""
+        steps = self._steps(self.position, self._place, self._encoded(self._place))
+        for step in islice(steps, first, None, every):
+            yield step.batch
 
-    def batches_of(self, blocks: Iterable[tuple[int, EncodedBlock]]) -> Iterator[Batch]:
-        """Put this rank's batches together from all blocks that are left, and note each as handed out.
+    def deliver(self, pieces: Iterable[tuple[int, EncodedBlock]]) -> Iterator[Batch]:
+        """Yield the batches of all blocks that are left, each noted as handed out."""
+        for step in self._steps(self.position, self._place, pieces):
+            self._move(step.following, step.place)
+            yield step.batch
+        vars(self)["_over"] = True
+
+    def skip_pass(self) -> None:
+        """Note all epochs as handed out."""
+        self._move(self.position, _Place(self.epochs))
+
+    def _steps(
+        self, position: int, place: _Place, blocks: Iterable[tuple[int, EncodedBlock]], skipped: int = 0
+    ) -> Iterator[_Step]:
+        """Yield this rank's batches of all blocks from a place on, but for so many samples.
 
         Raises:
             SourceError: a line is no document or a file is damaged, under ``on_bad_files="error"``.
             LoaderError: there are fewer samples than one step takes.
 
         """
-        place, step = self._progress.place, self.world_size * self.batch_size
         rows: list[tuple[ShardBucket, int]] = []
-        done, taken = place.next_sample, 0
+        done, taken, size = position, 0, self.step_size
         for epoch, encoded in blocks:
             self._report(encoded)
             bucket = pack_block(encoded, self.max_length, self.packing, self._shuffle_seed, epoch)
             first = self._first_sample(place, epoch, encoded.block, bucket)
+            passed = min(skipped, len(bucket) - first)
+            first, skipped = first + passed, skipped - passed
             while first < len(bucket):
-                samples = bucket.samples_at(np.arange(first, min(first + step - taken, len(bucket))))
+                samples = bucket.samples_at(np.arange(first, min(first + size - taken, len(bucket))))
                 rows += [
                     (bucket, int(each)) for each in samples[(self.rank - taken) % self.world_size :: self.world_size]
                 ]
                 first, taken = first + len(samples), taken + len(samples)
-                if taken == step:
-                    batch, done = self._batch(rows), done + step
-                    self._progress.place = _Place(done, epoch, encoded.block.file, encoded.block.number, first)
-                    yield batch
+                if taken == size:
+                    done += size
+                    yield _Step(self._batch(rows), done, _Place(epoch, encoded.block.file, encoded.block.number, first))
                     rows, taken = [], 0
         if taken and self.last_batch == "fill":
-            batch = self._batch(rows)
-            self._progress.place = _Place(done + taken, self.epochs)
-            yield batch
+            yield _Step(self._batch(rows), done + taken, _Place(self.epochs))
         elif not done:
             raise LoaderError(
                 f"{self.path} has {taken:,} samples, not one for each row of {self.world_size} batches of "
-                f"{self.batch_size}; lower batch_size or max_length, or say last_batch='fill'"
+                f"{self.batch_size}; lower batch_size or max_length, or set last_batch='fill'"
             )
 
     def _first_sample(self, place: _Place, epoch: int, block: Block, bucket: ShardBucket) -> int:
@@ -251,29 +304,27 @@ class Jsonl:
         lost.report(block.damage, block.lines_lost)
         self._bad_files[key] = noted.found
 
-    def state_dict(self) -> dict[str, Any]:
-        """Give what a resume needs, the same on every rank: where the next sample is, and of which data."""
-        return {**vars(self._progress.place), **self._order, **self._data}
+    def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
+        """Return where the next sample is, and of which data, order and tokenizer."""
+        return {**vars(self._place), **self._order, **self._data}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state taken under any world size, batch size or workers; ``epochs`` may have changed, too.
+    def changes(self, state: Mapping[str, Any]) -> list[str]:
+        """List the differences between a state and this feed; ``epochs`` may have changed."""
+        return changed_values(state, self._order) + data_changes(state, self._data, self._files.listed)
 
-        The begun block is tokenised once more. What comes before it is not read, or, of a compressed file, unpacked.
-
-        Raises:
-            LoaderError: the state is of other data, another order or another tokenizer; the message names which.
-
-        """
-        names = tuple(vars(_Place()))
-        state = {"max_record_bytes": RECORD_BYTES, **state}  # what states had before they named it
-        check_state(state, (*names, *self._order, *self._data), "JSON lines")
-        changed = changed_values(state, self._order) + data_changes(state, self._data, self._files.listed)
-        if changed:
-            raise LoaderError(f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as then")
-        wrong = [name for name in names if type(state[name]) is not int or state[name] < 0]
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Take position and place of a state. Blocks before it are not read, or, of a compressed file, unpacked."""
+        place = {name: state[name] for name in vars(_Place())}
+        wrong = [name for name, number in place.items() if type(number) is not int or number < 0]
         if wrong:
-            raise LoaderError(f"{wrong[0]} {state[wrong[0]]!r} of the state is no number: pass what state_dict() gave")
-        self._progress.place = replace(_Place(), **{name: state[name] for name in names})
+            raise LoaderError(
+                f"{wrong[0]} {place[wrong[0]]!r} of the state is not a number: pass what state_dict() gave"
+            )
+        self._move(state["position"], _Place(**place))
+
+    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state of version 3 in the words of this one; the first ones did not name ``max_record_bytes``."""
+        return {"max_record_bytes": RECORD_BYTES, **super().upgrade(state)}
 
     @cached_property
     def _order(self) -> dict[str, Any]:
@@ -281,7 +332,6 @@ class Jsonl:
         packing = getattr(self.packing, "__qualname__", None) or str(self.packing)
         own = ("text_field", "max_length", "overlap_size", "block_bytes", "shuffle", "seed", "positions")
         return {
-            "version": STATE_VERSION,
             **{name: getattr(self, name) for name in (*own, "max_record_bytes")},
             "packing": packing,
             "tokenizer": self._encoder.fingerprint,
@@ -291,17 +341,3 @@ class Jsonl:
     @cached_property
     def _data(self) -> dict[str, Any]:
         return data_identity(self._files.listed)
-
-    def dataloader(self, num_workers: int = 0, **options: Any) -> "JsonWorkers":
-        """Give an iterable of torch tensors in the global order; ``num_workers`` processes share the tokenising.
-
-        It takes part in this feed's state: ``batches.state_dict()`` counts what the trainer was given, not what workers
-        have read. ``options`` go to ``torch.utils.data.DataLoader``; its items are blocks.
-
-        Raises:
-            LoaderError: torch is not installed, or an option is not one of a loader of blocks.
-
-        """
-        from longcrawl.loading._json_workers import JsonWorkers
-
-        return JsonWorkers(self, num_workers, options)

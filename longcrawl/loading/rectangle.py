@@ -8,38 +8,37 @@ behind a pad token.
 
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import LoaderError
+from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.formats.rectangle_chunks import Engine, OnMissingChunks, SplitArray, open_loss_mask, open_split
 from longcrawl.loading._chunk_cache import LOOKAHEAD, Chunk, ChunkCache
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._rectangle_walk import Walk
-from longcrawl.loading._step_feed import StepFeed
+from longcrawl.loading.feed import Batch, Feed
 
-__all__ = ["Batch", "Rectangle"]
+__all__ = ["Rectangle"]
 
-Batch = dict[str, npt.NDArray[Any]]
-"""``text``, ``targets`` and, of a set that has one, ``loss_mask``, each (batch_size, context_length)."""
+SAMPLES = 64
+"""Stretches of rows that a state describes, spread over all of them."""
+
+SAMPLE_TOKENS = 64
 
 FINGERPRINT_TOKENS = 1024
-
-
-@dataclass
-class _Progress:
-    next_batch: int = 0
+"""Of the first row, all that states of version 3 describe."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rectangle(StepFeed):
+class Rectangle(Feed):
     """Batches for one rank of a trainer, from the rectangle at ``path`` (a folder, or a URL that fsspec reads).
 
     >>> batches = Rectangle("mini64.zarr", batch_size=8, context_length=4096)  # doctest: +SKIP
@@ -78,6 +77,10 @@ class Rectangle(StepFeed):
 
     """
 
+    kind: ClassVar[str] = "rectangle"
+    unit: ClassVar[str] = "batches"
+    earlier_position: ClassVar[str] = "next_batch"
+
     path: str | os.PathLike[str]
     split: str = "train"
     batch_size: int = 8
@@ -90,7 +93,6 @@ class Rectangle(StepFeed):
     prefetch: Literal["auto", "on", "off"] = "auto"
     on_missing_chunks: OnMissingChunks = "error"
     engine: Engine = "auto"
-    _progress: _Progress = field(init=False, repr=False, default_factory=_Progress)
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
@@ -99,7 +101,8 @@ class Rectangle(StepFeed):
         if self.pad_token is None:
             object.__setattr__(self, "pad_token", self.array.end_of_text)
         self._check_shape()
-        self._check_ranks()
+        self.check_ranks()
+        self._check_world()
         self._check_values()
         self._check_memory()
 
@@ -130,9 +133,7 @@ class Rectangle(StepFeed):
                 f"context_length {self.walk.context_length} must be from 1 to the {row_length} tokens of a document"
             )
 
-    def _check_ranks(self) -> None:
-        if not 0 <= self.rank < self.world_size:
-            raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+    def _check_world(self) -> None:
         if self.world_size > self.walk.global_batches:
             raise LoaderError(
                 f"split {self.split!r} gives {self.walk.global_batches} batches, not one for each of {self.world_size} "
@@ -158,30 +159,46 @@ class Rectangle(StepFeed):
     def _batch_dtype(self) -> "np.dtype[Any]":
         return self.array.dtype if self.dtype == "store" else np.dtype(self.dtype)
 
-    def __len__(self) -> int:
-        """Give the batches of a full pass on this rank."""
-        return self.walk.global_batches // self.world_size
+    @property
+    def step_size(self) -> int:
+        """Global batches of a step: one of each rank."""
+        return self.world_size
 
-    def __getitem__(self, index: int) -> Batch:
-        """Give batch ``index`` of this rank's full pass; negative from the end. It does not move the iteration."""
-        step = index + len(self) if index < 0 else index
-        if not 0 <= step < len(self):
-            raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
-        return self.global_batch(step * self.world_size + self.rank)
+    @property
+    def most(self) -> int:
+        """Global batches of a pass."""
+        return self.walk.global_batches
+
+    def stop(self, position: int) -> int:
+        """Return where full steps from a position on end."""
+        return position + (self.walk.global_batches - position) // self.world_size * self.world_size
+
+    def remaining_steps(self) -> range:
+        """Return the steps up to the end of the pass; those of a new pass where no full step is left."""
+        if self.stop(self.position) == self.position:
+            self.move_to(0)
+        return super().remaining_steps()
+
+    def read(self, step: int) -> Batch:
+        """Return this rank's batch of the step that begins with global batch ``step``."""
+        return self.global_batch(step + self.rank)
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the rest of the pass, or a new pass where the last one is over."""
         steps = self.remaining_steps()
+        following = range(steps.start + self.rank, steps.stop + self.rank, steps.step)[1:]
+        with self._cache().decoding_ahead(following) if self._decodes_ahead() and following else nullcontext():
+            yield from super().__iter__()
+
+    def upcoming(self, first: int, every: int) -> Iterator[Batch]:
+        """Yield every ``every``-th batch that is left; the thread that decodes ahead is kept informed."""
         cache = self._cache()
-        with cache.decoding_ahead(steps[1:]) if self._decodes_ahead() and len(steps) > 1 else nullcontext():
-            for batch in steps:
-                cache.advance(batch)
-                tokens = self.global_batch(batch)
-                self.hand_out(batch)
-                yield tokens
+        for step in self.remaining_steps()[first::every]:
+            cache.advance(step + self.rank)
+            yield self.read(step)
 
     def global_batch(self, batch: int) -> Batch:
-        """Assemble one global batch, whoever's rank it is."""
+        """Return one global batch, whichever rank's it is."""
         shape = (self.batch_size, self.walk.context_length)
         text, targets = np.empty(shape, self._batch_dtype), np.empty(shape, self._batch_dtype)
         text[:, 0] = self.pad_token
@@ -209,66 +226,84 @@ class Rectangle(StepFeed):
         """Bytes of one decoded chunk and its loss mask."""
         return self.array.layout.chunk_bytes + (0 if self.mask is None else self.mask.layout.chunk_bytes)
 
-    def remaining_steps(self) -> range:
-        """Give this rank's global batches up to the end of the pass; those of a new pass where no full step is left."""
-        if self.walk.global_batches - self._progress.next_batch < self.world_size:
-            self._progress.next_batch = 0
-        first = self._progress.next_batch
-        steps = (self.walk.global_batches - first) // self.world_size
-        return range(first + self.rank, first + self.rank + steps * self.world_size, self.world_size)
-
-    def hand_out(self, batch: int) -> None:
-        """Note that the trainer is given this rank's global batch ``batch``; all ranks do at the same step."""
-        self._progress.next_batch = batch - self.rank + self.world_size
-
-    def state_dict(self) -> dict[str, int | str]:
-        """Give what a resume needs, the same on every rank: the next global batch, and what it is counted in."""
-        return {"next_batch": self._progress.next_batch, **self._identity}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state taken under any world size, workers, cache or prefetch.
-
-        Raises:
-            LoaderError: the state is of another dataset, batch size or context length; the message names which.
-
-        """
-        missing = [name for name in ("next_batch", *self._identity) if name not in state]
-        if missing:
-            raise LoaderError(
-                f"this is no state of a Rectangle: it lacks {', '.join(missing)}; pass what state_dict() gave"
-            )
-        changed = changed_values(state, self._identity)
-        if changed:
-            raise LoaderError(
-                f"this state is not of {self.path} as opened here: {', '.join(changed)}; open it as it was then"
-            )
-        next_batch = state["next_batch"]
-        if not isinstance(next_batch, int) or not 0 <= next_batch <= self.walk.global_batches:
-            raise LoaderError(f"next_batch {next_batch!r} of the state is not from 0 to {self.walk.global_batches}")
-        self._progress.next_batch = next_batch
-
-    @cached_property
-    def _identity(self) -> dict[str, int | str]:
+    def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
+        """Return settings, and digests of samples of all rows, which do not depend on how tokens are stored."""
         rows, row_length = self.array.shape
         return {
             "batch_size": self.batch_size,
             "context_length": self.walk.context_length,
             "split": self.split,
+            "pad_token": self.pad_token,
             "rows": rows,
             "row_length": row_length,
-            "fingerprint": self._fingerprint(),
+            "loss_mask": self.mask is not None,
+            "data": self._data,
         }
 
-    def _fingerprint(self) -> str:
-        """Digest the first tokens of the first document, which a rectangle keeps when it is stored in other chunks."""
-        length = min(FINGERPRINT_TOKENS, self.array.shape[1])
-        chunks = range(-(-length // self.array.layout.chunks[1]))
-        tokens = np.concatenate([self.array.read_chunk(0, column)[0] for column in chunks])[:length]
-        return blake2b(tokens.astype("<u4").tobytes(), digest_size=8).hexdigest()
+    def changes(self, state: Mapping[str, Any]) -> list[str]:
+        """List the differences between a state and this feed; what a damaged chunk hides is not compared."""
+        now = self.identity(state["position"])
+        changed = changed_values(state, now, apart=("data",))
+        was = state["data"] if isinstance(state["data"], list) else []
+        differ = [
+            place
+            for place, one, other in zip(self._places(), was, now["data"], strict=False)
+            if one != other and one is not None and other is not None
+        ]
+        if differ:
+            row, column = differ[0]
+            changed.append(f"tokens or loss mask changed in row {row:,}, from token {column:,} on")
+        elif len(was) != len(now["data"]):
+            changed.append(f"{len(was):,} samples of the data were described and {len(now['data']):,} are")
+        return changed
 
-    def topology(self) -> dict[str, int]:
-        """Give what this feed's part of a step depends on, beside its number."""
-        return {"rank": self.rank, "world_size": self.world_size, "batch_size": self.batch_size}
+    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state of version 3 in the words of this one; it knew the first row alone."""
+        known = super().upgrade(state)
+        if "fingerprint" in known:
+            now = self.identity(0)
+            known |= {name: now[name] for name in ("pad_token", "loss_mask", "data")}
+            if known.pop("fingerprint") != self._fingerprint():
+                known["data"] = ["", *now["data"][1:]]
+        return known
+
+    @cached_property
+    def _data(self) -> list[str | None]:
+        """Digest stretches of rows; None where a chunk is damaged, which is an error when its batch is read."""
+        # Far away, chunks are fetched at the same time.
+        with ThreadPoolExecutor(16 if "://" in self.array.root else 1) as threads:
+            return list(threads.map(self._digest, self._places()))
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Return row and column of each stretch, the first of all among them; rows evenly, columns scattered."""
+        rows, row_length = self.array.shape
+        count, last = min(SAMPLES, rows), max(row_length - SAMPLE_TOKENS, 0)
+        chosen = (number * (rows - 1) // max(count - 1, 1) for number in range(count))
+        return [(row, number * 40_503 % 65_536 * last // 65_535) for number, row in enumerate(chosen)]
+
+    def _digest(self, place: tuple[int, int]) -> str | None:
+        row, column = place
+        try:
+            parts = [
+                self._stretch(array, row, column, min(SAMPLE_TOKENS, self.array.shape[1]))
+                for array in (self.array, self.mask)
+                if array is not None
+            ]
+        except CorruptionError:
+            return None
+        return blake2b(b"".join(part.astype("<u4").tobytes() for part in parts), digest_size=4).hexdigest()
+
+    def _stretch(self, array: SplitArray, row: int, column: int, length: int) -> npt.NDArray[Any]:
+        """Read tokens of one row, whatever chunks they are in."""
+        height, width = array.layout.chunks
+        chunks = range(column // width, (column + length - 1) // width + 1)
+        read = np.concatenate([array.read_chunk(row // height, chunk)[row % height] for chunk in chunks])
+        return np.asarray(read[column - chunks[0] * width :][:length])
+
+    def _fingerprint(self) -> str:
+        """Digest the first tokens of the first row, as states of version 3 did."""
+        tokens = self._stretch(self.array, 0, 0, min(FINGERPRINT_TOKENS, self.array.shape[1]))
+        return blake2b(tokens.astype("<u4").tobytes(), digest_size=8).hexdigest()
 
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":

@@ -191,7 +191,7 @@ def test_workers_give_the_same_batches_and_the_state_of_what_was_given(tmp_path,
     resumed = Jsonl(tmp_path, **fields)
     resumed.load_state_dict(feed.state_dict())
     assert found + [batch["input_ids"].tolist() for batch in resumed.dataloader(num_workers=0)] == wanted
-    assert feed.state_dict()["next_sample"] == 12
+    assert feed.state_dict()["position"] == 12
     assert pickle.loads(pickle.dumps(feed)).state_dict() == feed.state_dict()  # as spawned
     with pytest.raises(LoaderError, match="pin_memory cannot be set, as workers give blocks"):
         feed.dataloader(pin_memory=True)
@@ -262,9 +262,9 @@ def test_a_state_is_of_its_data_order_and_tokenizer(tmp_path, tokenizer):
     state = feed.state_dict()
     with pytest.raises(LoaderError, match="max_length was 10 and is 12"):
         Jsonl(tmp_path / "raw", **fields | {"max_length": 12}).load_state_dict(state)
-    with pytest.raises(LoaderError, match="no state of JSON lines: it lacks sample"):
+    with pytest.raises(LoaderError, match="not a state of a jsonl feed: it lacks sample"):
         feed.load_state_dict({name: value for name, value in state.items() if name != "sample"})
-    with pytest.raises(LoaderError, match="epoch -1 of the state is no number"):
+    with pytest.raises(LoaderError, match="epoch -1 of the state is not a number"):
         feed.load_state_dict(state | {"epoch": -1})
     feed.load_state_dict(state | {"sample": 99})
     with pytest.raises(LoaderError, match="where the state is at sample 99: the file has changed"):
@@ -282,7 +282,7 @@ def test_a_feed_that_has_ended_stays_ended(tmp_path, tokenizer):
         assert len(list(feed)) == (1 if last_batch == "drop" else 2)
         assert list(feed) == []
     more = Jsonl(tmp_path, tokenizer, max_length=8, batch_size=2, epochs=2)
-    more.load_state_dict(feed.state_dict() | {"next_sample": 3})
+    more.load_state_dict(feed.state_dict() | {"position": 3})
     assert len(list(more)) == 1
 
 
@@ -296,7 +296,7 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, web_server):
         Jsonl(tmp_path / "raw", tokenizer, max_length=8, overlap_size=5)
     with pytest.raises(LoaderError, match="rank 1 must be from 0 to world_size - 1 = 0"):
         Jsonl(tmp_path / "raw", tokenizer, rank=1)
-    with pytest.raises(LoaderError, match="epochs is 0: give 1 or more"):
+    with pytest.raises(LoaderError, match="epochs is 0: set it to 1 or more"):
         Jsonl(tmp_path / "raw", tokenizer, epochs=0)
     with pytest.raises(LoaderError, match="a.jsonl is missing"):
         Jsonl(tmp_path / "a.jsonl", tokenizer)
