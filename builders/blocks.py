@@ -11,9 +11,10 @@ from typing import BinaryIO, Literal
 
 from longcrawl.builders.files import DamagedFileError, local_copy
 from longcrawl.builders.members import BrokenMemberError, Compression, Members
+from longcrawl.builders.sources import Loss
 from longcrawl.urls import path_of
 
-__all__ = ["BLOCK_BYTES", "RECORD_BYTES", "Loss", "read_blocks", "read_bytes", "stop_at", "too_long"]
+__all__ = ["BLOCK_BYTES", "RECORD_BYTES", "read_blocks", "read_bytes", "stop_at", "too_long"]
 
 BLOCK_BYTES = 32_000_000
 """How much uncompressed text a table holds at most, unless one line is longer."""
@@ -27,24 +28,6 @@ of memory.
 
 READ_BYTES = 1 << 20
 """How much of a file that is not compressed is read at a time."""
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Lines that ``read_blocks`` cannot yield.
-
-    Attributes:
-        kind: one "line", or "damage", after which lines are numbered by the line feeds that could be decompressed.
-        line: the first one, counted from 1.
-        lines: how many; None where nobody can know. Of damage, it is the lines that the damaged data seems to have.
-        reason: why, as the end of a sentence that begins with the line, or with the file.
-
-    """
-
-    kind: Literal["line", "damage"]
-    line: int
-    lines: int | None
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.builders.blocks import RECORD_BYTES, Loss, read_blocks, stop_at
+from longcrawl.builders.blocks import RECORD_BYTES, read_blocks, stop_at
 from longcrawl.builders.files import DamagedFileError, absolute, fetch_texts, join, list_tree, local_copy
 from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.rpv2_signals import read_signals
-from longcrawl.builders.sources import BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.builders.sources import (
+    BadFiles,
+    Loss,
+    LostRecords,
+    OnBadFiles,
+    Part,
+    Source,
+    check_record_bytes,
+    source,
+)
 from longcrawl.errors import SourceError
 from longcrawl.listing import unreachable, why_no_file
 from longcrawl.printable import shortened

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
-from longcrawl.builders.blocks import Loss
 from longcrawl.errors import SourceError
 from longcrawl.fields import check_fields, plain_settings
 from longcrawl.registry import Registry
@@ -25,6 +24,7 @@ __all__ = [
     "SOURCES",
     "BadFile",
     "BadFiles",
+    "Loss",
     "LostRecords",
     "OnBadFiles",
     "Part",
@@ -60,6 +60,24 @@ class BadFile:
     reason: str
     records_lost: int | None = None
     """How many records are lost, those that damaged data seems to hold; None when nobody can know how many."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Lines of an input file that cannot be read.
+
+    Attributes:
+        kind: one "line", or "damage", after which lines are numbered by the line feeds that could be decompressed.
+        line: the first one, counted from 1.
+        lines: how many; None where nobody can know. Of damage, it is the lines that the damaged data seems to have.
+        reason: why, as the end of a sentence that begins with the line, or with the file.
+
+    """
+
+    kind: Literal["line", "damage"]
+    line: int
+    lines: int | None
+    reason: str
 
 
 @dataclass

@@ -14,8 +14,8 @@ from longcrawl.formats._token_shard_writing import Terminate
 from longcrawl.lengths import Lengths, column_lengths, read_lengths
 from longcrawl.text.values import tables
 from longcrawl.tokens.composition import Comparison, compare_strategies
+from longcrawl.tokens.lengths import checked_lengths
 from longcrawl.tokens.named_strategies import default_strategies
-from longcrawl.tokens.plan import checked_lengths
 from longcrawl.tokens.strategies import Strategy
 
 __all__ = ["compose"]

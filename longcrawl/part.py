@@ -23,6 +23,7 @@ from longcrawl.fused import Tally, run_fused, text_lengths
 from longcrawl.ledger import LEDGER, total
 from longcrawl.outputs import Writer
 from longcrawl.report.analysis import LengthCounts
+from longcrawl.run_folder import WORK
 from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey, WithSpans
 from longcrawl.stages import Spans, Stage, Survey
@@ -30,7 +31,6 @@ from longcrawl.stored_tables import read_table, write_table
 
 __all__ = [
     "SPILL",
-    "WORK",
     "PartTask",
     "keep_spans",
     "mark_fitted",
@@ -45,8 +45,6 @@ __all__ = [
     "survivors",
 ]
 
-WORK = "work"
-"""The folder of a run that holds what is finished while the run is not."""
 SPILL = "spill"
 """The folder in it that holds what outputs write in their first pass."""
 SPANS_MARKER = "spans.json"

@@ -35,14 +35,13 @@ from longcrawl.files import file_entries, remove, remove_partial, write_text
 from longcrawl.ledger import Funnel, FunnelRow, add_values, count_rules, total
 from longcrawl.outputs import Writer
 from longcrawl.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
-from longcrawl.planning import Plan
 from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.report.analysis import LengthCounts, Lengths, analyse
 from longcrawl.report.card import CARD, write_card
 from longcrawl.results import RESULTS
 from longcrawl.run_costs import RunCosts, StageCost
-from longcrawl.run_folder import MANIFEST, PLAN, WORK, read_manifest, refuse_strangers
+from longcrawl.run_folder import MANIFEST, PLAN, WORK, read_manifest
 from longcrawl.run_index import indexes_used, save_index
 from longcrawl.run_inputs import (
     check_files,
@@ -56,8 +55,9 @@ from longcrawl.run_inputs import (
 )
 from longcrawl.run_manifest import VERSION
 from longcrawl.run_segments import Segment, next_segment
-from longcrawl.run_summary import RunSummary
+from longcrawl.run_summary import ComparedPlan, RunSummary
 from longcrawl.run_surveys import find_spans, group_inputs, resolve
+from longcrawl.run_target import refuse_strangers
 from longcrawl.run_tasks import (
     WRITTEN,
     check_plan,
@@ -84,7 +84,7 @@ def run(
     out: str | Path,
     num_proc: int = 1,
     overrides: Iterable[str] = (),
-    plan: Plan | None = None,
+    plan: ComparedPlan | None = None,
 ) -> RunSummary:
     """Carry out a recipe, or go on with it where it was stopped.
 
@@ -125,7 +125,7 @@ def run(
 
 
 def _work_on(
-    recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None
+    recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
     """Hold the folder, finish the run in it, give manifest and costs; what the system refuses becomes one sentence."""
     try:
@@ -147,7 +147,7 @@ def _work_on(
 
 
 def _finish(
-    recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None
+    recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
     """Finish the run; what is found not to be as it was written is made again, but not twice."""
     again = set[str]()
@@ -167,7 +167,7 @@ def _finish(
 class _Job:
     """One recipe in one folder. Everything it does can be done again; what is finished is not."""
 
-    def __init__(self, recipe: Recipe, folder: Path, num_proc: int, plan: Plan | None) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None) -> None:
         self.recipe = recipe
         self.plan = plan
         self.folder = folder

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from longcrawl.dedup.index import DESCRIPTION, INDEX, describe_index
 from longcrawl.dedup.indexed import IndexedSurvey
-from longcrawl.part import WORK, sketches
+from longcrawl.part import sketches
+from longcrawl.run_folder import WORK
 from longcrawl.sealed import Marker
 from longcrawl.stages import Stage
 from longcrawl.stored_tables import read_table

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from longcrawl.builders.identity import InputFile, changed_files
 from longcrawl.builders.sources import Part, Source
 from longcrawl.errors import RunError
-from longcrawl.part import WORK, part_marker, surviving_ids
+from longcrawl.part import part_marker, surviving_ids
 from longcrawl.recipe import Recipe
-from longcrawl.run_folder import INPUTS, any_done, first_pass
+from longcrawl.run_folder import INPUTS, WORK
+from longcrawl.run_target import any_done, first_pass
 from longcrawl.sealed import Marker
 from longcrawl.urls import without_secrets
 

@@ -1,21 +1,50 @@
 """What a run says when it is done."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from longcrawl.ledger import Funnel
-from longcrawl.planning import Checked
 from longcrawl.printable import as_lines
 from longcrawl.removal_rates import RemovalRates
 from longcrawl.results import RESULTS
 from longcrawl.run_costs import StageCost
 
-__all__ = ["RunSummary"]
+__all__ = ["ComparedFigure", "ComparedPlan", "RunSummary"]
 
 OUTSIDE = 5
 """Figures outside of a plan's intervals that are listed."""
+
+
+class ComparedFigure(Protocol):
+    """One figure of a plan beside what became of it; ``str`` describes both."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether the plan's interval holds what became of it."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+
+
+class ComparedPlan(Protocol):
+    """What a run asks of a plan that was made of its recipe: :class:`longcrawl.Plan`."""
+
+    @property
+    def recipe(self) -> str:
+        """The name of the recipe."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the recipe."""
+
+    def against(self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = ...) -> Sequence[ComparedFigure]:
+        """Compare the plan's figures with those of a finished run."""
+
+    def save(self, path: Path, checked: Sequence[Any] = ()) -> None:
+        """Write the plan as JSON with the compared figures."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +60,7 @@ class RunSummary:
     """What the beginning of the output looks like when it is read back."""
     bad_files: int
     seconds: float
-    checked: tuple[Checked, ...] = ()
+    checked: Sequence[ComparedFigure] = ()
     """The figures of the plan that was given, beside what became of them."""
     costs: Mapping[str, StageCost] = field(default_factory=dict)
     """What each stage took, the source first, the output last; empty of a run that was done before."""

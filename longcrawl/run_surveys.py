@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from longcrawl.errors import RunError
 from longcrawl.files import folder_bytes, whole_file
 from longcrawl.ledger import LEDGER, entries
-from longcrawl.part import WORK, keep_spans, removed_file, removed_marker, sketches, spans_kept
+from longcrawl.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
+from longcrawl.run_folder import WORK
 from longcrawl.sealed import Marker
 from longcrawl.spans import SpanSurvey
 from longcrawl.stages import PART, Order, Spans, Survey

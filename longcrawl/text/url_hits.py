@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.crawl import Crawl
 from longcrawl.errors import StageError
 from longcrawl.printable import as_lines
 from longcrawl.stages import column, first_failure
@@ -102,10 +101,11 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
     """
     if stage is not None:
         return count_hits(tables(documents, _BATCH), stage, min_documents)
-    if not isinstance(documents, Crawl):
+    steps = getattr(documents, "steps", None)
+    if steps is None:
         raise StageError("url_hits needs a filter for documents that are no crawl: url_hits(documents, UrlFilter(…))")
     labels = [row.stage for row in documents.funnel]
-    passed = [(label, step) for label, step in zip(labels, documents.steps, strict=True) if isinstance(step, UrlFilter)]
+    passed = [(label, step) for label, step in zip(labels, steps, strict=True) if isinstance(step, UrlFilter)]
     if not passed:
         raise StageError("this crawl has not passed url_filter; name a filter: url_hits(crawl, UrlFilter(…))")
     label, step = passed[0]

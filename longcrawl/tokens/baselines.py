@@ -9,7 +9,8 @@ import numpy as np
 
 from longcrawl.errors import StageError
 from longcrawl.keyed_hash import keyed_hash
-from longcrawl.tokens.plan import Plan, checked_lengths, join_plans, plan_of_pieces
+from longcrawl.tokens.lengths import checked_lengths
+from longcrawl.tokens.plan import Plan, join_plans, plan_of_pieces
 from longcrawl.tokens.strategies import Longs, Strategy, cut_pools
 
 __all__ = ["BestFit", "DatasetDecomposition", "FirstFit", "FixedLength", "MultiBucket", "OneCapacity", "cut_long"]

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from longcrawl.errors import StageError
-from longcrawl.tokens.plan import Plan, checked_lengths, join_plans
+from longcrawl.tokens.lengths import checked_lengths
+from longcrawl.tokens.plan import Plan, join_plans
 from longcrawl.tokens.strategies import Longs, Strategy, cut_pools
 
 __all__ = ["Buckets"]

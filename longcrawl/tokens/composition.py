@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from longcrawl.tokens.lengths import checked_lengths
 from longcrawl.tokens.named_strategies import default_strategies
-from longcrawl.tokens.plan import Plan, checked_lengths
+from longcrawl.tokens.plan import Plan
 from longcrawl.tokens.strategies import Longs, Strategy
 
 __all__ = ["Bucket", "Comparison", "Composition", "combine", "compare_strategies", "measure"]

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from longcrawl.errors import StageError
 from longcrawl.fields import check_fields
 from longcrawl.tokens.baselines import BestFit, FirstFit, OneCapacity, cut_long
-from longcrawl.tokens.plan import Plan, checked_lengths, join_plans, plan_of_pieces
+from longcrawl.tokens.lengths import checked_lengths
+from longcrawl.tokens.plan import Plan, join_plans, plan_of_pieces
 from longcrawl.tokens.strategies import Longs, Strategy, check_capacities, cut_pools
 
 __all__ = ["BinnedGreedy", "Packing", "TokenEntries"]

@@ -1,14 +1,13 @@
 """A composition plan: which tokens of which document go to which training sample. No token is moved to make one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.errors import StageError
 from longcrawl.keyed_hash import keyed_hash
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "SAMPLE_SCHEMA",
     "PackingPlan",
     "Plan",
-    "checked_lengths",
     "join_plans",
     "plan_of_pieces",
 ]
@@ -162,31 +160,3 @@ def join_plans(plans: Iterable[Plan]) -> Plan:
         np.concatenate([plan.starts for plan in parts]),
         np.concatenate([plan.sizes for plan in parts]),
     )
-
-
-def checked_lengths(lengths: Any) -> Longs:
-    """Give lengths in tokens as int64 [documents].
-
-    Raises:
-        StageError: they are not one whole number of 0 or more per document.
-
-    """
-    if isinstance(lengths, pa.Array | pa.ChunkedArray):
-        if lengths.null_count:
-            raise StageError(f"{lengths.null_count:,} documents have no length; write 0 for those without tokens")
-        lengths = lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths.to_numpy()
-    if isinstance(lengths, Sequence) and any(isinstance(each, Sequence | np.ndarray) for each in lengths[:1]):
-        raise StageError(
-            f"lengths take one whole number of tokens per document, got a {type(lengths[0]).__name__} for the first: "
-            "write [len(tokens) for tokens in documents]"
-        )
-    found = np.asarray(lengths)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise StageError(
-            f"lengths take one whole number of tokens per document, got {found.dtype} of shape {found.shape}"
-        )
-    whole = np.ascontiguousarray(found, np.int64)
-    if whole.size and whole.min() < 0:
-        at = int(whole.argmin())
-        raise StageError(f"document {at} has {whole[at]:,} tokens; a length is 0 or more")
-    return whole

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.fields import check_fields
-from longcrawl.tokens.plan import Plan, checked_lengths
+from longcrawl.tokens.lengths import checked_lengths
+from longcrawl.tokens.plan import Plan
 
 __all__ = ["LARGEST", "Strategy", "check_capacities", "whole_capacities"]
 

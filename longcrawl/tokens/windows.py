@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 from longcrawl.stages import Rewrite, column, stage, with_column
-from longcrawl.tokens.plan import checked_lengths
+from longcrawl.tokens.lengths import checked_lengths
 
 __all__ = ["WINDOWS", "WINDOWS_TYPE", "DocumentWindows", "Windows", "document_windows", "windows_of_tokens"]
 
