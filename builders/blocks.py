@@ -57,9 +57,9 @@ def stop_at(loss: Loss) -> None:
     raise DamagedFileError(loss.reason, loss.lines)
 
 
-def too_long(most_bytes: int) -> str:
+def too_long(most_bytes: int, where: str = "") -> str:
     """Return why a record is lost that has more bytes."""
-    return f"has more than {most_bytes:,} bytes; to read it, set max_record_bytes to more"
+    return f"has more than {most_bytes:,} bytes{where}; to read it, set max_record_bytes to more"
 
 
 def read_bytes(path: str, most_bytes: int = RECORD_BYTES) -> bytes:

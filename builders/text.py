@@ -14,7 +14,9 @@ deepest folder that all ``data_files`` share.
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,7 @@ from longcrawl.builders.named_files import DataFiles, named_parts
 from longcrawl.builders.sources import BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
 from longcrawl.errors import SourceError
 from longcrawl.listing import why_no_file
+from longcrawl.parquet_pages import Page, column_pages
 from longcrawl.stored_tables import footer_fault
 
 __all__ = ["Text"]
@@ -37,7 +40,9 @@ EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for pa
 ROWS = 1_024
 """Rows of a parquet file in one table."""
 BATCH_BYTES = 256 << 20
-"""What texts of a dictionary in one table may take at most, a text of ``max_record_bytes`` aside."""
+"""What the values of a parquet file in one table may take, a text of ``max_record_bytes`` and a page aside."""
+PAGES_BYTES = 1 << 30
+"""What the largest pages of a row group may take together, where ``max_record_bytes`` does not ask for more."""
 
 _SCHEMA = pa.schema(
     [
@@ -173,13 +178,14 @@ class Text(Source):
                             lost.add("it", self._hint(f"has no field {field!r}; its fields: {', '.join(names)}"))
                             return
                     optional = [field for field in self._optional() if field in names]
-                    for field in (field for field in self.fields if field in names):
+                    columns = list(dict.fromkeys(needed + optional))
+                    for field in columns:
                         kind = file.schema_arrow.field(field).type
                         if pa.types.is_nested(kind):
-                            lost.add("it", f"has no text in its field {field!r} but {kind}; leave that out of fields")
+                            fix = "leave that out of fields" if field in self.fields else "name another one instead"
+                            lost.add("it", f"has no text in its field {field!r} but {kind}; {fix}")
                             return
-                    columns = list(dict.fromkeys(needed + optional))
-                    for batch in _batches(file, copy, self.text_field, columns, self.max_record_bytes):
+                    for batch in _batches(file, copy, columns, self.max_record_bytes):
                         yield self._rows(name, pa.Table.from_batches([batch]), first, lost)
                         first += batch.num_rows
                     if first != file.metadata.num_rows:
@@ -192,16 +198,10 @@ class Text(Source):
     def _rows(self, name: str, table: pa.Table, first: int, lost: LostRecords) -> pa.Table:
         """Return the rows of a parquet batch that are UTF-8 and have a text and, where it is asked for, an id."""
         numbers = np.arange(first, first + table.num_rows)
-        lengths = _lengths(table[self.text_field])
-        short = pc.fill_null(pc.less_equal(lengths, self.max_record_bytes), fill_value=True)
-        if not pc.all(short).as_py():
-            kept = short.to_numpy(zero_copy_only=False)
-            for number in numbers[~kept].tolist():
-                lost.add(f"row {number}", too_long(self.max_record_bytes))
-            table, numbers = table.filter(short), numbers[kept]
-        if pa.types.is_dictionary(table[self.text_field].type):
-            place = table.column_names.index(self.text_field)
-            table = table.set_column(place, self.text_field, table[self.text_field].cast(pa.large_string()))
+        table, numbers = self._short_enough(table, numbers, lost)
+        for place, field in enumerate(table.column_names):
+            if pa.types.is_dictionary(table[field].type):
+                table = table.set_column(place, field, table[field].cast(pa.large_string()))
         for field in table.column_names:
             if (kept := _utf8_rows(table[field])) is not None:
                 for number in numbers[~kept].tolist():
@@ -214,6 +214,20 @@ class Text(Source):
                     lost.add(f"row {number}", f"has null in its field {field!r}")
                 table, numbers = table.filter(pa.array(kept)), numbers[kept]
         return self._table(name, table, pa.array(numbers))
+
+    def _short_enough(
+        self, table: pa.Table, numbers: "np.ndarray[Any, Any]", lost: LostRecords
+    ) -> "tuple[pa.Table, np.ndarray[Any, Any]]":
+        """Return the rows, and their numbers, of which no value has more than ``max_record_bytes``."""
+        for field in table.column_names:
+            where = "" if field == self.text_field else f" in its field {field!r}"
+            short = _up_to(table[field], self.max_record_bytes)
+            if short is not None and not pc.all(short).as_py():
+                kept = short.to_numpy(zero_copy_only=False)
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", too_long(self.max_record_bytes, where))
+                table, numbers = table.filter(short), numbers[kept]
+        return table, numbers
 
     def _lines(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
         first = 0
@@ -299,40 +313,92 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def _batches(file: pq.ParquetFile, path: str, field: str, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a parquet file; a dictionary whose texts could fill the memory stays one.
+def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a parquet file, as many at a time as the memory allows by the headers of its pages.
 
-    A dictionary page of some kB can hold one text of 64 MB, and the rows of a batch all of them.
+    A dictionary page of some kB can hold one text of 64 MB, and the rows of a batch all of them: a dictionary whose
+    texts could fill the memory stays one.
     """
-    with pq.ParquetFile(path, read_dictionary=[field], page_checksum_verification=True) as kept:
+    with (
+        Path(path).open("rb") as headers,
+        pq.ParquetFile(path, read_dictionary=columns, page_checksum_verification=True) as kept,
+    ):
         for group in range(file.num_row_groups):
-            longest, source, rows = _longest(kept, field, group), file, ROWS
-            if longest * ROWS > BATCH_BYTES:
-                source, rows = kept, max(1, min(ROWS, BATCH_BYTES // min(longest, most)))
+            read = [_column_bytes(kept, headers, group, field) for field in columns]
+            largest = sum(int(each.pages.max(initial=0)) for each in read)
+            if largest > (most_pages := max(PAGES_BYTES, 4 * most)):
+                raise DamagedFileError(
+                    f"has pages of {largest:,} bytes in its row group {group}, {most_pages:,} can be read at "
+                    "once; write it anew with smaller pages"
+                )
+            source = kept if any(each.longest * ROWS > BATCH_BYTES for each in read) else file
+            row_bytes = sum(max(min(each.longest, most), each.rebuilt) for each in read)
+            rows = max(1, min(ROWS, BATCH_BYTES // max(row_bytes, 1)))
+            while rows > 1 and sum(each.most_of(rows) for each in read) > max(BATCH_BYTES, 2 * largest):
+                rows //= 2
             yield from source.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
 
 
-def _longest(file: pq.ParquetFile, field: str, group: int) -> int:
-    """Return the bytes of the longest text in the dictionary of a row group; 0 where it has none."""
-    found = file.metadata.row_group(group)
+@dataclass(frozen=True)
+class _ColumnBytes:
+    """What the pages of one column of a row group take."""
+
+    longest: int
+    """Of a value in the dictionary."""
+    rebuilt: int
+    """Of a value at most, where each is stored as its difference to the one before."""
+    pages: "np.ndarray[Any, np.dtype[np.int64]]"
+    """Bytes of each page, decompressed."""
+    values: "np.ndarray[Any, np.dtype[np.int64]]"
+    """Values of each page, 0 of the dictionary."""
+
+    def most_of(self, rows: int) -> int:
+        """Return the bytes of all pages that so many rows one after the other can touch."""
+        ends, total = np.cumsum(self.values), np.concatenate([[0], np.cumsum(self.pages)])
+        last = np.searchsorted(ends - self.values, ends - 1 + rows)
+        return int((total[last] - total[:-1]).max(initial=0))
+
+
+def _column_bytes(kept: pq.ParquetFile, headers: BinaryIO, group: int, field: str) -> _ColumnBytes:
+    found = kept.metadata.row_group(group)
     chunks = map(found.column, range(found.num_columns))
     chunk = next((each for each in chunks if each.path_in_schema.split(".")[0] == field), None)
     if chunk is None:
         raise DamagedFileError(f"is corrupt: a row group of its footer has no field {field!r}")
-    if not chunk.has_dictionary_page or chunk.physical_type != "BYTE_ARRAY":
-        return 0
-    for batch in file.iter_batches(1, row_groups=[group], columns=[field], use_threads=False):
-        if pa.types.is_dictionary(batch.column(0).type):
-            return int(pc.max(pc.binary_length(batch.column(0).dictionary)).as_py() or 0)
-    return 0
+    pages = list(column_pages(headers, chunk))
+    longest = rebuilt = 0
+    if chunk.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        rebuilt = max((page.bytes for page in pages if page.shares_prefixes), default=0)
+        dictionary = next((page for page in pages if page.kind == "dictionary"), None)
+        if dictionary is not None:
+            longest = dictionary.bytes
+            uses_it = [page.uses_dictionary for page in pages if page.values][:2] == [False, True]
+            if longest * ROWS > BATCH_BYTES and longest <= PAGES_BYTES and pages[0] is dictionary and uses_it:
+                longest = _longest(kept, group, field, dictionary)
+    sizes = np.array([page.bytes for page in pages], np.int64)
+    return _ColumnBytes(longest, rebuilt, sizes, np.array([page.rows for page in pages], np.int64))
 
 
-def _lengths(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the bytes of each text, without writing out the texts of a dictionary."""
-    if not pa.types.is_dictionary(texts.type):
-        if texts.type in (pa.binary(), pa.large_binary()):  # which are yet to be found UTF-8
-            return pc.binary_length(texts)
-        return pc.binary_length(texts.cast(pa.large_string()))
-    return pa.chunked_array(
-        [pc.binary_length(chunk.dictionary).cast(pa.int64()).take(chunk.indices) for chunk in texts.chunks], pa.int64()
-    )
+def _longest(kept: pq.ParquetFile, group: int, field: str, page: Page) -> int:
+    """Return the bytes of the longest value of a dictionary; of its page where no first row shows it whole."""
+    for batch in kept.iter_batches(1, row_groups=[group], columns=[field], use_threads=False):
+        column = batch.column(0)
+        if pa.types.is_dictionary(column.type) and len(column.dictionary) == page.values:
+            return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
+        break
+    return page.bytes
+
+
+def _up_to(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray | None:
+    """Return which values have so many bytes at most, without writing out those of a dictionary; None of numbers."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        return None
+    if not pa.types.is_dictionary(column.type):
+        lengths = pc.binary_length(column)
+    else:
+        lengths = pa.chunked_array(
+            [pc.binary_length(each.dictionary).cast(pa.int64()).take(each.indices) for each in column.chunks],
+            pa.int64(),
+        )
+    return pc.fill_null(pc.less_equal(lengths, most), fill_value=True)

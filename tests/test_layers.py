@@ -18,6 +18,7 @@ LAYERS = [
         "keyed_hash",
         "listing",
         "kinds",
+        "parquet_pages",
         "markdown",
         "network",
         "places",

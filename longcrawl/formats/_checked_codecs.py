@@ -59,7 +59,8 @@ def _of_zstd(stored: bytes, most: int, _: Any) -> int:
     if length >= 0:
         return length
     stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(stored), read_across_frames=True)
-    return len(stream.read(most + 1))
+    decoded: bytes = stream.read(most + 1)
+    return len(decoded)
 
 
 def _of_lz4(stored: bytes, _most: int, _: Any) -> int:

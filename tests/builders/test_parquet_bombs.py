@@ -1,0 +1,126 @@
+"""Parquet files of some kB whose rows would fill the memory: read in bounded memory, or one sentence."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from longcrawl import parquet_pages
+from longcrawl.builders import text
+from longcrawl.builders.sources import BadFiles
+from longcrawl.builders.text import Text
+from longcrawl.parquet_pages import column_pages
+
+LONG = 16 << 20
+LIMIT = 1 << 20
+CONFINED = """
+import resource, sys
+from pathlib import Path
+from longcrawl.builders.sources import BadFiles, make_source
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), used + (1 << 30)))
+source, bad = make_source("text", {"data_files": sys.argv[1], "max_record_bytes": int(sys.argv[2])}), BadFiles("skip")
+print(sum(table.num_rows for part in source.splits()["train"] for table in source.read(part, bad)))
+for found in bad.found:
+    print(found.records_lost, found.reason)
+"""
+
+
+def read_confined(path: Path, most: int = LIMIT) -> list[str]:
+    """Return rows and what was lost, of a process that may take 1 GB."""
+    assert path.stat().st_size < 500_000
+    words = [sys.executable, "-c", CONFINED, str(path), str(most)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("field", ["url", "date"])
+def test_a_dictionary_of_another_column(tmp_path, field):
+    """One URL of 16 MB in 9,999 rows."""
+    places = pa.array([0] + [1] * 9_999, pa.int32())
+    values = pa.DictionaryArray.from_arrays(places, pa.array(["short", "a" * LONG]))
+    table = pa.table({"text": [str(row) for row in range(10_000)], field: values})
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd", store_schema=False)
+    rows, lost = read_confined(tmp_path / "a.parquet")
+    assert rows == "1"
+    assert lost.startswith(f"9999 row 1 has more than 1,048,576 bytes in its field {field!r}; to read it, set max_rec")
+
+
+def test_a_dictionary_behind_a_plain_page(tmp_path):
+    """A first page of plain texts hides the dictionary, which the pages behind it use."""
+    path = tmp_path / "a.parquet"
+    settings = {"dictionary_pagesize_limit": 100, "write_batch_size": 96, "data_page_size": 100}
+    table = pa.table({"text": pa.concat_arrays([pa.repeat("a" * LONG, 96), pa.array(["plain"] * 96)])})
+    pq.write_table(table, path, compression="zstd", **settings)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    content = path.read_bytes()
+    with path.open("rb") as file:
+        fields, used = parquet_pages._header(file, chunk.data_page_offset)
+    start, middle = chunk.dictionary_page_offset, chunk.data_page_offset + used + fields[3]
+    end = start + chunk.total_compressed_size
+    path.write_bytes(content[:start] + content[middle:end] + content[start:middle] + content[end:])
+    with path.open("rb") as file:
+        assert [page.kind for page in column_pages(file, chunk)] == ["values", "dictionary", "values"]
+    with path.open("rb") as file, pq.ParquetFile(path, read_dictionary=["text"]) as kept:
+        assert text._column_bytes(kept, file, 0, "text").longest >= LONG
+    source, bad = Text(data_files=str(path), max_record_bytes=LIMIT), BadFiles("skip")
+    assert sum(table.num_rows for table in source.read(source.splits()["train"][0], bad)) == 96
+    assert bad.found[0].reason.startswith("row 96 has more than 1,048,576 bytes")
+
+
+def test_values_that_share_their_prefix(tmp_path):
+    """400 texts of 4 MB, each but the first stored as the length that it shares with the one before."""
+    table = pa.table({"text": pa.repeat("a" * (4 << 20), 400)})
+    settings = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd", **settings)
+    assert read_confined(tmp_path / "a.parquet", 8 << 20) == ["400"]
+
+
+def test_pages_of_one_row_each(tmp_path):
+    """800 pages of 2 MB, each of some hundred bytes."""
+    table = pa.table({"text": pa.repeat("a" * (2 << 20), 800)})
+    settings = {"use_dictionary": False, "data_page_size": 1, "write_batch_size": 1}
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd", **settings)
+    assert read_confined(tmp_path / "a.parquet", 4 << 20) == ["800"]
+
+
+def test_a_page_that_is_too_large_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "PAGES_BYTES", 1 << 20)
+    settings = {"use_dictionary": False, "compression": "zstd"}
+    pq.write_table(pa.table({"text": ["a" * (2 << 20)]}), tmp_path / "a.parquet", **settings)
+    source, bad = Text(data_files=str(tmp_path / "a.parquet"), max_record_bytes=1 << 10), BadFiles("skip")
+    assert list(source.read(source.splits()["train"][0], bad)) == []
+    assert bad.found[0].reason.startswith("has pages of 2,097,1")
+    assert "1,048,576 can be read at once; write it anew with smaller pages" in bad.found[0].reason
+
+
+def test_a_list_in_place_of_a_text_is_named(tmp_path):
+    pq.write_table(pa.table({"text": ["one"], "url": [["x"]]}), tmp_path / "a.parquet")
+    source, bad = Text(data_files=str(tmp_path / "a.parquet")), BadFiles("skip")
+    assert list(source.read(source.splits()["train"][0], bad)) == []
+    assert "has no text in its field 'url' but list<" in bad.found[0].reason
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_headers_of_pages_are_read_as_they_were_written(tmp_path, version, dictionary):
+    table = pa.table({"text": ["abc" * row for row in range(3_000)], "url": [None, "x"] * 1_500})
+    settings = {
+        "data_page_version": version,
+        "use_dictionary": dictionary,
+        "data_page_size": 50_000,
+        "write_statistics": False,
+    }
+    pq.write_table(table, tmp_path / "a.parquet", **settings)
+    group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
+    with (tmp_path / "a.parquet").open("rb") as file:
+        for number in range(2):
+            pages = list(column_pages(file, group.column(number)))
+            assert sum(page.rows for page in pages) == 3_000
+            assert any(page.kind == "dictionary" for page in pages) == dictionary
+            headers = group.column(number).total_uncompressed_size - sum(page.bytes for page in pages)
+            assert 0 < headers < 3_000
