@@ -26,7 +26,10 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 from hypothesis import settings
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 
 datasets.disable_progress_bars()
 
@@ -46,38 +49,74 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONG = ("test_docs.py", "test_notebooks.py", "test_run.py")
+FIRST = ("text", "dedup")
+"""Folders of tests that compile most kernels: two processes begin with one each."""
+
+LONG = ("test_docs.py", "test_notebooks.py", "test_run.py", "test_hub.py", "test_cli.py")
 """Files that take longest: begun late, one of them would keep one process busy when the others are done."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one process: what a module makes once, and the kernels it compiles, are made once."""
+    """Run each file in one process, and the files of a folder in one process as long as there are other folders.
+
+    What a module makes once is made once, and files of one folder compile the same kernels.
+    """
     from xdist.scheduler import LoadFileScheduling
 
+    class FolderScheduling(LoadFileScheduling):
+        def _assign_work_unit(self, node: Any) -> None:
+            self.workqueue.move_to_end(self._next_file(node), last=False)
+            super()._assign_work_unit(node)
+
+        def _next_file(self, node: Any) -> str:
+            """Return a file of a folder that this process has begun, else of a folder not begun, else the first."""
+            mine = {Path(file).parent for file in self.assigned_work.get(node, ())}
+            begun = {Path(file).parent for files in self.assigned_work.values() for file in files}
+            waiting = list(self.workqueue)
+            folders = [file for file in waiting if Path(file).parent != Path("tests")]
+            own = (file for file in folders if Path(file).parent in mine)
+            new = (file for file in folders if Path(file).parent not in begun)
+            return next(itertools.chain(own, new, waiting))
+
     config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
+    return FolderScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order files for several processes: those of one folder, which compile the same kernels, far from each other.
-
-    Whole runs come after them and find compiled kernels, the longest first.
-    """
+    """Order files for several processes: folders that compile most come first, whole runs last."""
     if config.getoption("numprocesses", None) is None and not hasattr(config, "workerinput"):
         return
-    folders: dict[Path, dict[Path, int]] = {}
-    for item in items:
-        files = folders.setdefault(item.path.parent, {})
-        files.setdefault(item.path, len(files))
     whole = Path(__file__).parent
 
-    def turn(item: pytest.Item) -> tuple[int, int]:
-        of_runs = item.path.parent == whole
-        long = LONG.index(item.path.name) if item.path.name in LONG else len(LONG)
-        return (of_runs, long * of_runs, folders[item.path.parent][item.path])
+    def turn(item: pytest.Item) -> tuple[bool, int]:
+        folder = item.path.parent
+        names, name = (LONG, item.path.name) if folder == whole else (FIRST, folder.name)
+        return (folder == whole, names.index(name) if name in names else len(names))
 
     items.sort(key=turn)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_compiled_once() -> Iterator[None]:
+    """Compile each kernel in one process; another that needs it waits and loads it.
+
+    Two at once would also overwrite each other's list of compiled kernels, and entries would name the wrong file.
+    """
+    compile_kernel = Dispatcher.compile
+
+    def compile_alone(kernel: Any, signature: Any) -> Any:
+        if not kernel._cache.cache_path:
+            return compile_kernel(kernel, signature)
+        folder = Path(kernel._cache.cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Numba's own lock comes first: two threads that wait for kernels of each other would wait for ever.
+        with global_compiler_lock, FileLock(folder / f"{kernel._cache._impl.filename_base}.lock"):
+            return compile_kernel(kernel, signature)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "compile", compile_alone)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -89,10 +128,18 @@ def real_data() -> Path:
     return Path(folder)
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return names of folders. For each that pytest makes, it lists all that earlier tests have made."""
+    folder = tmp_path_factory.mktemp("datasets_caches")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what `datasets` caches out of the user's cache, and apart between tests."""
-    cache = tmp_path_factory.mktemp("datasets_cache")
+    cache = next(caches)
+    cache.mkdir()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
 
 
