@@ -6,7 +6,7 @@ from typing import Any
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
 from longcrawl.formats._token_shard_checks import local_path
-from longcrawl.formats.shard_folders import beside_shards, described_shards, sort_into_splits
+from longcrawl.formats.shard_folders import beside_shards, described_shards, named_split, sort_into_splits
 from longcrawl.formats.shard_format import ShardFormat
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.listing import list_files
@@ -107,8 +107,8 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     Args:
         folder: an output, a run, a split, a bucket, or any other.
         name: of the format; None for all.
-        split: "train" for those that are not held out, "val" for those that are, None for both; see
-            :func:`longcrawl.formats.shard_folders.sort_into_splits`.
+        split: "train" for those that are not held out, "val" or another usual name for those that are, None for all;
+            see :func:`longcrawl.formats.shard_folders.sort_into_splits`.
 
     Raises:
         FormatError: there are none, or the split of one is unknown.
@@ -127,10 +127,12 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
                 found.append(file)
         elif not beside_shards(file, folders):
             found.append(file)
-    chosen = found if split is None else sort_into_splits(found, outputs).get(split, [])
+    splits = {} if split is None else sort_into_splits(found, outputs)
+    chosen = found if split is None else splits.get(named_split(split, splits.__contains__), [])
     if not chosen:
         what = "no token shard" if split is None else f"no token shard of the split {split!r}"
-        raise FormatError(f"{folder} holds {what}: no file that ends in {' or '.join(sorted(suffixes))}")
+        others = f"; splits: {', '.join(map(repr, splits))}" if splits else ""
+        raise FormatError(f"{folder} holds {what}: no file that ends in {' or '.join(sorted(suffixes))}{others}")
     return [folder / file for file in chosen]
 
 

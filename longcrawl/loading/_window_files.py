@@ -14,7 +14,7 @@ from longcrawl.errors import FormatError, LoaderError
 from longcrawl.file_systems import information_of, sizes_of
 from longcrawl.files import write_text
 from longcrawl.formats.datatrove import SUFFIX
-from longcrawl.formats.shard_folders import beside_shards, sort_into_splits
+from longcrawl.formats.shard_folders import beside_shards, named_split, sort_into_splits
 from longcrawl.formats.shard_formats import FORMATS, shards_in
 from longcrawl.listing import match_files
 from longcrawl.loading._window_shards import is_remote
@@ -36,8 +36,8 @@ __all__ = [
 OnStalePaths = Literal["refresh", "error", "trust"]
 """What is done about a paths file that is not one of the files as they are: list anew, refuse, or trust its sizes."""
 
-Split = Literal["train", "val", "all"]
-"""Which files of a folder that has train/ and val/."""
+Split = Literal["train", "val", "valid", "validation", "dev", "eval", "test", "heldout", "all"]
+"""Which files of a folder that has splits; "val" and its synonyms stand for each other where only one is there."""
 
 LOCK_SECONDS = 600
 
@@ -116,7 +116,10 @@ def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
     below = {_below_root(file, root): file for file in files}
     folders = {str(step) for name in below for step in PurePosixPath(name).parents}
     shards = [name for name in below if not beside_shards(name, folders)]
-    return [below[name] for name in (shards if split == "all" else sort_into_splits(shards).get(split, []))]
+    if split == "all":
+        return [below[name] for name in shards]
+    splits = sort_into_splits(shards)
+    return [below[name] for name in splits.get(named_split(split, splits.__contains__), [])]
 
 
 def folder_of(paths: str) -> str:

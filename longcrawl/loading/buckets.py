@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
+from longcrawl.formats.shard_folders import named_split
 from longcrawl.loading._composed_rows import ComposedDataset, DeliveredBucket, SampleBucket, assemble_step
 from longcrawl.loading._curriculum_report import TOLERANCE, Stock, budget_problem, exhaustion_problem
 from longcrawl.loading._data_identity import changed_values
@@ -62,7 +63,7 @@ class ComposedBatches(Feed):
         curriculum: phases, or mappings of the fields of :class:`ComposedPhase`; none for all samples.
         schedule: without a curriculum, "mixed", "short-first", "long-first", or "short-mixed-long": half of the steps
             of the smallest capacity, everything else mixed, half of the steps of the largest.
-        split: "train", "val" or another that is there.
+        split: "train", "val", also by another usual name of what is held out, or another that is there.
         rank: which of the trainer's ``world_size`` processes this is.
         world_size: processes that share each step.
         seed: of the order of samples and steps and of the draws of a curriculum.
@@ -141,9 +142,11 @@ class ComposedBatches(Feed):
     @cached_property
     def _buckets(self) -> tuple[SampleBucket, ...]:
         """The buckets of the split that have samples, by domain and capacity."""
-        there = [each for each in self._dataset.buckets if each.split == self.split and len(each)]
+        splits = {each.split for each in self._dataset.buckets}
+        split = named_split(self.split, splits.__contains__)
+        there = [each for each in self._dataset.buckets if each.split == split and len(each)]
         if not there:
-            known = ", ".join(repr(each) for each in sorted({each.split for each in self._dataset.buckets}))
+            known = ", ".join(repr(each) for each in sorted(splits))
             raise LoaderError(
                 f"there is no sample in split {self.split!r} of {self.source_name}; splits: {known or 'none'}"
             )

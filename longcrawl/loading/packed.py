@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from longcrawl.errors import LoaderError
+from longcrawl.errors import FormatError, LoaderError
 from longcrawl.fields import check_fields
+from longcrawl.formats.shard_folders import SPLITS, named_split
 from longcrawl.loading._curriculum_planning import PhaseTotals
 from longcrawl.loading._curriculum_report import (
     CurriculumReport,
@@ -42,8 +43,6 @@ from longcrawl.loading.packing_plan import Packing, check_packing
 from longcrawl.printable import one_line
 
 __all__ = ["Packed", "Status"]
-
-SPLITS = ("train", "val")
 
 
 BY_BUCKET = ("data", "packing")
@@ -76,7 +75,8 @@ class Packed(Feed):
     Attributes:
         path: folder of the shards.
         curriculum: phases, or mappings of their fields; none for all samples, ``epochs`` times.
-        split: "train", "val" or the name of another folder in ``path``.
+        split: "train", "val", "test" or the name of another folder in ``path``; "val" is also whichever of ``valid``,
+            ``validation``, ``dev``, ``eval`` and ``heldout`` is there.
         max_length: tokens of a sample, padding included.
         batch_size: samples per batch, on each rank.
         rank: which of the trainer's ``world_size`` processes this is.
@@ -176,7 +176,10 @@ class Packed(Feed):
     @cached_property
     def _folders(self) -> dict[str, Path]:
         """The folder of each bucket that there is."""
-        folder = Path(self.path) / self.split
+        try:
+            folder = Path(self.path) / named_split(self.split, lambda name: (Path(self.path) / name).is_dir())
+        except FormatError as several:
+            raise LoaderError(f"{self.path}: {several}") from several
         if self.curriculum:
             return bucket_folders(folder)
         if folder.is_dir():

@@ -20,7 +20,15 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.fields import check_fields
-from longcrawl.formats.rectangle_chunks import Engine, OnMissingChunks, SplitArray, open_loss_mask, open_split
+from longcrawl.formats.rectangle_chunks import (
+    Engine,
+    OnMissingChunks,
+    SplitArray,
+    has_split,
+    open_loss_mask,
+    open_split,
+)
+from longcrawl.formats.shard_folders import named_split
 from longcrawl.loading._chunk_cache import LOOKAHEAD, Chunk, ChunkCache
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._rectangle_walk import Walk
@@ -58,7 +66,7 @@ class Rectangle(Feed):
 
     Attributes:
         path: folder or URL of the rectangle, ours or the original LongCrawl64.
-        split: "train" or "heldout".
+        split: "train", or "heldout", also by another usual name of what is held out.
         batch_size: documents per batch.
         context_length: tokens per document of a batch; None for whole rows.
         rank: which of the trainer's ``world_size`` processes this is.
@@ -109,7 +117,8 @@ class Rectangle(Feed):
     @cached_property
     def array(self) -> SplitArray:
         """The split that is read."""
-        return open_split(self.path, self.split, self.engine, self.on_missing_chunks)
+        split = named_split(self.split, lambda name: has_split(self.path, name))
+        return open_split(self.path, split, self.engine, self.on_missing_chunks)
 
     @cached_property
     def mask(self) -> SplitArray | None:

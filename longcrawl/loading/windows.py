@@ -89,8 +89,9 @@ class Windows:
         check: what is looked at when a file is opened: "sizes"; also the "ends" of documents, which positions="index"
             always has; or "everything" that files of this machine hold, which finds such ids before a window is read.
         subfolders: of a folder: "read", or "skip".
-        split: of what a folder or a pattern has, where there are ``train/`` and ``val/`` beside each other: what is not
-            held out, "train"; what is, "val"; or "all". Without such folders, all files are "train".
+        split: of what a folder or a pattern has: "train"; or what is held out, in a folder ``val``, ``valid``,
+            ``validation``, ``dev``, ``eval``, ``test`` or ``heldout``, by its name, or "val" for whichever of them is
+            there, but "test"; or "all". Without such folders, all files are "train".
         paths_file: a local JSON file to keep the list of files and their sizes in. One process makes it, under a lock,
             and the others wait for it. Files that come later are not in it.
         on_stale_paths: what is done where ``paths_file`` lists other sizes, or files that ``paths`` does not name:

@@ -12,7 +12,8 @@ import zarr
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.errors import LoaderError
+from longcrawl.errors import LoaderError, LongCrawlError
+from longcrawl.formats.shard_folders import HELD_OUT
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 
 KINDS = ("windows", "packed", "buckets", "jsonl", "rectangle")
@@ -178,3 +179,52 @@ def test_a_state_goes_on_under_other_ranks_and_workers(kind, workers, folder_of,
     rest = [plain(batch) for batch in (alone if workers is None else alone.dataloader(workers))]
     assert rest == batches_of(kind)[-len(rest) :]
     assert len(rest) == len(batches_of(kind)) - states[0]["position"] // alone.step_size
+
+
+@pytest.mark.parametrize("name", HELD_OUT)
+@pytest.mark.parametrize("kind", ["windows", "packed"])
+def test_folders_with_usual_names_of_held_out_data_are_splits(kind, name, tmp_path):
+    write_shards(tmp_path / name, 1)
+
+    def files(path: Path, **fields: Any) -> set[str]:
+        feed = open_feed(kind, path, **fields)
+        listed = feed.windows.files if kind == "windows" else feed.buckets[""].files
+        return {Path(file.path).parent.name for file in listed}
+
+    with pytest.raises(LoaderError, match=f"train.*; splits.*: '{name}'"):
+        files(tmp_path)
+    assert files(tmp_path / name) == {name}
+    write_shards(tmp_path / "web", 0)
+    if kind == "windows":
+        with pytest.raises(LoaderError, match=f"web/0.ds lies beside the folder {name}, so that its split is unknown"):
+            files(tmp_path)
+    (tmp_path / "web").rename(tmp_path / "train")
+    assert files(tmp_path) == {"train"}
+    assert files(tmp_path, split=name) == {name}
+    if name == "test":
+        with pytest.raises(LoaderError, match="val.*splits.*: .*'test'"):
+            files(tmp_path, split="val")
+        return
+    assert files(tmp_path, split="val") == files(tmp_path, split="dev") == {name}
+    for other in {"eval", "valid", "heldout"} - {name}:
+        write_shards(tmp_path / other, 2)
+    if name not in ("eval", "valid", "heldout", "val"):
+        with pytest.raises(LoaderError, match="there is no split 'val', but 'valid', .*: name one of them"):
+            files(tmp_path, split="val")
+
+
+@pytest.mark.parametrize("kind", ["buckets", "rectangle"])
+def test_stored_splits_are_found_by_their_usual_names(kind, tmp_path):
+    if kind == "buckets":
+        table = pa.table(
+            {"id": [str(row) for row in range(40)], "tokens": pa.array([[8, 9]] * 40, pa.list_(pa.uint16()))}
+        )
+        made = lc.Crawl(Dataset(table))
+        made.to_composed(tmp_path / "out", capacities=[8], end_of_text=7, format="datatrove", heldout=0.5)
+    else:
+        write_rectangle(tmp_path, 0)
+        (tmp_path / "train.zarr").rename(tmp_path / "heldout.zarr")
+    for split in ("val", "validation", "heldout"):
+        assert len(open_feed(kind, tmp_path, split=split))
+    with pytest.raises(LongCrawlError, match="split 'test'"):
+        open_feed(kind, tmp_path, split="test")
