@@ -89,8 +89,9 @@ def _check(codec_id: str, codec: Any, stored: bytes, most: int) -> None:
 
 def _most(chunk_spec: Any, token_bytes: int = 0) -> int:
     """Return how many bytes a chunk may have while it is decoded."""
-    width = max(token_bytes, chunk_spec.dtype.to_native_dtype().itemsize)
-    return math.prod(chunk_spec.shape) * width + SLACK_BYTES
+    width: int = max(token_bytes, chunk_spec.dtype.to_native_dtype().itemsize)
+    tokens: int = math.prod(chunk_spec.shape)
+    return tokens * width + SLACK_BYTES
 
 
 def _checked(made: Any, codec_id: str) -> Any:
