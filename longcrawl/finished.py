@@ -1,12 +1,12 @@
 """Questions to what a run has left on disk: the funnel, why a document left and what it duplicated, is all whole."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 from longcrawl.duplicates import Clusters, find_clusters
 from longcrawl.edit_ledger import EDITS, find_edits
@@ -23,7 +23,7 @@ from longcrawl.report.values import value_tables
 from longcrawl.results import RESULTS, Inspection, Result, Verification
 from longcrawl.run_folder import MANIFEST, holds_run, read_manifest
 from longcrawl.source_texts import source_texts
-from longcrawl.stored_tables import DAMAGED, scan_tables
+from longcrawl.stored_tables import DAMAGED
 from longcrawl.unreadable import unreadable
 from longcrawl.verify_url import verify_url
 
@@ -58,12 +58,12 @@ def why(run: str | Path, document: str) -> Reason:
     if reason is not None:
         return replace(reason, edits=edits)
     told, output = _result(folder)
-    tables = told.tables(output)
-    if not tables:
+    ids = told.ids(output)
+    if not ids.files:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
-    if _is_among(tables, document):
+    if _is_among(ids, document):
         return Reason(document, edits=edits)
-    raise LedgerError(f"{folder} never had a document {document!r}; ids look like those in {tables[-1]}")
+    raise LedgerError(f"{folder} never had a document {document!r}; ids look like those in {ids.files[-1]}")
 
 
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
@@ -172,7 +172,7 @@ def analysis(path: str | Path) -> Analysis:
     folder = Path(path)
     told, output = _whole_result(folder)
     counted = None if output == folder else read_manifest(folder).get("analysis")
-    return analyse(told.tables(output)) if counted is None else Analysis.from_dict(counted)
+    return analyse(told.ids(output)) if counted is None else Analysis.from_dict(counted)
 
 
 def counted(path: str | Path) -> list[BarTable]:
@@ -220,10 +220,9 @@ def _holds_arrays(folder: Path) -> bool:
     return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
 
 
-def _is_among(tables: Sequence[Path], document: str) -> bool:
+def _is_among(ids: pads.FileSystemDataset, document: str) -> bool:
     """Say whether a document of this id is in tables; some may have no ids."""
-    with unreadable(tables[0].parent, CorruptionError, DAMAGED):
-        rows = scan_tables(tables)
-        if "id" not in rows.schema.names:
+    with unreadable(Path(ids.files[0]).parent, CorruptionError, DAMAGED):
+        if "id" not in ids.schema.names:
             return False
-        return bool(rows.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))
+        return bool(ids.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))

@@ -18,10 +18,10 @@ from longcrawl.builders.json_lines import read_lines
 from longcrawl.builders.sources import BadFiles, Part
 from longcrawl.builders.text import EXTENSIONS, Text
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError
-from longcrawl.formats import composed_output, nanogpt, rectangle, token_parquet
-from longcrawl.formats.parquet import ParquetOutput
-from longcrawl.formats.shard_formats import FORMATS, open_shard
+from longcrawl.formats import nanogpt, token_parquet
+from longcrawl.formats.shard_formats import open_shard
 from longcrawl.listing import match_files, unreachable, why_no_file
+from longcrawl.results import RESULTS
 from longcrawl.run_folder import holds_run, read_manifest
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.unreadable import unreadable
@@ -47,13 +47,6 @@ SHARDS = (".bin", ".ds")
 
 COLUMNS = ("n_tokens", "tokens")
 """What says how long a document is, without a tokenizer; the first that is there is taken."""
-
-TABLES = {
-    rectangle.DESCRIPTION: "rows/*.parquet",
-    composed_output.DESCRIPTION: "documents/**/*.parquet",
-    **{f"{name}.json": "documents/**/*.parquet" for name in FORMATS},
-}
-"""By the description of an output, where it says how long its documents were."""
 
 _ROWS = 8_192
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -152,11 +145,12 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
     base = absolute(path)
     if not is_url(base) and Path(base).is_dir():
         base = str(_output(Path(base)))
-        for description, tables in TABLES.items():
-            if not tokenised and Path(base, description).exists():
-                return [str(file) for file in sorted(Path(base).glob(tables))]
-        # What describes an output of parquet files is no document.
-        listed = [name for name in list_tree(base) if name != f"{ParquetOutput.name}.json"]
+        described = RESULTS.described()
+        for description, name in described.items():
+            if RESULTS[name].lengths and not tokenised and Path(base, description).exists():
+                return [str(file) for file in sorted(Path(base).glob(RESULTS[name].lengths))]
+        # What describes an output is no document.
+        listed = [name for name in list_tree(base) if name not in described]
         names = [
             name
             for name in ([] if tokenised else listed)
@@ -258,7 +252,8 @@ def _says_ended(path: str, schema: pa.Schema) -> bool:
     told = (schema.metadata or {}).get(token_parquet.KEY)
     if told is not None and "tokens" in schema.names:
         return b'"end_of_text"' in told
-    return not is_url(path) and any((above / composed_output.DESCRIPTION).exists() for above in Path(path).parents[:4])
+    ended = [file for file, name in RESULTS.described().items() if RESULTS[name].lengths_are_ended]
+    return not is_url(path) and any((above / file).exists() for above in Path(path).parents[:4] for file in ended)
 
 
 def _json(path: str, end_of_text: int | None) -> Iterator[Lengths]:

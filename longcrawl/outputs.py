@@ -44,11 +44,11 @@ class Writer(ABC):
 
     @abstractmethod
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """Write the documents of one part to the folder ``spill``, whole or not at all, see ``spills``."""
+        """Write the documents of one part to the folder ``spill``, which is there, whole or not at all: ``spills``."""
 
     @abstractmethod
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Look at all spilled parts, lay out ``target`` and list the tasks that fill it."""
+        """Look at all spilled parts, lay out ``target``, which exists, and list the tasks that fill it."""
 
     @abstractmethod
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
@@ -160,6 +160,8 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"
+        spill.mkdir()
+        made.mkdir()
         writer.spill(tables, spill, 0)
         written = [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)]
         described = writer.finish(spill, made, written)

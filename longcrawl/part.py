@@ -121,6 +121,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
             with edit_writer(edited) as edits:
                 tally.keep_edits = edits.add
                 if task.writer is not None:
+                    (work / SPILL).mkdir(parents=True, exist_ok=True)
                     task.writer.spill(kept, work / SPILL, task.number)
                 else:
                     _keep(kept, task)

@@ -32,6 +32,7 @@ from longcrawl.pushed_card import read_card, refuse_edited_card, refuse_head, wa
 from longcrawl.remote_description import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.report.card import card_problems
 from longcrawl.report.card_paths import local_paths
+from longcrawl.results import RESULTS
 from longcrawl.run_folder import MANIFEST, read_manifest
 from longcrawl.unfinished_push import CARD, TAG, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
 
@@ -47,17 +48,6 @@ TOO_MUCH = (413, 504)
 """What the Hub answers where a commit is too large, or takes too long: half of it may be taken."""
 
 TAG_LENGTH = 12
-FEWER = {
-    "parquet": "a larger parquet.file_bytes",
-    "rectangle": "rectangle.zarr_format=3, which makes one file of 2,048 rows",
-    "shards": "a larger {}.shard_bytes",
-}
-SMALLER = {
-    "parquet": "a smaller parquet.file_bytes",
-    "rectangle": "a smaller truncate.n, or its first parts alone",
-    "shards": "a smaller {}.shard_bytes",
-}
-"""What to write in a recipe so that its output fits, by output."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +149,8 @@ def push(
 def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
     sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     if beyond := over_limits(sizes):
-        name = manifest["output"]["format"]
-        words = SMALLER if max(sizes.values()) > FILE_BYTES else FEWER
-        advice = words.get(name, words["shards"]).format(name)
+        told = RESULTS[manifest["output"]["format"]]
+        advice = told.smaller_files if max(sizes.values()) > FILE_BYTES else told.fewer_files
         raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 

@@ -4,15 +4,20 @@ An output says how documents are written, its result what has become of them. Ev
 outside of writing is here, so that a run, a card and the questions to a finished run know no format by name.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+
+import pyarrow.dataset as pads
 
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.outputs import OUTPUTS
 from longcrawl.printable import as_lines, one_line
+from longcrawl.stored_tables import DESCRIPTIONS
 from longcrawl.user_warnings import warn_user
 
 __all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
@@ -55,8 +60,8 @@ class Inspection(ABC):
 class Result(ABC):
     """What is told of one format. ``described`` is always what its writer's ``finish`` gave, in a run's manifest.
 
-    A run has its output in the folder ``name``, beside a dataset card whose section on loading is the template
-    ``cards/NAME.md``; those of token shards have ``cards/shards.md`` in common.
+    A run has its output in the folder ``name``, beside a dataset card. An output of another package is one folder, with
+    the :class:`~longcrawl.outputs.Output`, this class and ``card.md``.
     """
 
     name: ClassVar[str]
@@ -64,6 +69,16 @@ class Result(ABC):
     """The file that describes the whole output and is written last."""
     tags: ClassVar[tuple[str, ...]] = ()
     """What the Hub files the dataset under."""
+    citation: ClassVar[str] = ""
+    """The work after which the format was made, in BibTeX."""
+    fewer_files: ClassVar[str] = "settings that make fewer files"
+    """What to write in a recipe where the Hub takes fewer files."""
+    smaller_files: ClassVar[str] = "settings that make smaller files"
+    """The same where it takes smaller ones."""
+    lengths: ClassVar[str] = ""
+    """A pattern of the files whose column ``n_tokens`` says how long documents are; empty where all files are asked."""
+    lengths_are_ended: ClassVar[bool] = False
+    """Whether ``n_tokens`` counts an end-of-text token."""
 
     @abstractmethod
     def documents(self, described: Mapping[str, Any]) -> int:
@@ -79,19 +94,33 @@ class Result(ABC):
 
     @abstractmethod
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give the dataset configurations that plain `datasets` loads, one of them the default; paths in the run."""
+        """Return the dataset configurations that plain `datasets` loads, one of them the default; paths in the run.
+
+        Files may be of any format that it knows by their endings; of parquet files the card has the features, too.
+        """
 
     @abstractmethod
     def contents(self, described: Mapping[str, Any]) -> str:
         """Say in Markdown how much there is, and what a row is."""
 
-    @abstractmethod
-    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give what the template ``cards/NAME.md`` leaves open."""
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG002  # others need it
+        """Return what the template of the card leaves open."""
+        return {}
 
-    @abstractmethod
-    def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Give what a user must know, a sentence each."""
+    def card_template(self) -> str:
+        """Return the section on loading of a card, a :class:`string.Template`: ``card.md`` beside this class.
+
+        Those of longcrawl's own outputs are ``cards/NAME.md``.
+        """
+        module = type(self).__module__
+        if module.partition(".")[0] == "longcrawl":
+            return resources.files("longcrawl.cards").joinpath(f"{self.name}.md").read_text("utf-8")
+        package = module if hasattr(sys.modules[module], "__path__") else module.rpartition(".")[0]
+        return resources.files(package).joinpath("card.md").read_text("utf-8")
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:  # noqa: ARG002  # others need it
+        """Return what a user must know, a sentence each."""
+        return []
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
         """Say in Markdown what samples pad, cut and mix, where this is an output of samples; else ""."""
@@ -120,8 +149,12 @@ class Result(ABC):
         """
 
     @abstractmethod
-    def tables(self, folder: Path) -> list[Path]:
-        """Give parquet files with a row per document: ``id``, and what there is of url, language, text, n_tokens."""
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return a row per document: ``id``, and what there is of url, language, text, n_tokens.
+
+        Whether a document was kept, how long documents are and where they come from is read here; the dataset has no
+        files where nothing says it.
+        """
 
 
 class Results(Mapping[str, Result]):
@@ -133,6 +166,7 @@ class Results(Mapping[str, Result]):
     def add(self, told: Result) -> None:
         """Make a result known."""
         self._results[told.name] = told
+        DESCRIPTIONS.add(told.description)
 
     def described(self) -> dict[str, str]:
         """Return the names of outputs by the files that describe them; a package that cannot be loaded is a warning."""

@@ -379,8 +379,8 @@ class _Job:
         files = check_results(self.folder, self.markers)
         if used := indexes_used(self.recipe.stages):
             manifest["indexes"] = used
-        tables = RESULTS[self.recipe.output.name].tables(self.folder / self.recipe.output.name)
-        manifest["analysis"] = analyse(tables, self.num_proc).as_dict()
+        documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
+        manifest["analysis"] = analyse(documents, self.num_proc).as_dict()
         if self.source_lengths is not None:
             manifest["source_lengths"] = self.source_lengths.as_dict()
         if self.reports:

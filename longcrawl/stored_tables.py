@@ -25,6 +25,7 @@ __all__ = [
     "DESCRIPTIONS",
     "MOST_COMPARED",
     "footer_fault",
+    "open_documents",
     "read_footers",
     "read_row",
     "read_table",
@@ -35,11 +36,8 @@ __all__ = [
 ]
 
 DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
-DESCRIPTIONS = (
-    *("manifest.json", "rectangle.json", "composed.json", "parquet.json"),
-    *("gpt-simple.json", "datatrove.json", "megatron.json", "nanogpt.json"),
-)
-"""Which files record the SHA-256 of tables below them."""
+DESCRIPTIONS = {"manifest.json"}
+"""Which files record the SHA-256 of tables below them; every output adds its own."""
 FOLDERS_ABOVE = 4
 MOST_COMPARED = 256_000_000
 """Bytes of tables that are compared with their SHA-256 before one answer; some 0.3 s."""
@@ -76,7 +74,7 @@ def _recorded(file: Path) -> Mapping[str, Any] | None:
     """Return bytes and SHA-256 of a table, as the nearest description that names it has them."""
     for folder in file.absolute().parents[:FOLDERS_ABOVE]:
         name = file.absolute().relative_to(folder).as_posix()
-        for description in DESCRIPTIONS:
+        for description in sorted(DESCRIPTIONS):
             if (folder / description).is_file() and (entry := _entries(str(folder / description)).get(name)):
                 return entry
     return None
@@ -166,7 +164,18 @@ def _read_row(file: Path, row: int) -> dict[str, Any]:
         return dict(table.slice(row, 1).to_pylist()[0])
 
 
-def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.Dataset:
+def open_documents(files: Sequence[Path]) -> pads.FileSystemDataset:
+    """Return parquet files with a row per document as one dataset.
+
+    Raises:
+        CorruptionError: one of them cannot be read, or is not as it was written.
+
+    """
+    with unreadable(files[0] if files else "", CorruptionError, DAMAGED):  # whose schema is that of all
+        return scan_tables(files)
+
+
+def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.FileSystemDataset:
     """Return files as one dataset, whose pages are compared with their checksums; reading it may raise anything.
 
     Raises:

@@ -1,6 +1,9 @@
 """A stage, a source and an output of somebody else's package, in recipes that are run from the command line."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ LINES = [
 ]
 
 GONE = "ModuleNotFoundError: No module named 'my_poems.gone'"
+TOKENIZE = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
 PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from longcrawl.cli import main; main()"
 
 STAGE = '''
@@ -60,6 +64,89 @@ class Poems(Source):
 '''
 
 
+OUTPUT = '''
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.dataset as pads
+
+from longcrawl.files import file_entries
+from longcrawl.outputs import Output, Writer, WriteTask, output
+from longcrawl.results import Inspection, Result, Verification, result
+from longcrawl.sealed import seal, verify_files
+
+
+@output("json-lines")
+class JsonLines(Output):
+    """A file of JSON lines for each part."""
+
+    def writer(self, stages):
+        return LineWriter()
+
+
+class LineWriter(Writer):
+    spills = ("jsonl",)
+
+    def spill(self, tables, spill, part):
+        lines = [json.dumps(row) + "\\n" for table in tables for row in table.to_pylist()]
+        (spill / f"{part:05d}.jsonl").write_text("".join(lines), "utf-8")
+
+    def plan(self, spill, parts, target):
+        return [WriteTask(f"{part:05d}.jsonl", ()) for part in range(parts)]
+
+    def write(self, spill, target, task):
+        content = (spill / task.name).read_bytes()
+        (target / task.name).write_bytes(content)
+        return {"files": file_entries(target, [task.name]), "documents": content.count(b"\\n")}
+
+    def finish(self, spill, target, written):
+        files = {name: entry for each in written for name, entry in each["files"].items()}
+        described = {"documents": sum(each["documents"] for each in written), "files": files}
+        (target / "json-lines.json").write_text(seal(described))
+        return described
+
+
+@result
+class JsonLinesResult(Result):
+    name, description = "json-lines", "json-lines.json"
+
+    def documents(self, described):
+        return described["documents"]
+
+    def summary(self, described):
+        return f"{described['documents']} lines"
+
+    def read_back(self, folder):
+        return f"the first is {self.inspect(folder, 'train', 0).row_id}"
+
+    def configs(self, described):
+        files = [{"split": "train", "path": "json-lines/*.jsonl"}]
+        return [{"config_name": "lines", "data_files": files, "default": True}]
+
+    def contents(self, described):
+        return "Every row is one document."
+
+    def verify(self, folder):
+        described = json.loads((folder / self.description).read_text())
+        return Verification(str(folder), "lines", tuple(verify_files(folder, described["files"])))
+
+    def inspect(self, folder, split, row):
+        line = self.ids(folder).to_table().slice(row, 1).to_pylist()[0]
+        return Line(path=str(folder), split=split, row=row, row_id=line["id"], url=None, text=line.get("text"))
+
+    def ids(self, folder):
+        return pads.dataset(sorted(map(str, folder.glob("*.jsonl"))), format="json")
+
+
+class Line(Inspection):
+    def __str__(self):
+        return f"{self.row_id}: {self.text}"
+'''
+
+
 @pytest.fixture
 def type_command(python, tmp_path):
     """Give a function that types a command of ``longcrawl`` where the folder ``site`` holds installed packages."""
@@ -82,15 +169,15 @@ def write_package(site: Path, *announced: tuple[str, str], version: str = "1.0",
         )
 
 
-def write_recipe(folder: Path, source: dict | None = None, stage: str | dict = "only_poems") -> Path:
+def write_recipe(folder: Path, *stages: str | dict, source: dict | None = None, output: str = "parquet") -> Path:
     """Write documents, and a recipe of them."""
     (folder / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
     spec = {
         "longcrawl": 1,
         "name": "poems",
         "source": source or {"builder": "text", "data_files": str(folder / "lines.jsonl"), "id_field": "id"},
-        "stages": [stage, {"min_chars": {"n": 1}}],
-        "outputs": {"parquet": {}},
+        "stages": list(stages),
+        "outputs": {output: {}},
     }
     (folder / "poems.yaml").write_text(yaml.safe_dump(spec))
     return folder / "poems.yaml"
@@ -104,7 +191,7 @@ def manifest_of(run: Path) -> dict:
 def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     announced = [("stages", "only_poems = my_poems.stages:OnlyPoems")] if named == "only_poems" else []
     write_package(tmp_path / "site", *announced, stages=STAGE)
-    recipe = write_recipe(tmp_path, stage={named: {"min_lines": 1}})
+    recipe = write_recipe(tmp_path, {named: {"min_lines": 1}}, {"min_chars": {"n": 1}})
     done = type_command(
         "run", recipe, "--out", tmp_path / "run", "--num-proc", 2, "--set", "stages.only_poems.min_lines=3"
     )
@@ -129,7 +216,9 @@ def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, pyt
     (tmp_path / "poems").mkdir()
     for line in LINES:
         (tmp_path / "poems" / f"{line['id']}.poem").write_text(line["text"])
-    recipe = write_recipe(tmp_path, {"builder": named, "data_dir": str(tmp_path / "poems")}, {"min_chars": {"n": 20}})
+    recipe = write_recipe(
+        tmp_path, {"min_chars": {"n": 20}}, source={"builder": named, "data_dir": str(tmp_path / "poems")}
+    )
     done = type_command("run", recipe, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     manifest = manifest_of(tmp_path / "run")
@@ -147,10 +236,46 @@ def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, pyt
     assert loaded.stdout == "['a', 'b', 'c']\n['a', 'b', 'c']\n", loaded.stderr
 
 
+@pytest.mark.parametrize("named", ["json-lines", "my_poems.lines:JsonLines"])
+def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_command, python, hub, named):
+    announced = [("outputs", "json-lines = my_poems.lines:JsonLines")] if named == "json-lines" else []
+    write_package(tmp_path / "site", *announced, lines=OUTPUT)
+    (tmp_path / "site" / "my_poems" / "card.md").write_text(
+        "The folder `json-lines` has a file for each part.\n\n$ledger\n"
+    )
+    recipe = write_recipe(tmp_path, {"min_chars": {"n": 20}}, TOKENIZE, output=named)
+    run, answers = tmp_path / "run", {}
+    verbs = {
+        "run": (recipe, "--out", run, "--num-proc", 2), "funnel": (run,), "why": (run, "a"), "card": (run,),
+        "verify": (run,), "inspect": (run,), "report": (run,), "compose": (run,), "outputs": (named,),
+    }  # fmt: skip
+    for verb, words in verbs.items():
+        asked = type_command(verb, *words)
+        assert asked.returncode == 0, (verb, asked.stderr)
+        answers[verb] = asked.stdout
+    assert "2 lines" in answers["run"]
+    assert "the first is a" in answers["run"]
+    assert answers["why"] == "a: kept\n"
+    assert "never had a document 'x'; ids look like those in " in type_command("why", run, "x").stderr
+    card = (run / "README.md").read_text("utf-8")
+    assert "The folder `json-lines` has a file for each part." in card
+    assert "path: json-lines/*.jsonl" in card
+    assert manifest_of(run)["analysis"]["lengths"][0]["documents"]
+    assert (run / "json-lines" / "00000.jsonl").read_text().count("\n") == 2
+    command = (sys.executable, "-m", "longcrawl.cli", "push", run, "me/lines", "--private")
+    environment = os.environ | hub.environment | {"PYTHONPATH": str(tmp_path / "site"), "USE_TORCH": "NO"}
+    pushed = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert pushed.returncode == 0, pushed.stderr
+    assert {"json-lines/00000.jsonl", "json-lines/json-lines.json"} < set(hub.repositories["me/lines"].files())
+    (run / "json-lines" / "00000.jsonl").write_text("{}")
+    damaged = type_command("verify", run)
+    assert (damaged.returncode, "json-lines: 00000.jsonl" in damaged.stdout) == (1, True)
+    assert damaged.stdout.count("\n") == 2
+
+
 def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):
     write_package(tmp_path / "site", stages=STAGE)
-    recipe = write_recipe(tmp_path, stage="my_poems.stages:OnlyPoems")
-    recipe.write_text(recipe.read_text().replace("n: 1\n", "n: 1000\n"))
+    recipe = write_recipe(tmp_path, "my_poems.stages:OnlyPoems", {"min_chars": {"n": 1000}})
     assert "no document is left" in type_command("run", recipe, "--out", tmp_path / "run").stderr
     write_package(tmp_path / "site", stages=STAGE.replace("), 1)", "), 2)"))
     again = type_command("run", recipe, "--out", tmp_path / "run")
@@ -200,7 +325,7 @@ def test_commands_list_what_packages_announce_with_fields_types_and_defaults(tmp
 def test_a_stage_that_cannot_be_had_is_one_sentence(tmp_path, type_command, stage, sentence):
     announced = ["gone = my_poems.gone:Gone", "wrong = my_poems.stages:OnlyPoems"]
     write_package(tmp_path / "site", ("stages", "\n".join(announced)), stages=STAGE)
-    told = type_command("run", write_recipe(tmp_path, stage=stage), "--out", tmp_path / "run")
+    told = type_command("run", write_recipe(tmp_path, stage), "--out", tmp_path / "run")
     assert told.returncode == 1
     assert told.stderr.startswith("RecipeError: recipe 'poems': stage 1 ")
     assert sentence in told.stderr

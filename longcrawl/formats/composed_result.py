@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 from longcrawl.errors import FormatError
 from longcrawl.formats.composed import Composed, ComposedBucket, open_composed, read_description
@@ -18,7 +19,7 @@ from longcrawl.formats.rectangle_verify import unescape
 from longcrawl.formats.shard_formats import FORMATS
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
-from longcrawl.stored_tables import read_table
+from longcrawl.stored_tables import open_documents, read_table
 from longcrawl.tokens.composition import LEGEND
 from longcrawl.tokens.encoders import load_encoder
 
@@ -26,6 +27,13 @@ __all__ = ["ComposedInspection", "ComposedResult"]
 
 CHARACTERS = 600
 TOKENIZER = "tokenizer.json"
+BUCKETS = """@misc{liu2024bucket,
+  title = {Bucket Pre-training is All You Need},
+  author = {Liu, Hongtao and Peng, Qiyao and Yang, Qing and Liu, Kai and Xu, Hongyan},
+  year = {2024},
+  eprint = {2407.07495},
+  archivePrefix = {arXiv}
+}"""
 MOST_PIECES = 10
 
 
@@ -73,6 +81,11 @@ class ComposedResult(Result):
     name: ClassVar[str] = "composed"
     description: ClassVar[str] = DESCRIPTION
     tags: ClassVar[tuple[str, ...]] = ("pretokenized", "packed")
+    citation: ClassVar[str] = BUCKETS
+    fewer_files: ClassVar[str] = "a larger composed.shard_bytes"
+    smaller_files: ClassVar[str] = "a smaller composed.shard_bytes"
+    lengths: ClassVar[str] = "documents/**/*.parquet"
+    lengths_are_ended: ClassVar[bool] = True
 
     def documents(self, described: Mapping[str, Any]) -> int:
         """Count the documents, those without tokens included."""
@@ -206,9 +219,9 @@ class ComposedResult(Result):
             lossless=int((~read.loss_mask).sum()),
         )
 
-    def tables(self, folder: Path) -> list[Path]:
-        """Give the tables of documents."""
-        return sorted((folder / "documents").rglob("*.parquet"))
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return the tables of documents."""
+        return open_documents(sorted(folder.glob(self.lengths)))
 
 
 def _domain_row(told: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
+import pyarrow.dataset as pads
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.manifest import is_sealed, verify_files
@@ -13,7 +14,7 @@ from longcrawl.formats.parquet import DESCRIPTION, UNKNOWN, dataset_configs, rea
 from longcrawl.markdown import code, plain
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
-from longcrawl.stored_tables import read_footers, read_row
+from longcrawl.stored_tables import open_documents, read_footers, read_row
 
 __all__ = ["ParquetInspection", "ParquetResult"]
 
@@ -53,6 +54,8 @@ class ParquetResult(Result):
     name: ClassVar[str] = "parquet"
     description: ClassVar[str] = DESCRIPTION
     tags: ClassVar[tuple[str, ...]] = ("web-text",)
+    fewer_files: ClassVar[str] = "a larger parquet.file_bytes"
+    smaller_files: ClassVar[str] = "a smaller parquet.file_bytes"
 
     def documents(self, described: Mapping[str, Any]) -> int:
         """Count the documents."""
@@ -153,9 +156,9 @@ class ParquetResult(Result):
             values={name: _shown(value) for name, value in found.items()},
         )
 
-    def tables(self, folder: Path) -> list[Path]:
-        """Give all files."""
-        return sorted(folder.rglob("*.parquet"))
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return all files."""
+        return open_documents(sorted(folder.rglob("*.parquet")))
 
 
 def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]:

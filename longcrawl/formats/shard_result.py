@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
+
+import pyarrow.dataset as pads
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.manifest import verify_described
@@ -13,13 +16,20 @@ from longcrawl.formats.shard_output import read_description
 from longcrawl.formats.token_shard import TokenShard
 from longcrawl.printable import as_lines, printable
 from longcrawl.results import Inspection, Result, Verification, result
-from longcrawl.stored_tables import read_row
+from longcrawl.stored_tables import open_documents, read_row
 from longcrawl.tokens.encoders import load_encoder
 
 __all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
 
 CHARACTERS = 600
 TOKENIZER = "tokenizer.json"
+DATATROVE = """@software{penedo2024datatrove,
+  title = {{DataTrove}: large scale data processing},
+  author = {Penedo, Guilherme and Kydl{\\'i}{\\v{c}}ek, Hynek and Cappelli, Alessandro and Sasko, Mario
+    and Wolf, Thomas},
+  year = {2024},
+  url = {https://github.com/huggingface/datatrove}
+}"""
 WORDS = {
     "documents": ("document", "documents"),
     "entries": ("entry", "entries"),
@@ -58,6 +68,12 @@ class ShardResult(Result):
     """Token shards for a trainer, and tables that say where their documents came from for everybody."""
 
     tags: ClassVar[tuple[str, ...]] = ("pretokenized",)
+    lengths: ClassVar[str] = "documents/**/*.parquet"
+
+    def __init_subclass__(cls) -> None:
+        cls.description = f"{cls.name}.json"
+        cls.fewer_files = f"a larger {cls.name}.shard_bytes"
+        cls.smaller_files = f"a smaller {cls.name}.shard_bytes"
 
     def documents(self, described: Mapping[str, Any]) -> int:
         """Count the documents; windows of one count once."""
@@ -128,6 +144,11 @@ class ShardResult(Result):
         words = {"files": files, "shard": shard, "end_of_text": str(described["end_of_text"])}
         return words | {"format": self.name, "row": "an entry", "settings": "", "given": ""}
 
+    def card_template(self) -> str:
+        """Return the section on loading of a card, with what cards of all token shards have in common."""
+        shards = resources.files("longcrawl.cards").joinpath("shards.md").read_text("utf-8")
+        return super().card_template().replace("$shards", shards.rstrip())
+
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Say what tokens are, and what no loss is due on."""
         said = [f"Tokens are {described['dtype']}; token {described['end_of_text']} ends each document."]
@@ -172,9 +193,9 @@ class ShardResult(Result):
             n_tokens=found["n_tokens"],
         )
 
-    def tables(self, folder: Path) -> list[Path]:
-        """Give the tables of where documents came from."""
-        return sorted((folder / "documents").rglob("*.parquet"))
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return the tables of where documents came from."""
+        return open_documents(sorted(folder.glob(self.lengths)))
 
     def _first(self, described: Mapping[str, Any]) -> str:
         """Name the first shard to train on."""
@@ -196,7 +217,6 @@ class GptSimpleResult(ShardResult):
     """GPT-Simple's shards."""
 
     name: ClassVar[str] = "gpt-simple"
-    description: ClassVar[str] = "gpt-simple.json"
 
 
 @result
@@ -204,7 +224,7 @@ class DatatroveResult(ShardResult):
     """datatrove's tokenised files."""
 
     name: ClassVar[str] = "datatrove"
-    description: ClassVar[str] = "datatrove.json"
+    citation: ClassVar[str] = DATATROVE
 
 
 @result
@@ -212,7 +232,6 @@ class MegatronResult(ShardResult):
     """Megatron-LM's indexed datasets."""
 
     name: ClassVar[str] = "megatron"
-    description: ClassVar[str] = "megatron.json"
 
 
 @result
@@ -220,7 +239,6 @@ class NanoGptResult(ShardResult):
     """Flat files of tokens."""
 
     name: ClassVar[str] = "nanogpt"
-    description: ClassVar[str] = "nanogpt.json"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Give also the type of a token, which flat files do not say."""

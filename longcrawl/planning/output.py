@@ -98,6 +98,7 @@ def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tupl
     with tempfile.TemporaryDirectory() as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"
         spill.mkdir()
+        made.mkdir()
         with clock.measure("write"):
             writer = output.writer(stages)
             writer.spill([documents], spill, 0)

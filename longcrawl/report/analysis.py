@@ -5,7 +5,8 @@ frequent domain names (5(b)), and the languages of its Appendix D. They are coun
 ``text``, ``n_tokens``, ``url`` and ``language``, whichever there are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from datasets.utils import tqdm
 
@@ -186,14 +188,18 @@ def bin_name(number: int) -> str:
     return f"{1 << number - 1:,} to {(1 << number) - 1:,}" if number > 1 else str(number)
 
 
-def analyse(files: Sequence[Path], num_proc: int = 1) -> Analysis:
-    """Count what parquet files of documents hold, one row group of one file at a time.
+Reader = Callable[[list[str]], Iterator[pa.Table]]
+"""What reads columns of a file."""
+
+
+def analyse(documents: pads.FileSystemDataset, num_proc: int = 1) -> Analysis:
+    """Count what files of documents hold, one row group of one file at a time.
 
     Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
     ``domains_error`` says what that may have cost.
 
     Args:
-        files: parquet files with a row per document.
+        documents: files with a row per document.
         num_proc: processes; the answer does not depend on it.
 
     Raises:
@@ -201,8 +207,8 @@ def analyse(files: Sequence[Path], num_proc: int = 1) -> Analysis:
 
     """
     counts = _Counts()
-    with tqdm(total=len(files), desc="analyse", unit="file") as bar:
-        for each in _in_order(files, num_proc):
+    with tqdm(total=len(documents.files), desc="analyse", unit="file") as bar:
+        for each in _in_order(documents, num_proc):
             counts.add(each)
             bar.update()
     return counts.analysis()
@@ -255,29 +261,42 @@ class _Counts:
         )
 
 
-def _in_order(files: Sequence[Path], num_proc: int) -> Iterator[_Counts]:
+def _in_order(documents: pads.FileSystemDataset, num_proc: int) -> Iterator[_Counts]:
     """Give the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
     waiting: dict[int, _Counts] = {}
     turn = 0
-    for number, counts in map_tasks(partial(_count, files), range(len(files)), num_proc):
+    count = partial(_count, documents.files, documents.format)
+    for number, counts in map_tasks(count, range(len(documents.files)), num_proc):
         waiting[number] = counts
         while turn in waiting:
             yield waiting.pop(turn)
             turn += 1
 
 
-def _count(files: Sequence[Path], number: int) -> tuple[int, _Counts]:
-    counts = _Counts()
-    refuse_damaged([files[number]])
-    with (
-        unreadable(files[number], CorruptionError, DAMAGED),
-        pq.ParquetFile(files[number], page_checksum_verification=True) as opened,
-    ):
-        counts.documents = opened.metadata.num_rows
-        columns = [column.name for column in opened.schema_arrow if _is_looked_at(column)]
-        for row_group in range(opened.num_row_groups):
-            counts.look_at(opened.read_row_group(row_group, columns))
+def _count(files: Sequence[str], form: pads.FileFormat, number: int) -> tuple[int, _Counts]:
+    counts, file = _Counts(), Path(files[number])
+    refuse_damaged([file])
+    with unreadable(file, CorruptionError, DAMAGED), _opened(file, form) as (rows, schema, read):
+        counts.documents = rows
+        for table in read([column.name for column in schema if _is_looked_at(column)]):
+            counts.look_at(table)
     return number, counts
+
+
+@contextmanager
+def _opened(file: Path, form: pads.FileFormat) -> Iterator[tuple[int, pa.Schema, Reader]]:
+    """Open a file of documents: its rows, its schema and what reads columns of it, of parquet a row group at a time."""
+    if not isinstance(form, pads.ParquetFileFormat):
+        found = pads.dataset(str(file), format=form)
+        yield found.count_rows(), found.schema, lambda columns: iter([found.to_table(columns=columns)])
+        return
+    with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+        groups = range(opened.num_row_groups)
+        yield (
+            opened.metadata.num_rows,
+            opened.schema_arrow,
+            lambda columns: (opened.read_row_group(group, columns) for group in groups),
+        )
 
 
 def _is_looked_at(column: pa.Field) -> bool:

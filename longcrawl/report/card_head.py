@@ -71,7 +71,7 @@ def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     splits, schema, stored = [], None, 0
     for files in config["data_files"]:
-        found = sorted(folder.glob(files["path"]))
+        found = [file for file in sorted(folder.glob(files["path"])) if file.suffix == ".parquet"]
         footers = read_footers(found)
         if footers:
             schema = footers[0].schema.to_arrow_schema()

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from string import Template
 from typing import Any
 
@@ -45,14 +44,8 @@ def _summary(card: CardSource) -> str:
 def _load(card: CardSource) -> str:
     left = any((card.folder / "ledger").glob("*.parquet"))
     words = {"ledger": LEDGER if left else "", **card.result.card_words(card.output)}
-    template = _template(card.result.name)
-    if "shards" in template.get_identifiers():
-        words["shards"] = _template("shards").substitute(words).rstrip()
-    return paragraphs(PLACE, re.sub("\n{3,}", "\n\n", template.substitute(words)).rstrip())
-
-
-def _template(name: str) -> Template:
-    return Template(resources.files("longcrawl.cards").joinpath(f"{name}.md").read_text("utf-8"))
+    text = Template(card.result.card_template()).substitute(words)
+    return paragraphs(PLACE, re.sub("\n{3,}", "\n\n", text).rstrip())
 
 
 def _made(card: CardSource) -> str:

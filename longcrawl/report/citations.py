@@ -5,6 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from longcrawl.outputs import OUTPUTS
+from longcrawl.results import RESULTS
+
 __all__ = ["Cited", "bibtex_problem", "citations", "software"]
 
 _ENTRY = re.compile(r"@\w+\s*\{\s*(?P<key>[^\s{},]+)\s*,")
@@ -76,20 +79,6 @@ _DEDUPLICATING = """@inproceedings{lee2022deduplicating,
   pages = {8424--8445},
   year = {2022}
 }"""
-_BUCKETS = """@misc{liu2024bucket,
-  title = {Bucket Pre-training is All You Need},
-  author = {Liu, Hongtao and Peng, Qiyao and Yang, Qing and Liu, Kai and Xu, Hongyan},
-  year = {2024},
-  eprint = {2407.07495},
-  archivePrefix = {arXiv}
-}"""
-_DATATROVE = """@software{penedo2024datatrove,
-  title = {{DataTrove}: large scale data processing},
-  author = {Penedo, Guilherme and Kydl{\\'i}{\\v{c}}ek, Hynek and Cappelli, Alessandro and Sasko, Mario
-    and Wolf, Thomas},
-  year = {2024},
-  url = {https://github.com/huggingface/datatrove}
-}"""
 
 _OF_STAGES = {
     "signals": _REDPAJAMA,
@@ -104,7 +93,6 @@ _OF_STAGES = {
     "roll": _LONGCRAWL64,
 }
 """Whose invention a stage is, where it is somebody's."""
-_OF_OUTPUTS = {"composed": _BUCKETS, "datatrove": _DATATROVE}
 
 
 @dataclass(frozen=True)
@@ -151,7 +139,8 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
         yield source, _COMMON_CRAWL
     stages = [name for stage in recipe["stages"] for name in stage]
     yield from ((name, _OF_STAGES[name]) for name in stages if name in _OF_STAGES)
-    yield from ((name, _OF_OUTPUTS[name]) for name in recipe["outputs"] if name in _OF_OUTPUTS)
+    outputs = [OUTPUTS.find(name).name for name in recipe["outputs"]]
+    yield from ((name, RESULTS[name].citation) for name in outputs if RESULTS[name].citation)
 
 
 def software(version: str) -> Cited:

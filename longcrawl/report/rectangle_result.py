@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 from longcrawl.formats.rectangle import DESCRIPTION, read_description
 from longcrawl.formats.rectangle_verify import inspect_rectangle, verify_rectangle
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.markdown import table
 from longcrawl.results import Inspection, Result, Verification, result
-from longcrawl.stored_tables import read_table
+from longcrawl.stored_tables import open_documents, read_table
 
 __all__ = ["RectangleResult"]
 
@@ -25,6 +26,9 @@ class RectangleResult(Result):
     name: ClassVar[str] = "rectangle"
     description: ClassVar[str] = DESCRIPTION
     tags: ClassVar[tuple[str, ...]] = ("pretokenized", "long-context")
+    fewer_files: ClassVar[str] = "rectangle.zarr_format=3, which makes one file of 2,048 rows"
+    smaller_files: ClassVar[str] = "a smaller truncate.n, or its first parts alone"
+    lengths: ClassVar[str] = "rows/*.parquet"
 
     def documents(self, described: Mapping[str, Any]) -> int:
         """Count the rows."""
@@ -117,9 +121,9 @@ class RectangleResult(Result):
         """Give shape, codec and ratio, and one row as text, rolled back."""
         return inspect_rectangle(folder, split, row)
 
-    def tables(self, folder: Path) -> list[Path]:
-        """Give the rows tables."""
-        return sorted((folder / "rows").glob("*.parquet"))
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return the rows tables; those of the original LongCrawl64 are not there."""
+        return open_documents(sorted(folder.glob(self.lengths)))
 
 
 def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:
