@@ -154,26 +154,30 @@ class ExactSubstring(SpanSurvey):
 
     def apply(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
         """Do what ``policy`` says to a batch of documents."""
-        edited = self.trace(table, spans)
+        edited = self._edited(table, spans, record="nothing")
         return edited.documents, edited.checks
 
     def trace(self, table: pa.Table, spans: Spans) -> Edited:
         """Do what ``apply`` does, and list the spans that were cut or masked, each with one in which it also stands."""
+        return self._edited(table, spans, record="places")
+
+    def _edited(self, table: pa.Table, spans: Spans, record: Literal["places", "nothing"]) -> Edited:
         texts = valid_texts(column(table, "text", self.name), self.name)
         if "masked" in table.column_names and self.policy in ("cut", "mask"):
             raise StageError("exact_substring would lose the column 'masked' of an earlier stage: drop it first")
-        rows, places, origins = self._characters(document_ids(table, self.name), texts, spans)
+        rows, places, chosen = self._characters(document_ids(table, self.name), texts, spans)
         lengths = places[:, 1] - places[:, 0]
         covered = np.zeros(table.num_rows, np.int64)
         np.add.at(covered, rows, lengths)
         checks = [self._check(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), covered)]
         if self.policy == "cut":
             table = with_column(table, "text", _cut(texts, rows, places))
-            return Edited(table, checks, make_places(rows, "cut", places, **origins))
-        if self.policy == "mask":
+        elif self.policy == "mask":
             table = with_column(table, "masked", _masked(rows, places, table.num_rows))
-            return Edited(table, checks, make_places(rows, MASK, places, lengths, **origins))
-        return Edited(table, checks, no_places())
+        if record == "nothing" or self.policy not in ("cut", "mask"):
+            return Edited(table, checks, no_places())
+        rule, replaced_by = ("cut", 0) if self.policy == "cut" else (MASK, lengths)
+        return Edited(table, checks, make_places(rows, rule, places, replaced_by, **spans.origins(chosen)))
 
     def _check(self, lengths: Longs, covered: Longs) -> Check:
         untouched = covered == 0
@@ -185,14 +189,14 @@ class ExactSubstring(SpanSurvey):
         most = self.max_share if self.policy == "drop-partial" else 0.0
         return Check("repeated_share", pa.array(share), pa.array(untouched | (share <= most)), most, "at_most")
 
-    def _characters(self, ids: pa.Array, texts: pa.Array, spans: Spans) -> tuple[Longs, Longs, dict[str, pa.Array]]:
-        """Give the row of each span of a batch, the spans in characters, and where they come from."""
+    def _characters(self, ids: pa.Array, texts: pa.Array, spans: Spans) -> tuple[Longs, Longs, Longs]:
+        """Return the row of each span of a batch, the spans in characters, and their rows in the table of spans."""
         rows, chosen = spans.rows_of(ids)
         in_units = spans.units(chosen)
         with_spans, places = np.unique(rows, return_inverse=True)
         found = locate(self._unit(), texts.take(pa.array(with_spans)), places, in_units)
         whole = found[:, 1] > found[:, 0]
-        return rows[whole], found[whole], spans.origins(chosen[whole])
+        return rows[whole], found[whole], chosen[whole]
 
     def _unit(self) -> Unit:
         unit = _load_unit(self.unit, self.tokenizer)

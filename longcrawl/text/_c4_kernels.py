@@ -396,16 +396,19 @@ def clean_pages(
     """Write the lines that stay of every document to ``out``, without the white space around all of them.
 
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
-    to ``log``, which has room for all lines, what :func:`clean_page` says, of all documents, in runs. Gives how many
-    rows are in the log.
+    to ``log``, which has room for all lines or for none, what :func:`clean_page` writes, of all documents, in runs.
+
+    Returns:
+        How many rows are in the log.
+
     """
-    place, logged = np.int64(0), 0
+    place, logged, runs = np.int64(0), 0, len(log) > 0
     ends[0] = 0
     for document in range(len(offsets) - 1):
         at, end, begin = offsets[document], offsets[document + 1], place
         here = log[logged:]
-        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, True)
-        logged += changed
+        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, runs)
+        logged += min(changed, len(here))
         first, last = skip_space(out, begin, place, flag_of), place
         while place > first and flag_of[decode(out, _last_start(out, place))[0]] & SPACE:
             place = _last_start(out, place)

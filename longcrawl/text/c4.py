@@ -135,7 +135,7 @@ class C4Quality(Edit):
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
         """Keep the lines of the column ``text`` that pass, and measure every document."""
-        edited = self.trace(table)
+        edited = self._clean(table, record="nothing")
         return edited.documents, edited.checks
 
     def trace(self, table: pa.Table) -> Edited:
@@ -144,6 +144,9 @@ class C4Quality(Edit):
         Lines that went by one rule, with no line that stays between them, are one place. Not listed is other white
         space: that around lines, blank lines, and line ends.
         """
+        return self._clean(table, record="places")
+
+    def _clean(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
         from longcrawl.text._c4_kernels import LOGGED, clean_pages
 
         refuse_masked(table, self.name)
@@ -154,7 +157,7 @@ class C4Quality(Edit):
         counts = np.zeros((len(texts), 3), np.int64)
         phrases = self._phrases()
         flags = load_characters("re").flags
-        log = np.empty((most_lines(data, offsets), LOGGED), np.int64)
+        log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
         logged = clean_pages(data, offsets, flags, self._rules(phrases), phrases, out, ends, counts, log)
         places = _places(data, offsets, out, log[:logged])
         checks = self._counted(counts)

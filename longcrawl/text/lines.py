@@ -111,19 +111,24 @@ class LineCorrections(Edit):
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
         """Correct the column ``text`` of every document, and measure the share of words that were touched."""
-        edited = self.trace(table)
+        edited = self._edited(table, record="nothing")
         return edited.documents, edited.checks
 
     def trace(self, table: pa.Table) -> Edited:
         """Do what ``edit`` does, and list each flagged line: all of a discarded one, of an edited one what changed."""
+        return self._edited(table, record="places")
+
+    def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
         refuse_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         patterns = read_line_patterns(self.patterns)
         data, offsets = text_buffers(texts)
-        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, most_lines(data, offsets))
+        logged = most_lines(data, offsets) if record == "places" else 0
+        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, logged)
         places = no_places()
         if corrected.flagged:
-            places = _places(data, offsets, corrected)
+            if record == "places":
+                places = _places(data, offsets, corrected)
             made = text_column(corrected.data, corrected.ends, texts, table.schema.field("text").type)
             table = with_column(table, "text", made)
         if self.max_removed_words is None:
