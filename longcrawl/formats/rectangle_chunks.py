@@ -76,6 +76,7 @@ class SplitArray:
         name: the array's folder in it: ``train`` or ``train.zarr``.
         layout: shape, dtype, chunk shape and fill value.
         end_of_text: id that separates documents, from the group's attributes.
+        vocabulary_size: ids are below it, from there, too; None where it is not recorded.
         engine: the engine that reads, never "auto".
         on_missing_chunks: what a missing file does.
         masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
@@ -91,6 +92,7 @@ class SplitArray:
     on_missing_chunks: OnMissingChunks = "error"
     masked: bool = False
     file_checksums: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    vocabulary_size: int | None = None
     _reader: ChunkReader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -200,6 +202,7 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
         on_missing_chunks,
         attributes.get("loss_mask") is True,
         {file: each for file, each in checksums.items() if layout.index_at == "none" and file.startswith(f"{name}/")},
+        _vocabulary_size(folder.root, attributes),
     )
 
 
@@ -247,6 +250,13 @@ def _end_of_text(root: str, attributes: Mapping[str, Any]) -> int:
     if not isinstance(end_of_text, int) or isinstance(end_of_text, bool) or end_of_text < 0:
         raise FormatError(f"{root}: the attribute end_of_text must be a token id, it is {end_of_text!r}")
     return end_of_text
+
+
+def _vocabulary_size(root: str, attributes: Mapping[str, Any]) -> int | None:
+    size = attributes.get("vocabulary_size")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        raise FormatError(f"{root}: the attribute vocabulary_size must be a number of ids, it is {size!r}")
+    return size
 
 
 def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """The token shards of one bucket as samples: which pieces each has, and how many tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import blake2b
@@ -171,45 +171,58 @@ def bucket_folders(folder: Path) -> dict[str, Path]:
     return {each.name: each for each in sorted(folder.iterdir()) if each.is_dir()}
 
 
+def bucket_shards(name: str, folder: Path, format_name: str | None, split: str) -> list[Path]:
+    """List the shards of a split below the folder of a bucket.
+
+    Raises:
+        LoaderError: there is none.
+
+    """
+    try:
+        return shards_in(folder, format_name, split)
+    except FormatError as missing:
+        raise LoaderError(f"{_called(name)} is empty: {missing}") from missing
+
+
+def _called(name: str) -> str:
+    return f"bucket {name!r}" if name else "the data"
+
+
 def open_bucket(
     name: str,
-    folder: Path,
+    paths: Sequence[Path],
     format_name: str | None,
     settings: Mapping[str, Any],
     max_length: int,
     packing: Packing,
     epochs: int,
     seed: int | None,
-    split: str = "train",
 ) -> ShardBucket:
-    """Open the shards below a folder, and plan their samples.
+    """Open the shards of a bucket, and plan their samples.
 
     Args:
         name: of the bucket.
-        folder: of its shards.
+        paths: of its shards.
         format_name: of the shards; None to tell by the files.
         settings: of opening; those that a format does not have are left out.
         max_length: most tokens of a sample.
         packing: see :func:`longcrawl.loading.packing_plan.plan_packing`.
         epochs: how often its samples may be delivered.
         seed: of the order; None for the order of the plan.
-        split: where the folder has splits in it.
 
     Raises:
-        LoaderError: there is no shard, or none has a token.
+        LoaderError: no shard has a token.
         CorruptionError: files contradict each other.
 
     """
-    what = f"bucket {name!r}" if name else "the data"
-    try:
-        paths = shards_in(folder, format_name, split)
-    except FormatError as missing:
-        raise LoaderError(f"{what} is empty: {missing}") from missing
     shards = []
     for path in paths:
         found = find_format(path, format_name)
         shards.append(found.open(path, **found.settings("open", settings)))
     lengths = np.concatenate([np.diff(shard.ends, prepend=0) for shard in shards]).astype(np.int64)
     if not lengths.any():
-        raise LoaderError(f"{what} is empty: the shards in {folder} have no token; put others there, or leave it out")
+        raise LoaderError(
+            f"{_called(name)} is empty: the shards in {paths[0].parent} have no token; put others there, or leave it "
+            "out"
+        )
     return ShardBucket(name, tuple(shards), plan_packing(lengths, max_length, packing), epochs, seed)

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from math import lcm
 from typing import ClassVar
 
-import numpy as np
-
 from longcrawl.errors import LoaderError
-from longcrawl.loading._composed_rows import ComposedDataset
 from longcrawl.loading._curriculum_report import CurriculumReport, padded_ranks
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase
 from longcrawl.loading.curriculum import Phase
@@ -18,7 +15,6 @@ __all__ = [
     "StepReport",
     "asked_phases",
     "buckets_called",
-    "check_padding",
     "check_tokens_per_step",
     "left_out",
     "ranks_without_samples",
@@ -69,19 +65,6 @@ def check_tokens_per_step(tokens_per_step: int, capacities: Sequence[int], world
         sizes = [each for each in range(1, steps + 1) if steps % each == 0]
         said += f"; or a world_size of {', '.join(f'{each:,}' for each in sizes)}"
     raise LoaderError(said)
-
-
-def check_padding(token: int | None, dataset: ComposedDataset) -> None:
-    """Refuse an id of padding that is none of the vocabulary, or where that is not known, of the type of the tokens.
-
-    Raises:
-        LoaderError: with the ids that can be.
-
-    """
-    described = getattr(dataset, "described", {})  # a dataset in memory says neither
-    known = described.get("vocabulary_size") or np.iinfo(described.get("dtype", "uint32")).max + 1
-    if token is not None and not 0 <= token < known:
-        raise LoaderError(f"pad_token is {token}, which is no token of the dataset: give one from 0 to {known - 1:,}")
 
 
 def buckets_called(name: str | None, buckets: Sequence[BucketStock]) -> list[str]:

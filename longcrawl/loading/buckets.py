@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from longcrawl.errors import LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.formats.shard_folders import named_split
@@ -22,12 +24,12 @@ from longcrawl.loading._step_report import (
     StepReport,
     asked_phases,
     buckets_called,
-    check_padding,
     check_tokens_per_step,
     left_out,
     ranks_without_samples,
 )
 from longcrawl.loading._sufficient_epochs import sufficient_step_epochs
+from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
 from longcrawl.loading.curriculum import OnExhausted, Phase
 from longcrawl.loading.feed import Feed, Status, plan_status
@@ -113,10 +115,15 @@ class ComposedBatches(Feed):
         self.check_ranks()
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
             raise LoaderError("schedule and last_step are of feeds without curriculum: leave one or the other out")
-        check_padding(self.pad_token, self._dataset)
+        self._check_padding()
         capacities = sorted({each.capacity for each in self.stock})
         check_tokens_per_step(self.tokens_per_step, capacities, self.world_size)
         self.check_plan()
+
+    def _check_padding(self) -> None:
+        described = getattr(self._dataset, "described", {})  # a dataset in memory says neither
+        facts = TokenFacts(f"{self.source_name}/composed.json", vocabulary_size=described.get("vocabulary_size"))
+        facts.check_padding(self.pad_token, None, [np.dtype(described.get("dtype", "uint32"))])
 
     def check_plan(self) -> None:
         """Refuse what the report has problems with."""

@@ -26,6 +26,7 @@ from longcrawl.loading._json_blocks import Block, JsonFiles, ShuffleJson, find_j
 from longcrawl.loading._json_encoding import EncodedBlock, encode_block, pack_block
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
 from longcrawl.loading._shard_buckets import ShardBucket
+from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Feed, Status
 from longcrawl.loading.packing_plan import Packing
 from longcrawl.tokens.encoders import Encoder, load_encoder
@@ -142,6 +143,7 @@ class Jsonl(Feed):
                 f"overlap_size is from 0 to half of max_length, {self.max_length // 2:,}, and is {self.overlap_size:,}"
             )
         _ = self._files.listed, self._end_of_text
+        TokenFacts().check_padding(self.pad_token, self._encoder.vocabulary_size, ())
 
     @cached_property
     def _files(self) -> JsonFiles:

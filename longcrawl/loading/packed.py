@@ -26,10 +26,10 @@ from longcrawl.loading._curriculum_report import (
     padded_ranks,
 )
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
-from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, open_bucket
+from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, bucket_shards, open_bucket
 from longcrawl.loading._sufficient_epochs import sufficient_epochs
+from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
     MixBy,
@@ -44,6 +44,9 @@ from longcrawl.printable import one_line
 
 __all__ = ["Packed", "Status"]
 
+
+SEARCHED = 1 << 20
+"""Tokens of a shard in which an end of text is looked for."""
 
 BY_BUCKET = ("data", "packing")
 """Entries of a state that have one of each bucket."""
@@ -97,9 +100,10 @@ class Packed(Feed):
             A rank may then have no target, and its mean over them is NaN: divide by the targets of all ranks.
         training_tokens: what the training takes; compared with the sum of the budgets.
         on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
-        pad_token: id of padding; None for the end of text of the shards, or 0 where they do not say it.
+        pad_token: id of padding; None for the end of text of the shards, or 0 where neither they nor the output that
+            they belong to say it.
         format: of the shards; None to tell by the files.
-        end_of_text: to open shards with.
+        end_of_text: to open shards with; None for the one that an output of longcrawl has recorded.
         vocabulary_size: an id that is not below it is an error, in the batch that has it.
         check: what is looked at in shards when they are opened: "sizes"; also the "ends" of documents; or "everything",
             which finds such ids before a batch is read.
@@ -143,14 +147,19 @@ class Packed(Feed):
         check_fields(self, LoaderError)
         self._check_numbers()
         self._check_epochs()
+        self._check_ids()
         self.check_plan()
+
+    def _check_ids(self) -> None:
+        shards = [shard for bucket in self.buckets.values() for shard in bucket.shards]
+        types = [shard.tokens.dtype for shard in shards]
+        self.recorded.check_end_of_text(self.end_of_text, types)
+        self.recorded.check_padding(self.pad_token, self.vocabulary_size, types)
+        if self.end_of_text is not None and self.recorded.end_of_text is None:
+            warn_of_absent(self.end_of_text, self.path, (np.asarray(shard.tokens[:SEARCHED]) for shard in shards))
 
     def _check_numbers(self) -> None:
         self.check_ranks(max_length=2, batch_size=1)
-        if self.vocabulary_size is not None and (self.pad_token or 0) >= self.vocabulary_size:
-            raise LoaderError(
-                f"pad_token {self.pad_token} is no id of a vocabulary of {self.vocabulary_size:,}: give another one"
-            )
 
     def _check_epochs(self) -> None:
         given = self.epochs if isinstance(self.epochs, Mapping) else {"": self.epochs}
@@ -191,8 +200,8 @@ class Packed(Feed):
         return {"": Path(self.path)}
 
     @cached_property
-    def buckets(self) -> dict[str, ShardBucket]:
-        """The buckets that the curriculum draws from, opened; of a feed without one, "" has all."""
+    def _names(self) -> set[str]:
+        """The buckets that the curriculum draws from; of a feed without one, "" has all."""
         names = {name for phase in self._phases for name in phase.mix} if self.curriculum else {""}
         for name in sorted(names - set(self._folders)):
             known = ", ".join(repr(each) for each in self._folders)
@@ -200,15 +209,33 @@ class Packed(Feed):
                 f"the curriculum draws from bucket {name!r}, which is no folder of {Path(self.path) / self.split}; "
                 f"known: {known or 'none'}"
             )
+        return names
+
+    @cached_property
+    def _shards(self) -> dict[str, list[Path]]:
+        """The shards of each bucket."""
+        # Of a folder that is a split already, all that is in it.
+        splits = {name: self.split if self._folders[name] == Path(self.path) else "train" for name in self._names}
+        return {
+            name: bucket_shards(name, self._folders[name], self.format, splits[name]) for name in sorted(self._names)
+        }
+
+    @cached_property
+    def recorded(self) -> TokenFacts:
+        """What the output that the shards belong to has recorded of its tokens."""
+        return recorded_facts([str(path) for paths in self._shards.values() for path in paths])
+
+    @cached_property
+    def buckets(self) -> dict[str, ShardBucket]:
+        """The buckets that the curriculum draws from, opened; of a feed without one, "" has all."""
+        self.recorded.check_vocabulary(self.vocabulary_size)
         seed = self.seed if self.shuffle == "keyed" else None
-        wanted = {"end_of_text": self.end_of_text, "vocabulary_size": self.vocabulary_size, "check": self.check}
-        made = {}
-        for name in sorted(names):
-            folder, settings = self._folders[name], (self.max_length, self.packing, self._epochs(name), seed)
-            # Of a folder that is a split already, all that is in it.
-            split = self.split if folder == Path(self.path) else "train"
-            made[name] = open_bucket(name, folder, self.format, wanted, *settings, split)
-        return made
+        end_of_text = self.recorded.end_of_text if self.end_of_text is None else self.end_of_text
+        wanted = {"end_of_text": end_of_text, "vocabulary_size": self.vocabulary_size, "check": self.check}
+        return {
+            name: open_bucket(name, paths, self.format, wanted, self.max_length, self.packing, self._epochs(name), seed)
+            for name, paths in self._shards.items()
+        }
 
     def _epochs(self, name: str) -> int:
         return self.epochs.get(name, 1) if isinstance(self.epochs, Mapping) else self.epochs
@@ -330,6 +357,13 @@ class Packed(Feed):
         for name in sorted(drawn):
             changed += buckets[name].changes(data[name], packing.get(name))
         return changed
+
+    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state of version 3 in the words of this one; it padded with 0 what an output has recorded."""
+        known = super().upgrade(state)
+        if self.pad_token is None and self.recorded.end_of_text is not None and known.get("pad_token") == 0:
+            known["pad_token"] = self._padding
+        return known
 
     @cached_property
     def _order(self) -> dict[str, Any]:

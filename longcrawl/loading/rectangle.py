@@ -32,6 +32,7 @@ from longcrawl.formats.shard_folders import named_split
 from longcrawl.loading._chunk_cache import LOOKAHEAD, Chunk, ChunkCache
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._rectangle_walk import Walk
+from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
 
 __all__ = ["Rectangle"]
@@ -150,10 +151,9 @@ class Rectangle(Feed):
             )
 
     def _check_values(self) -> None:
-        if self.pad_token is not None and not 0 <= self.pad_token <= np.iinfo(self._batch_dtype).max:
-            raise LoaderError(
-                f"pad_token {self.pad_token} does not fit {self._batch_dtype}; set dtype='int64' or another pad_token"
-            )
+        array = self.array
+        facts = TokenFacts(array.root, array.end_of_text, array.vocabulary_size)
+        facts.check_padding(self.pad_token, None, [array.dtype], self._batch_dtype)
 
     def _check_memory(self) -> None:
         chunks, size = self.walk.most_chunks(), self._chunk_bytes
@@ -228,6 +228,8 @@ class Rectangle(Feed):
                     seen[...] = tokens[:, : seen.shape[1]]
                     if flags is not None:
                         made["loss_mask"][to_rows, to_columns] = flags[rows, taken]
+        if self.dtype == "int32" and self.array.dtype.itemsize == 4 and targets.min() < 0:
+            raise LoaderError(f"{self.path} has an id that int32 cannot hold: set dtype='int64'")
         return made
 
     @cached_property

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.fields import check_fields
 from longcrawl.formats.shard_format import Check
-from longcrawl.loading._id_checks import check_ids
 from longcrawl.loading._keyed_order import KeyedOrder, file_order
+from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading._window_files import (
     OnStalePaths,
     Split,
@@ -42,6 +42,9 @@ __all__ = ["Windows"]
 
 Window = dict[str, npt.NDArray[Any]]
 """``input_ids`` and, where there are, ``positions`` and ``loss_mask``: (seq_len + 1,) or (windows, seq_len + 1)."""
+
+BLOCK = 1 << 16
+"""Tokens that are searched at a time."""
 
 MOST_OPEN = 4096
 """Shards that are kept mapped at a time; the system allows a process some 65,000 mappings."""
@@ -73,10 +76,10 @@ class Windows:
         seq_len: tokens that a model reads of a window, which has one more.
         positions: "index" to number tokens by the ends of documents that the files say, "eos" by the tokens
             ``end_of_text`` of the window, "none" to leave positions out.
-        end_of_text: the id that documents end with.
+        end_of_text: the id that documents end with; None for the one that an output of longcrawl has recorded.
         tail: the last tokens of a file that fill no window: "drop" leaves them out, as datatrove does; "pad" fills the
             window up with ``pad_token``, where ``loss_mask`` is False and positions start from 0.
-        pad_token: for ``tail="pad"``.
+        pad_token: for ``tail="pad"``; None for the end of text that an output has recorded.
         shuffle: "windows" for a keyed order of all windows, "files" for one of the files, "none" for neither.
         seed: of that order; every pass has an order of its own.
         dtype: of ``input_ids``: "int64", "int32", or "store" for what is stored, uint16 or uint32.
@@ -131,14 +134,11 @@ class Windows:
             raise LoaderError(f"seq_len {self.seq_len} must be 1 or more")
         if self.vocabulary_size is not None and self.vocabulary_size < 1:
             raise LoaderError(f"vocabulary_size {self.vocabulary_size} must be 1 or more, or None")
-        if self.positions == "eos" and self.end_of_text is None:
-            raise LoaderError("positions='eos' needs end_of_text, the id that documents end with")
-        if self.tail == "pad" and self.pad_token is None:
-            raise LoaderError("tail='pad' needs pad_token, the id that windows are filled up with")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise LoaderError(f"max_tokens {self.max_tokens} must be 0 or more, or None")
         if self.paths_file is not None and "://" in str(self.paths_file):
             raise LoaderError(f"paths_file {self.paths_file} cannot be locked: name a file of this machine")
+        self._take_recorded()
         if not len(self):
             raise LoaderError(
                 f"{self.paths} has no window of {self.seq_len + 1:,} tokens: the longest file has "
@@ -146,14 +146,38 @@ class Windows:
             )
         self._check_ids()
 
+    def _take_recorded(self) -> None:
+        """Take from the output what is left out of the settings."""
+        for setting, word, name in (("positions", "eos", "end_of_text"), ("tail", "pad", "pad_token")):
+            if getattr(self, setting) == word and getattr(self, name) is None:
+                if self.recorded.end_of_text is None:
+                    raise LoaderError(f"{setting}={word!r} needs {name}, as no output of longcrawl records end_of_text")
+                object.__setattr__(self, name, self.recorded.end_of_text)
+
     def _check_ids(self) -> None:
-        if self.vocabulary_size is not None and (self.pad_token or 0) >= self.vocabulary_size:
-            raise LoaderError(
-                f"pad_token {self.pad_token} is no id of a vocabulary of {self.vocabulary_size:,}: give another one"
-            )
-        most = np.iinfo(self.window_dtype).max
-        if self.pad_token is not None and not 0 <= self.pad_token <= most:
-            raise LoaderError(f"pad_token {self.pad_token} does not fit {self.window_dtype}: give another one")
+        self.recorded.check_vocabulary(self.vocabulary_size)
+        self.recorded.check_end_of_text(self.end_of_text, self._stored_types())
+        if self.pad_token is not None:
+            self.recorded.check_padding(self.pad_token, self.vocabulary_size, self._stored_types(), self.window_dtype)
+        if self.positions == "eos" and self.end_of_text is not None and self.recorded.end_of_text is None:
+            warn_of_absent(self.end_of_text, self.paths, self._blocks())
+
+    @cached_property
+    def recorded(self) -> TokenFacts:
+        """What the output that the files belong to has recorded of its tokens."""
+        return recorded_facts([file.path for file in self.files])
+
+    def _stored_types(self) -> Iterator["np.dtype[Any]"]:
+        return (open_tokens(file.path, self.format, self._settings, "sizes").dtype for file in self.files)
+
+    def _blocks(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield the tokens of all files, some at a time."""
+        for file in self.files:
+            shard = open_tokens(file.path, self.format, self._settings, "sizes")
+            for start in range(0, file.tokens, BLOCK):
+                block = np.empty((1, min(BLOCK, file.tokens - start)), np.int64)
+                shard.copy(np.array([start]), 0, block)
+                yield block[0]
 
     @cached_property
     def files(self) -> list[TokenFile]:
@@ -301,6 +325,8 @@ class Windows:
         shard.copy(starts, self.pad_token or 0, tokens)
         if self.vocabulary_size is not None:
             check_ids(tokens, self.vocabulary_size, lambda row, place: f"{shard.path}, token {starts[row] + place:,},")
+        elif self.dtype == "int32" and shard.dtype.itemsize == 4 and tokens.size and tokens.min() < 0:
+            raise LoaderError(f"{shard.path} has an id that int32 cannot hold: set dtype='int64'")
         if self.positions == "index":
             kernels().positions_from_ends(shard.ends(), starts, rows["positions"])
         elif self.positions == "eos":

@@ -467,7 +467,7 @@ def test_what_is_left_is_dropped_or_filled():
         ({"curriculum": None}, "a curriculum is a list of phases, got None: write"),
         ({"curriculum": {"duration_tokens": 8}}, "a curriculum is a list of phases, got {'duration_tokens': 8}"),
         ({"curriculum": ["web"]}, "phase 1 is 'web': give its duration_tokens"),
-        ({"pad_token": -5}, "pad_token is -5, which is no token of the dataset: give one from 0 to 4,294,967,295"),
+        ({"pad_token": -5}, "pad_token -5 is not an id of uint32 tokens: set it from 0 to 4,294,967,295"),
         ({"curriculum": [{"tokens": 1}]}, "phase 1 has no field 'tokens'; known: capacities, duration_tokens, mix"),
     ],
 )  # fmt: skip
@@ -549,7 +549,7 @@ def test_a_state_is_of_the_content_of_a_composed_dataset(compose, stored_as):
             other.load_state_dict(state)
     with pytest.raises(LoaderError, match="opened here: pad_token was 7 and is 6; open it as it was then"):
         ComposedBatches(feed.path, 32, pad_token=6).load_state_dict(state)
-    with pytest.raises(LoaderError, match="pad_token is 70000, which is no token of the dataset: .* 0 to 65,535"):
+    with pytest.raises(LoaderError, match="pad_token 70000 is not an id of uint16 tokens: set it from 0 to 65,535"):
         ComposedBatches(feed.path, 32, pad_token=70_000)
     with pytest.raises(lc.errors.FormatError, match=r"composed.json is a file, .*: give .*out"):
         ComposedBatches(feed.path / "composed.json", 32)

@@ -1,6 +1,8 @@
 """What all five feeds promise alike: a position, its state, ranks, workers and the identity of the data."""
 
 import json
+import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import zarr
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.errors import LoaderError, LongCrawlError
+from longcrawl.errors import CorruptionError, LoaderError, LongCrawlError
 from longcrawl.formats.shard_folders import HELD_OUT
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 
@@ -228,3 +230,123 @@ def test_stored_splits_are_found_by_their_usual_names(kind, tmp_path):
         assert len(open_feed(kind, tmp_path, split=split))
     with pytest.raises(LongCrawlError, match="split 'test'"):
         open_feed(kind, tmp_path, split="test")
+
+
+END = 7
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory) -> Path:
+    """Write outputs of longcrawl of ids below 100 that end documents with 7: shards with overlaps, and a rectangle."""
+    folder, chance = tmp_path_factory.mktemp("outputs"), np.random.default_rng(0)
+    documents = [[*chance.integers(8, 100, length).tolist(), END] for length in range(20, 60)]
+    rows = {"id": [str(row) for row in range(40)], "tokens": pa.array(documents, pa.list_(pa.uint16()))}
+    made = lc.Crawl(Dataset(pa.table(rows)))
+    made.to_gpt_simple(folder / "packed", end_of_text=END, vocabulary_size=100)
+    cut = made | lc.tokens.Windows(32, 4, end_of_text=END)
+    cut.to_datatrove(folder / "windows", end_of_text=END, vocabulary_size=100)
+    made.to_composed(folder / "out", capacities=[8, 16], end_of_text=END, vocabulary_size=100)
+    write_rectangle(folder, 0)
+    return folder
+
+
+def opened(kind: str, outputs: Path, **fields: Any) -> Any:
+    return open_feed(kind, outputs if kind in ("buckets", "rectangle") else outputs / kind, **fields)
+
+
+def test_feeds_take_what_an_output_has_recorded(outputs):
+    windows = opened("windows", outputs, positions="eos", tail="pad").windows
+    assert (windows.end_of_text, windows.pad_token, windows.masked) == (END, END, True)
+    assert windows.recorded.vocabulary_size == 100
+    by_index = opened("windows", outputs, positions="eos", end_of_text=END).windows
+    np.testing.assert_array_equal(windows.read(np.arange(9))["positions"], by_index.read(np.arange(9))["positions"])
+    batch = opened("packed", outputs, max_length=70, packing="separate", shuffle="none")[0]
+    assert batch["input_ids"][0, int(batch["n_tokens"][0]) :].tolist() == [END] * 49
+    in_train = Packed(outputs / "packed" / "train", max_length=70)
+    assert in_train.recorded.file.endswith("packed/gpt-simple.json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "said"),
+    [
+        ("packed", {"end_of_text": 99_999_999}, "end_of_text is 99,999,999 and .*gpt-simple.json records 7: leave end"),
+        ("packed", {"pad_token": 70_000}, "pad_token 70000 is not an id of the vocabulary of 100 that .*gpt-simple"),
+        (
+            "packed",
+            {"vocabulary_size": 50},
+            "vocabulary_size is 50 and .*gpt-simple.json records 100: leave",
+        ),
+        ("windows", {"positions": "eos", "end_of_text": 0}, "end_of_text is 0 and .*datatrove.json records 7"),
+        (
+            "windows",
+            {"tail": "pad", "pad_token": 100},
+            "pad_token 100 is not an id of the vocabulary of 100 that",
+        ),
+        ("windows", {"vocabulary_size": 99}, "vocabulary_size is 99 and .*datatrove.json records 100"),
+        ("buckets", {"pad_token": 100}, "pad_token 100 is not an id of the vocabulary of 100 that .*composed.json rec"),
+        ("rectangle", {"pad_token": 65_536}, "pad_token 65536 is not an id of uint16 tokens: set it from 0 to 65,535"),
+        ("rectangle", {"pad_token": -1}, "pad_token -1 is not an id of uint16 tokens"),
+    ],
+)
+def test_what_contradicts_an_output_is_refused(kind, fields, said, outputs):
+    opened(kind, outputs, **{name: 300 for name in fields if name == "vocabulary_size"})
+    with pytest.raises(LoaderError, match=said):
+        opened(kind, outputs, **fields)
+
+
+def test_ids_of_shards_without_an_output_are_those_of_their_type(folder_of):
+    for kind, named in (("windows", {"positions": "eos"}), ("packed", {})):
+        with pytest.raises(LoaderError, match="end_of_text 65536 is not an id of uint16 tokens: set it from"):
+            open_feed(kind, folder_of(kind), end_of_text=65_536, **named)
+        padded = {"tail": "pad"} if kind == "windows" else {}
+        with pytest.raises(LoaderError, match="pad_token 70000 is not an id of uint16 tokens"):
+            open_feed(kind, folder_of(kind), pad_token=70_000, **padded)
+        with pytest.warns(UserWarning, match=r"end_of_text 3,000 is not among the first 900 tokens of .*: check that"):
+            open_feed(kind, folder_of(kind), end_of_text=3_000, **named)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            there = int(open_feed("windows", folder_of(kind))[20]["input_ids"][0, 0])
+            open_feed(kind, folder_of(kind), end_of_text=there, **named)
+    with pytest.raises(LoaderError, match="pad_token 2002 is not an id of a vocabulary of 2,002"):
+        open_feed("jsonl", folder_of("jsonl"), pad_token=WORDS + 2)
+
+
+def test_ids_that_int32_cannot_hold_are_refused(tmp_path):
+    table = pa.table({"tokens": pa.array([[1, 2, 3_000_000_000, 4]], pa.list_(pa.uint32()))})
+    lc.formats.datatrove.write([table], tmp_path / "a.ds")
+    windows = Windows(tmp_path, 1, dtype="int32")
+    assert windows[0]["input_ids"].tolist() == [1, 2]
+    with pytest.raises(LoaderError, match=r"a\.ds has an id that int32 cannot hold: set dtype='int64'"):
+        windows[1]
+    array = zarr.create_array(tmp_path / "train.zarr", shape=(1, 4), dtype=np.uint32, chunks=(1, 4), zarr_format=2)
+    array[:] = [[1, 2, 3_000_000_000, 4]]
+    rectangle = Rectangle(tmp_path, batch_size=1, context_length=2, dtype="int32")
+    assert rectangle[0]["targets"].tolist() == [[1, 2]]
+    with pytest.raises(LoaderError, match="has an id that int32 cannot hold: set dtype='int64'"):
+        rectangle[1]
+
+
+def test_outputs_that_contradict_each_other_and_lost_masks_are_refused(outputs, tmp_path):
+    shutil.copytree(outputs / "windows", tmp_path / "one")
+    rows = {"id": ["a"], "tokens": pa.array([[1, 2, 3]], pa.list_(pa.uint16()))}
+    lc.Crawl(Dataset(pa.table(rows))).to_datatrove(tmp_path / "two", end_of_text=3)
+    with pytest.raises(LoaderError, match="datatrove.json and .*datatrove.json record different values of end_of"):
+        Windows(tmp_path, 15)
+    next((tmp_path / "one" / "train").glob("*.loss")).unlink()
+    for open_shards in (lambda: Windows(tmp_path / "one", 15), lambda: Packed(tmp_path / "one", max_length=32)):
+        with pytest.raises(CorruptionError, match=r"\.ds\.loss is missing, 1,732 were written"):
+            open_shards()
+    edited = tmp_path / "two" / "datatrove.json"
+    edited.write_text(edited.read_text().replace('"end_of_text": 3', '"end_of_text": 7'))
+    with pytest.raises(CorruptionError, match="has been changed: the SHA-256 that it gives of itself differs"):
+        Windows(tmp_path / "two", 1)
+
+
+def test_a_state_of_version_3_that_padded_an_output_with_zeros_is_read(outputs):
+    feed = opened("packed", outputs)
+    state = feed.state_dict()
+    renamed = {"next_sample" if name == "position" else name: value for name, value in state.items()}
+    renamed = {name: value for name, value in renamed.items() if name not in ("longcrawl_feed", "kind")}
+    feed.load_state_dict(renamed | {"version": 3, "pad_token": 0, "next_sample": 0})
+    with pytest.raises(LoaderError, match="pad_token was 0 and is 7"):
+        feed.load_state_dict(state | {"pad_token": 0})

@@ -224,7 +224,7 @@ def test_ids_are_compared_with_a_vocabulary_as_they_are_delivered(tmp_path, writ
         Packed(tmp_path, max_length=8, batch_size=3, shuffle="none", vocabulary_size=20)[0]
     with pytest.raises(CorruptionError, match="has id 20 at byte"):
         Packed(tmp_path, max_length=8, vocabulary_size=20, check="everything")
-    with pytest.raises(LoaderError, match="pad_token 20 is no id of a vocabulary of 20"):
+    with pytest.raises(LoaderError, match="pad_token 20 is not an id of a vocabulary of 20"):
         Packed(tmp_path, max_length=8, vocabulary_size=20, pad_token=20)
 
 

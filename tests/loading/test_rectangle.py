@@ -240,7 +240,10 @@ def test_engines_give_equal_batches(ours):
         ({"batch_size": "8"}, "Rectangle.batch_size takes a whole number, got '8'"),
         ({"rank": 2, "world_size": 2}, "rank 2 must be from 0 to world_size - 1 = 1"),
         ({"world_size": 10}, "split 'train' gives 9 batches, not one for each of 10 ranks"),
-        ({"dtype": "store", "pad_token": 65536}, "pad_token 65536 does not fit uint16"),
+        (
+            {"dtype": "store", "pad_token": 65536},
+            "pad_token 65536 is not an id of uint16 tokens: set it from",
+        ),
         ({"dtype": "float32"}, "Rectangle.dtype takes one of 'int64', 'int32', 'store', got 'float32'"),
         ({"cache_bytes": 3583}, "a batch needs 7 chunks of 512 bytes at once; set cache_bytes to 3584 or more"),
         ({"cache_bytes": 3584, "prefetch": "on"}, "and prefetch one more; set cache_bytes to 4096 or more"),

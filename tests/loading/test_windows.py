@@ -696,7 +696,10 @@ def test_a_state_is_good_for_a_copy_elsewhere(tmp_path):
         ({"positions": "eos"}, "needs end_of_text"),
         ({"positions": "ends"}, "one of 'none', 'index', 'eos'"),
         ({"tail": "pad"}, "needs pad_token"),
-        ({"tail": "pad", "pad_token": 70_000, "dtype": "store"}, "does not fit uint16"),
+        (
+            {"tail": "pad", "pad_token": 70_000, "dtype": "store"},
+            "not an id of uint16 tokens: set it from 0 to 65,535",
+        ),
         ({"max_tokens": -1}, "max_tokens -1"),
         ({"seq_len": 30}, "no window of 31 tokens: the longest file has 30"),
         ({"paths_file": "memory://list.json"}, "cannot be locked"),
@@ -724,7 +727,10 @@ def test_ids_are_compared_with_a_vocabulary_as_they_are_read(tmp_path, where):
     assert len(list(Windows(folder, 3, vocabulary_size=301, dtype="store"))) == 2
     with pytest.raises(lc.LongCrawlError, match="has id 300 at byte 10" if where == "here" else "to be fetched whole"):
         Windows(folder, 3, vocabulary_size=300, check="everything")[0]
-    for options, message in (({"pad_token": 300}, "pad_token 300 is no id of"), ({"vocabulary_size": 0}, "must be 1")):
+    for options, message in (
+        ({"pad_token": 300}, "pad_token 300 is not an id of"),
+        ({"vocabulary_size": 0}, "must be 1"),
+    ):
         with pytest.raises(LoaderError, match=message):
             Windows(folder, 3, **({"vocabulary_size": 300} | options))
 
