@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from longcrawl.errors import LongCrawlError
+from longcrawl.printable import quoted
 
 __all__ = ["build", "check_fields", "plain", "plain_settings", "spell"]
 
@@ -25,11 +26,11 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[Lon
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]  # a dataclass
     for name in settings:
         if name not in known:
-            raise error(f"{where} has no field {name!r}; known: {', '.join(sorted(known)) or 'none'}")
+            raise error(f"{where} has no field {quoted(name)}; known: {', '.join(sorted(known)) or 'none'}")
     try:
         return cls(**settings)
     except TypeError as missing:
-        raise error(f"{where} cannot be made from {dict(settings)!r}: {missing}") from missing
+        raise error(f"{where} cannot be made from {quoted(dict(settings))}: {missing}") from missing
     except LongCrawlError as wrong:
         raise error(f"{where}: {wrong}") from wrong
 
@@ -49,7 +50,7 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
             object.__setattr__(instance, field.name, value)
         if not _fits(value, hints[field.name]):
             wants = spell(hints[field.name])
-            raise error(f"{type(instance).__name__}.{field.name} takes {wants}, got {value!r}")
+            raise error(f"{type(instance).__name__}.{field.name} takes {wants}, got {quoted(value)}")
 
 
 def plain_settings(instance: Any) -> dict[str, Any]:

@@ -9,8 +9,10 @@ import re
 import sys
 from collections.abc import Iterable
 
-__all__ = ["as_lines", "one_line", "printable", "shortened", "show"]
+__all__ = ["as_lines", "one_line", "printable", "quoted", "shortened", "show"]
 
+MOST_QUOTED = 200
+"""Characters of a value in a sentence."""
 _COMMANDS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but line breaks and tabs, overrides of the direction of writing, and lone surrogates."""
 
@@ -45,6 +47,11 @@ def as_lines(lines: Iterable[object], separator: str = "\n") -> str:
 def shortened(text: str, most: int) -> str:
     """Return a text of at most so many characters; what is cut off becomes an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def quoted(value: object) -> str:
+    """Return a value as Python spells it, for a sentence: at most ``MOST_QUOTED`` characters."""
+    return shortened(repr(value), MOST_QUOTED)
 
 
 def show(message: object, *, error: bool = False, end: str = "\n") -> None:

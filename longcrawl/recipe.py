@@ -21,6 +21,7 @@ from longcrawl.errors import RecipeError
 from longcrawl.fields import build, plain_settings
 from longcrawl.ledger import label_stages
 from longcrawl.outputs import OUTPUTS, Output
+from longcrawl.printable import quoted
 from longcrawl.registry import Implementation
 from longcrawl.removal_rates import Reference
 from longcrawl.report.card_facts import CardFacts
@@ -128,15 +129,16 @@ def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Reci
 
 def _parsed(spec: Mapping[str, Any]) -> Recipe:
     name = spec.get("name", "without a name")
-    where = f"recipe {name!r}"
+    where = f"recipe {quoted(name)}"
     for key in spec:
         if key not in KEYS:
-            raise RecipeError(f"{where} has an unknown key {key!r}; known: {', '.join(KEYS)}")
+            raise RecipeError(f"{where} has an unknown key {quoted(key)}; known: {', '.join(KEYS)}")
     for key in ("longcrawl", "name", "source", "stages", "outputs"):
         if key not in spec:
             raise RecipeError(f"{where} lacks the key {key!r}")
     if spec["longcrawl"] != SCHEMA_VERSION:
-        raise RecipeError(f"{where} has schema version {spec['longcrawl']!r}, this longcrawl reads {SCHEMA_VERSION}")
+        version = quoted(spec["longcrawl"])
+        raise RecipeError(f"{where} has schema version {version}, this longcrawl reads {SCHEMA_VERSION}")
     stages = _stages(spec["stages"], where)
     return Recipe(
         name=str(name),
@@ -222,7 +224,7 @@ def refuse_order(recipe: Recipe) -> None:
 
     """
     if (fault := order_fault(recipe.stages)) is not None:
-        raise RecipeError(f"recipe {recipe.name!r}: {fault}")
+        raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")
 
 
 def _output(spec: Any, where: str) -> Output:
@@ -234,7 +236,7 @@ def _output(spec: Any, where: str) -> Output:
 
 def _parts(parts: Any, where: str) -> int:
     if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
-        raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {parts!r}")
+        raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {quoted(parts)}")
     return parts
 
 
@@ -249,7 +251,7 @@ def _reference(spec: Any, labels: list[str], where: str) -> Reference:
 
 def _fields(settings: Any, where: str) -> dict[str, Any]:
     if settings is not None and not isinstance(settings, dict):
-        raise RecipeError(f"{where} takes a mapping of its fields, got {settings!r}")
+        raise RecipeError(f"{where} takes a mapping of its fields, got {quoted(settings)}")
     return settings or {}
 
 
@@ -260,7 +262,8 @@ def _named(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
         ((name, settings),) = spec.items()
         if settings is None or isinstance(settings, dict):
             return str(name), settings or {}
-    raise RecipeError(f"{where} takes a name, or one name with its fields, such as min_chars: {{n: 200}}; got {spec!r}")
+    wants = "a name, or one name with its fields, such as min_chars: {n: 200}"
+    raise RecipeError(f"{where} takes {wants}; got {quoted(spec)}")
 
 
 def _override(spec: dict[str, Any], override: str) -> None:

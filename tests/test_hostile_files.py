@@ -14,6 +14,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, LongCrawlError, RunError, SourceError, TokenizerError
 from longcrawl.formats.manifest import seal
+from longcrawl.recipe import parse_recipe
 from longcrawl.tokens.encoders import load_encoder
 from longcrawl.unreadable import reason_of, unreadable
 
@@ -220,6 +221,27 @@ def test_a_hostile_recipe_in_the_folder_of_a_run_is_one_sentence(copy, text):
     (copy / "manifest.json").unlink()
     with pytest.raises(RunError, match=r"recipe\.yaml cannot be read|holds the run of another recipe"):
         lc.run("quickstart", copy)
+
+
+LONG = "[" * 10_000
+LONG_VALUES = {
+    "name": {"name": LONG, "longcrawl": 9},
+    "version": {"longcrawl": LONG},
+    "parts": {"parts": LONG},
+    "key": {LONG: 1},
+    "value of a field": {"outputs": {"parquet": {"file_bytes": LONG}}},
+    "name of a field": {"outputs": {"parquet": {LONG: 1}}},
+    "stage": {"stages": [[LONG]]},
+}
+
+
+@pytest.mark.parametrize("where", LONG_VALUES)
+def test_a_long_value_in_a_recipe_is_shown_in_part(run, where):
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    with pytest.raises(LongCrawlError) as wrong:
+        parse_recipe(recipe | LONG_VALUES[where])
+    assert "[[[[" in str(wrong.value)
+    assert len(str(wrong.value)) < 700
 
 
 def test_the_card_of_a_run_that_cannot_be_written_is_one_sentence(copy):

@@ -263,7 +263,7 @@ OWN: dict[str, str] = {
     "longcrawl/report/citations.py:_ENTRY": "a user's citation",
     "longcrawl/report/citations.py:_end_of": "a user's citation",
     "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
-    "longcrawl/stages.py:stage": "names of classes",
+    "longcrawl/stages.py:stage_name": "names of classes",
     "longcrawl/text/url_words.py:_part": "words of a list",
     "longcrawl/text/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
