@@ -62,6 +62,7 @@ def hash_ids(ids: list[str]) -> np.ndarray:
 def build(kind: str, rows: int, length: int, folder: Path) -> dict[str, float]:
     """Build one rectangle in this process and say how long it took and what memory it had at most."""
     from longcrawl.formats.rectangle import RectangleOutput
+    from longcrawl.tokens import Shuffle
 
     started = time.perf_counter()
     if kind == "zarr":
@@ -85,7 +86,7 @@ def build(kind: str, rows: int, length: int, folder: Path) -> dict[str, float]:
         )
         array[:] = whole
     else:
-        writer = RectangleOutput(context_length=length, end_of_text=50_256).writer([])
+        writer = RectangleOutput(context_length=length, end_of_text=50_256).writer([Shuffle()])
         spill, target = folder / "spill", folder / "rectangle"
         writer.spill(tables(rows, length), spill, 0)
         spilled = time.perf_counter() - started

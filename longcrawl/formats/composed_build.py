@@ -1,28 +1,26 @@
 """The two passes that build a composed dataset.
 
-Pass one appends every document's tokens, ended, to a file of its part, and keeps some bytes about each. Lengths alone
-give the plan, which is kept in files, too: where each piece of each sample comes from. Pass two gathers the pieces of
-some samples by their places, and writes them with the table that says what they are.
+Pass one keeps every document's tokens, ended, and where they came from. Lengths alone give the plan, which is kept in
+files, too: where each piece of each sample comes from. Pass two gathers the pieces of some samples by their places, and
+writes them with the table that says what they are.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.errors import FormatError, StageError
+from longcrawl.errors import StageError
 from longcrawl.files import whole_file, write_text
 from longcrawl.formats._shard_entries import entries_of, refuse_no_text
 from longcrawl.formats._token_shard_writing import TokenType
-from longcrawl.formats.parquet_build import ORDER, PLACE, read_places, spill_documents
+from longcrawl.formats.parquet_build import ORDER, PLACE, read_batches, read_order, read_places, spill_documents
 from longcrawl.formats.token_shard import N_TOKENS, TOKENS
 from longcrawl.stages import SORT_KEY, column
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
@@ -34,8 +32,8 @@ __all__ = ["DOMAIN", "PieceStretch", "TokenFacts", "gather", "read_documents", "
 Longs = npt.NDArray[np.int64]
 
 DOMAIN = "domain"
-TOLD = ("id", "url", "language")
-OFFSET = "offset"
+ORIGINS = ("id", "url", "language")
+KEPT = (*ORIGINS, DOMAIN, N_TOKENS)
 PIECE = np.dtype([("document", "<i8"), ("start", "<i8"), ("size", "<i8")])
 
 
@@ -48,23 +46,10 @@ class TokenFacts:
     """Whether there is a token that no loss is due on."""
 
     @classmethod
-    def of(cls, spill: Path, parts: int) -> "TokenFacts":
-        """Give what the parts agree on.
-
-        Raises:
-            FormatError: they do not, or no document has a token.
-
-        """
+    def of(cls, spill: Path, parts: int, schema: pa.Schema) -> "TokenFacts":
+        """Return what is known of documents that were spilled with these columns."""
         found = [json.loads((spill / f"{part:05d}.facts").read_text("utf-8")) for part in range(parts)]
-        found = [each for each in found if each["dtype"]]
-        types = sorted({each["dtype"] for each in found})
-        if not types:
-            raise FormatError("there is no token to write: every document is empty, or left before the output")
-        if len(types) > 1:
-            raise FormatError(f"parts hold different token types, {' and '.join(types)}: set composed.dtype to one")
-        if len({each["has_mask"] for each in found}) > 1:
-            raise FormatError(f"only some parts have a column {LOSS_MASK!r}: mask the documents of all, or of none")
-        return cls(types[0], any(each["masked"] for each in found))
+        return cls(str(schema.field(TOKENS).type.value_type), any(each["masked"] for each in found))
 
 
 def spill_part(
@@ -78,11 +63,10 @@ def spill_part(
     asked: TokenType = "auto",
     vocabulary_size: int | None = None,
 ) -> None:
-    """Write the documents of one part: ``NNNNN.tokens``, ``NNNNN.mask``, what :func:`spill_documents` writes, facts.
+    """Write the documents of one part: what :func:`spill_documents` writes, and ``NNNNN.facts``.
 
     A document without tokens stays without; any other one ends with ``end_of_text``, which is added where it is
-    missing. Tokens are stored as ``asked``, see :data:`TokenType`, and are below ``vocabulary_size``. ``.mask`` has a
-    byte for each token, and none where documents have no loss mask.
+    missing. Tokens are stored as ``asked``, see :data:`TokenType`, and are below ``vocabulary_size``.
 
     Raises:
         FormatError: an id cannot be stored, or the vocabulary does not have it.
@@ -90,14 +74,30 @@ def spill_part(
             windows.
 
     """
-    spill.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as files:
-        besides = [files.enter_context(whole_file(spill / f"{part:05d}.{name}")) for name in ("tokens", "mask")]
-        opened = [files.enter_context(beside.open("wb")) for beside in besides]
-        spilled = _Spilled(opened[0], opened[1], end_of_text, shuffled, domains, asked, vocabulary_size)
-        spill_documents(map(spilled.add, tables), spill, part, shuffled=shuffled, group=DOMAIN, sizes=_sizes)
-    told = {"dtype": spilled.dtype, "has_mask": spilled.has_mask, "masked": spilled.masked}
-    write_text(spill / f"{part:05d}.facts", json.dumps(told))
+    masked = False
+
+    def kept(table: pa.Table) -> pa.Table:
+        nonlocal masked
+        _check_columns(table, domains)
+        empty = pc.fill_null(pc.equal(pc.list_value_length(column(table, TOKENS, "composed")), 0), False)
+        filled = pc.invert(empty)
+        ended, _ = entries_of(table.filter(filled), end_of_text, "composed", "loss_mask", asked, vocabulary_size)
+        lengths = np.zeros(table.num_rows, np.int64)
+        lengths[filled.to_numpy(zero_copy_only=False)] = ended.lengths
+        columns = {name: table[name] for name in ORIGINS if name in table.column_names}
+        if domains is not None:
+            columns[DOMAIN] = table[domains]
+        if shuffled:
+            columns[SORT_KEY] = table[SORT_KEY]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        columns |= {N_TOKENS: pa.array(lengths), TOKENS: pa.ListArray.from_arrays(offsets, pa.array(ended.tokens))}
+        if ended.loss_mask is not None:
+            masked = masked or not ended.loss_mask.all()
+            columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, pa.array(ended.loss_mask.view(np.uint8)))
+        return pa.table(columns)
+
+    spill_documents(map(kept, tables), spill, part, shuffled=shuffled, group=DOMAIN, sizes=_sizes)
+    write_text(spill / f"{part:05d}.facts", json.dumps({"masked": masked}))
 
 
 def _sizes(batch: pa.RecordBatch) -> Longs:
@@ -105,68 +105,20 @@ def _sizes(batch: pa.RecordBatch) -> Longs:
     return lengths
 
 
-@dataclass
-class _Spilled:
-    """Appends the tokens of documents to a file, and gives what else is to be kept of each."""
-
-    tokens: IO[bytes]
-    mask: IO[bytes]
-    end_of_text: int
-    shuffled: bool
-    domains: str | None
-    asked: TokenType
-    vocabulary_size: int | None
-    dtype: str = ""
-    has_mask: bool = False
-    masked: bool = False
-    offset: int = 0
-
-    def add(self, table: pa.Table) -> pa.Table:
-        """Append the tokens of some documents."""
-        self._refuse(table)
-        empty = pc.fill_null(pc.equal(pc.list_value_length(column(table, TOKENS, "composed")), 0), False)
-        filled = pc.invert(empty)
-        stored = (self.asked, self.vocabulary_size)
-        ended, _ = entries_of(table.filter(filled), self.end_of_text, "composed", "loss_mask", *stored)
-        lengths = np.zeros(table.num_rows, np.int64)
-        lengths[filled.to_numpy(zero_copy_only=False)] = ended.lengths
-        if len(ended.lengths):
-            self._append(ended.tokens, ended.loss_mask)
-        ends = self.offset + np.cumsum(lengths)
-        self.offset += int(lengths.sum())
-        kept = {name: table[name] for name in TOLD if name in table.column_names}
-        if self.domains is not None:
-            kept[DOMAIN] = table[self.domains]
-        if self.shuffled:
-            kept[SORT_KEY] = table[SORT_KEY]
-        return pa.table(kept | {N_TOKENS: pa.array(lengths), OFFSET: pa.array(ends - lengths)})
-
-    def _append(self, tokens: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None) -> None:
-        if self.dtype and (self.dtype, self.has_mask) != (str(tokens.dtype), mask is not None):
-            raise StageError(
-                f"documents have tokens of {tokens.dtype} after {self.dtype}, or only some have a column "
-                f"{LOSS_MASK!r}: tokenize all of them alike, and mask all or none"
-            )
-        self.dtype, self.has_mask = str(tokens.dtype), mask is not None
-        self.tokens.write(np.ascontiguousarray(tokens, tokens.dtype.newbyteorder("<")).data)
-        if mask is not None:
-            self.masked = self.masked or not mask.all()
-            self.mask.write(np.ascontiguousarray(mask).data)
-
-    def _refuse(self, table: pa.Table) -> None:
-        names = table.column_names
-        if WINDOWS in names:
-            raise StageError(
-                "composed cuts documents where its plan says, and windows would cut them before: leave the stage "
-                "windows out"
-            )
-        if MASKED in names and LOSS_MASK not in names:
-            raise StageError(
-                f"composed would lose the column {MASKED!r}, which is of the text: make tokens with the stage "
-                f"tokenize, which gives {LOSS_MASK!r} too, or drop the column"
-            )
-        if self.domains is not None:
-            refuse_no_text(table, self.domains, "composed.domains")
+def _check_columns(table: pa.Table, domains: str | None) -> None:
+    names = table.column_names
+    if WINDOWS in names:
+        raise StageError(
+            "composed cuts documents where its plan says, and windows would cut them before: leave the stage windows "
+            "out"
+        )
+    if MASKED in names and LOSS_MASK not in names:
+        raise StageError(
+            f"composed would lose the column {MASKED!r}, which is of the text: make tokens with the stage tokenize, "
+            f"which gives {LOSS_MASK!r} too, or drop the column"
+        )
+    if domains is not None:
+        refuse_no_text(table, domains, "composed.domains")
 
 
 def save_plan(spill: Path, number: int, plan: Plan) -> None:
@@ -189,9 +141,9 @@ class PieceStretch:
     starts: Longs
     sizes: Longs
     told: pa.Table
-    """What is known of the document of each: its id and the like, ``n_tokens``, where its tokens were spilled."""
-    parts: Longs
-    """In which part."""
+    """What is known of the document of each: its id and the like, and ``n_tokens``."""
+    spilled: npt.NDArray[Any]
+    """Where the document of each was spilled, see :data:`PLACE`."""
 
     @property
     def lengths(self) -> Longs:
@@ -215,7 +167,7 @@ class PieceStretch:
                 "bucket": pa.repeat(pa.scalar(capacity, pa.int64()), len(self.sizes)),
                 "sample": pa.array(self.samples + first),
                 "document": pa.array(self.documents),
-                **{name: self.told[name] for name in (*TOLD, DOMAIN) if name in self.told.column_names},
+                **{name: self.told[name] for name in (*ORIGINS, DOMAIN) if name in self.told.column_names},
                 "start": pa.array(self.starts),
                 "length": pa.array(self.sizes),
                 "head": pa.array(self.starts == 0),
@@ -246,35 +198,30 @@ def read_pieces(spill: Path, number: int, first: int, stop: int, first_document:
     documents = pieces["document"].astype(np.int64)
     wanted, back = np.unique(documents, return_inverse=True)
     places = np.memmap(spill / ORDER, PLACE, "r")[wanted + first_document]
-    told = read_places(spill, places).take(pa.array(back))
+    told = read_places(spill, places, KEPT).take(pa.array(back))
     samples = np.repeat(np.arange(stop - first), np.diff(bounds))
-    parts = places["part"][back].astype(np.int64)
-    return PieceStretch(samples, documents, pieces["start"], pieces["size"], told, parts)
+    return PieceStretch(samples, documents, pieces["start"], pieces["size"], told, places[back])
 
 
-def gather(spill: Path, pieces: PieceStretch, kind: str, places: Longs, out: npt.NDArray[Any]) -> None:
-    """Copy pieces of the spilled ``tokens`` or of their ``mask`` to ``places`` of ``out``, which is filled elsewhere.
+def gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: npt.NDArray[Any]) -> None:
+    """Copy pieces of the spilled column ``name`` to ``places`` of ``out``, which is filled elsewhere.
 
     Raises:
         FormatError: a spill file is cut.
 
     """
-    flat, width = out.data.cast("B"), out.itemsize
-    firsts = pieces.told[OFFSET].to_numpy() + pieces.starts
-    order = np.lexsort((firsts, pieces.parts))
-    bounds = np.flatnonzero(np.diff(pieces.parts[order], prepend=-1)).tolist()
-    for first, stop in zip(bounds, [*bounds[1:], len(order)], strict=True):
-        chosen = order[first:stop]
-        with (spill / f"{int(pieces.parts[chosen[0]]):05d}.{kind}").open("rb", buffering=0) as file:
-            numbers = (firsts[chosen] * width, pieces.sizes[chosen] * width, places[chosen] * width)
-            for offset, size, place in zip(*(each.tolist() for each in numbers), strict=True):
-                if os.preadv(file.fileno(), [flat[place : place + size]], offset) != size:
-                    raise FormatError(f"{file.name} is cut: remove the run's folder 'work' and run again")
+    flat = out.reshape(-1).view(np.uint8) if out.dtype == np.bool_ else out.reshape(-1)
+    for chosen, batch, rows in read_batches(spill, pieces.spilled):
+        lists = batch.column(name)
+        values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
+        firsts = offsets[rows] + pieces.starts[chosen]
+        for first, size, place in zip(
+            firsts.tolist(), pieces.sizes[chosen].tolist(), places[chosen].tolist(), strict=True
+        ):
+            flat[place : place + size] = values[first : first + size]
 
 
 def read_documents(spill: Path, start: int, stop: int, rows: int) -> Iterator[pa.Table]:
-    """Give what is told of documents ``start`` to ``stop`` of the order, so many rows at a time."""
+    """Yield what is known of documents ``start`` to ``stop`` of the order, so many rows at a time."""
     for first in range(start, stop, rows):
-        count = min(rows, stop - first)
-        places = np.fromfile(spill / ORDER, PLACE, count=count, offset=first * PLACE.itemsize)
-        yield read_places(spill, places).drop_columns(OFFSET)
+        yield read_places(spill, read_order(spill, first, min(first + rows, stop)), KEPT)

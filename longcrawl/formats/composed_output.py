@@ -142,7 +142,7 @@ class ComposedOutput(TokenOutput):
 class ComposedWriter(TokenWriter):
     """Writes one composed dataset."""
 
-    spills = ("arrow", "index", "json", "tokens", "mask", "facts")
+    spills = (*TokenWriter.spills, "facts")
     settings: ComposedOutput
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
@@ -162,8 +162,10 @@ class ComposedWriter(TokenWriter):
         """Plan the samples of each split and domain, lay out empty arrays, and list bands or shards."""
         target.mkdir(parents=True, exist_ok=True)
         by_domain = self.settings.domains is not None
-        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_domain)
-        facts = TokenFacts.of(spill, parts)
+        stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_domain)
+        if not any(each.sizes.any() for each in stretches):
+            raise FormatError("there is no token to write: every document is empty, or left before the output")
+        facts = TokenFacts.of(spill, parts, schema)
         strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
         for documents in stretches:
             folder = self._folder(documents.language)

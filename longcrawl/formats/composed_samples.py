@@ -14,8 +14,9 @@ from longcrawl.formats.composed_build import gather, read_documents, read_pieces
 from longcrawl.formats.rectangle_build import BAND, Layout, write_band
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shard_formats import FORMATS
-from longcrawl.formats.token_shard import Documents
+from longcrawl.formats.token_shard import TOKENS, Documents
 from longcrawl.stored_tables import table_writer
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 __all__ = ["PieceTable", "SampleFile", "write_array_band", "write_documents", "write_shard"]
 
@@ -85,12 +86,12 @@ def write_array_band(
     places = pieces.places(band.capacity)
     layout = layouts[""]
     tokens = np.full((BAND, band.capacity), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
-    gather(spill, pieces, "tokens", places, tokens)
+    gather(spill, pieces, TOKENS, places, tokens)
     names = write_band(target, band.path, band.number, tokens, layout)
     del tokens
     if LOSS_MASK_SUFFIX in layouts:
         mask = np.arange(BAND)[:, None] >= np.full((1, band.capacity), band.samples)
-        gather(spill, pieces, "mask", places, mask)
+        gather(spill, pieces, LOSS_MASK, places, mask)
         names += write_band(target, band.path + LOSS_MASK_SUFFIX, band.number, mask, layouts[LOSS_MASK_SUFFIX])
     return names
 
@@ -114,10 +115,10 @@ def _entries(spill: Path, shard: SampleFile, table: PieceTable) -> Iterator[Docu
         table.add(pieces.table(shard.capacity, shard.first + first))
         places, lengths = pieces.places(), pieces.lengths
         tokens = np.empty(int(lengths.sum()), shard.dtype)
-        gather(spill, pieces, "tokens", places, tokens)
+        gather(spill, pieces, TOKENS, places, tokens)
         mask = np.empty(len(tokens) if shard.masked else 0, np.bool_)
         if shard.masked:
-            gather(spill, pieces, "mask", places, mask)
+            gather(spill, pieces, LOSS_MASK, places, mask)
         yield Documents(tokens, lengths, None, mask if shard.masked else None)
 
 

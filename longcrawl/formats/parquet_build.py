@@ -28,6 +28,8 @@ __all__ = [
     "Documents",
     "cut",
     "order_documents",
+    "read_batches",
+    "read_order",
     "read_places",
     "row_bytes",
     "row_groups",
@@ -72,6 +74,7 @@ def spill_documents(
     shuffled: bool,
     group: str = LANGUAGE,
     sizes: Callable[[pa.RecordBatch], Longs] | None = None,
+    unique: str | None = None,
 ) -> None:
     """Write the documents of one part: ``NNNNN.arrow``, then ``NNNNN.index`` (:data:`INDEX`), then ``NNNNN.json``.
 
@@ -81,7 +84,9 @@ def spill_documents(
         part: its number.
         shuffled: whether there is a column ``sort_key`` to order documents by.
         group: the column of text that groups documents, if they have it.
-        sizes: gives the bytes of each document by which files are cut; None for those of all its values.
+        sizes: returns the bytes of each document by which files are cut; None for those of all its values.
+        unique: what ids are hashed under, if :func:`order_documents` is to find equal ones; the hash decides between
+            equal sort keys, too.
 
     Raises:
         StageError: two columns have one name, or a column is of a type that no size is known of.
@@ -103,7 +108,13 @@ def spill_documents(
             first = 0
             for batch in documents.combine_chunks().to_batches():
                 writer.write_batch(batch)
-                found = _index(batch, table.slice(first, batch.num_rows), languages, shuffled=shuffled, group=group)
+                found = _index(batch, languages, group)
+                rows = table.slice(first, batch.num_rows)
+                if shuffled:
+                    found["sort_key"] = rows[SORT_KEY].to_numpy()
+                if shuffled or unique is not None:
+                    ids = document_ids(rows, "a shuffled output" if unique is None else unique).to_pylist()
+                    found["id_hash"] = keyed_hash(ids, unique or "parquet", 0)
                 found["bytes"] = (sizes or _row_sizes)(batch)
                 found["batch"] = number
                 index.append(found)
@@ -117,14 +128,17 @@ def spill_documents(
     write_text(spill / f"{part:05d}.json", json.dumps(told))
 
 
-def order_documents(spill: Path, parts: int, *, shuffled: bool, by_language: bool) -> tuple[list[Documents], pa.Schema]:
+def order_documents(
+    spill: Path, parts: int, *, shuffled: bool, by_language: bool = False, unique: bool = False
+) -> tuple[list[Documents], pa.Schema]:
     """Put all documents in their final order: by language if so asked, then by sort key if shuffled, then by part.
 
     Returns:
         the documents, one entry for each language or one for all, and their columns.
 
     Raises:
-        FormatError: there are none, parts have different columns, or there is no column for the language.
+        FormatError: there are none, parts have different columns, there is no column for the language, or two
+            documents have one id where ids are to be unique.
 
     """
     found = [json.loads((spill / f"{part:05d}.json").read_text("utf-8")) for part in range(parts)]
@@ -152,6 +166,8 @@ def order_documents(spill: Path, parts: int, *, shuffled: bool, by_language: boo
         if by_language:
             language[here] = _ranks(index["language"], found[part]["languages"], names)
         start += len(index)
+    if unique:
+        _refuse_equal_ids(spill, ids, places)
     if shuffled or by_language:
         order = np.lexsort((ids, keys, language))
         places, language = places[order], language[order]
@@ -174,22 +190,28 @@ def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tu
     return [(documents.start + start + first, documents.start + start + last) for first, last in bounds]
 
 
+def read_order(spill: Path, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order."""
+    return np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
+
+
 def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = None) -> Iterator[npt.NDArray[Any]]:
-    """Give the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order, row group by row group."""
-    places = np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
+    """Yield the places of documents ``start`` to ``stop`` of the order, row group by row group."""
+    places = read_order(spill, start, stop)
     sizes = places["bytes"].astype(np.int64)
     for first, last in _changes((np.cumsum(sizes) - sizes) // (group_bytes or ROW_GROUP)):
         yield places[first:last]
 
 
-def read_places(spill: Path, places: npt.NDArray[Any]) -> pa.Table:
-    """Read documents from where they were spilled, in the order of ``places``.
+def read_batches(
+    spill: Path, places: npt.NDArray[Any]
+) -> Iterator[tuple[npt.NDArray[np.intp], pa.RecordBatch, npt.NDArray[np.uint32]]]:
+    """Yield the batches that hold documents, on mapped files: which of ``places`` are in a batch, it, and its rows.
 
     Raises:
         FormatError: a spill file is cut.
 
     """
-    pieces, rows = [], []
     for part in np.unique(places["part"]).tolist():
         of_part = np.flatnonzero(places["part"] == part)
         file = spill / f"{part:05d}.arrow"
@@ -198,11 +220,24 @@ def read_places(spill: Path, places: npt.NDArray[Any]) -> pa.Table:
                 stored = pa.ipc.open_file(mapped)
                 for batch in np.unique(places["batch"][of_part]).tolist():
                     chosen = of_part[places["batch"][of_part] == batch]
-                    pieces.append(stored.get_batch(batch).take(pa.array(places["row"][chosen])))
-                    rows.append(chosen)
+                    yield chosen, stored.get_batch(batch), places["row"][chosen]
         except (OSError, pa.ArrowException) as damaged:
             raise FormatError(f"{file} is cut: remove the run's folder 'work' and run again") from damaged
-    back = np.argsort(np.concatenate(rows), kind="stable")
+
+
+def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
+    """Read documents from where they were spilled, in the order of ``places``: all columns, or of some those they have.
+
+    Raises:
+        FormatError: a spill file is cut.
+
+    """
+    pieces, positions = [], []
+    for chosen, batch, rows in read_batches(spill, places):
+        wanted = batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
+        pieces.append(wanted.take(pa.array(rows)))
+        positions.append(chosen)
+    back = np.argsort(np.concatenate(positions), kind="stable")
     table = pa.Table.from_batches(pieces)
     # One chunk a column: where pages of a parquet file end depends on where chunks do.
     return table.take(pa.array(back)).combine_chunks()
@@ -251,14 +286,9 @@ def _row_sizes(batch: pa.RecordBatch) -> Longs:
     return total
 
 
-def _index(
-    batch: pa.RecordBatch, table: pa.Table, languages: dict[str, int], *, shuffled: bool, group: str
-) -> npt.NDArray[Any]:
+def _index(batch: pa.RecordBatch, languages: dict[str, int], group: str) -> npt.NDArray[Any]:
     index = np.zeros(batch.num_rows, INDEX)
     index["row"] = np.arange(batch.num_rows)
-    if shuffled:
-        index["sort_key"] = table[SORT_KEY].to_numpy()
-        index["id_hash"] = keyed_hash(document_ids(table, "a shuffled output").to_pylist(), "parquet", 0)
     index["language"] = NO_LANGUAGE
     if _has_text(batch.schema, group):
         encoded = batch.column(group).dictionary_encode()
@@ -306,7 +336,16 @@ def _one_schema(spill: Path, parts: Sequence[int]) -> pa.Schema:
 def _difference(one: pa.Schema, other: pa.Schema) -> str:
     told = [sorted(f"{column.name} {column.type}" for column in schema) for schema in (one, other)]
     ours, theirs = ([name for name in told[side] if name not in told[1 - side]] for side in (0, 1))
-    return f"here {', '.join(ours) or 'the same in another order'}, there {', '.join(theirs) or 'nothing else'}"
+    here, there = ", ".join(ours) or "the same in another order", ", ".join(theirs) or "nothing else"
+    return f"here {here}, there {there}; make them alike"
+
+
+def _refuse_equal_ids(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:
+    by_id = np.argsort(ids, kind="stable")
+    for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
+        one, other = read_places(spill, places[by_id[first : first + 2]], ["id"])["id"].to_pylist()
+        if one == other:
+            raise FormatError(f"two rows are called {one!r}; ids must be unique: drop one of the documents")
 
 
 def _ranks(codes: npt.NDArray[np.uint32], here: Sequence[str], names: Sequence[str]) -> npt.NDArray[np.uint32]:

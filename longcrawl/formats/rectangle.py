@@ -38,20 +38,22 @@ from longcrawl.errors import FormatError, StageError
 from longcrawl.files import file_entries, whole_file, write_text
 from longcrawl.formats import manifest
 from longcrawl.formats.heldout import check_heldout, heldout_rows
+from longcrawl.formats.parquet_build import order_documents
 from longcrawl.formats.rectangle_build import (
     BAND,
     Checksum,
     Layout,
     gather,
     lay_out,
-    order_rows,
-    spill_part,
+    spill_rows,
     write_band,
 )
 from longcrawl.formats.rectangle_chunks import LOSS_MASK_SUFFIX
-from longcrawl.outputs import Output, Writer, WriteTask, output
+from longcrawl.formats.token_shard import TOKENS
+from longcrawl.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
 from longcrawl.stages import Stage
 from longcrawl.stored_tables import read_table, table_writer, write_table
+from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.tokenize import Tokenize
 
 __all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description"]
@@ -114,7 +116,9 @@ class RectangleOutput(Output):
                 "a rectangle needs an end-of-text token: add the stage tokenize, or set rectangle.end_of_text"
             )
         known = tokenize if isinstance(tokenize, Tokenize) else None
-        return RectangleWriter(self, length, known, rolled="roll" in by_name)
+        return RectangleWriter(
+            self, are_shuffled(stages), context_length=length, tokenize=known, rolled="roll" in by_name
+        )
 
     def heldout_rows(self, rows: int) -> int:
         """Give how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
@@ -127,22 +131,23 @@ class RectangleOutput(Output):
 
 
 @dataclass(frozen=True)
-class RectangleWriter(Writer):
+class RectangleWriter(OrderedWriter):
     """Writes one rectangle."""
 
-    spills = ("rows", "index", "json")
     settings: RectangleOutput
-    context_length: int
-    tokenize: Tokenize | None
-    rolled: bool
+    context_length: int = 0
+    tokenize: Tokenize | None = None
+    rolled: bool = False
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """First pass: append raw rows and their origins for one part."""
-        spill_part(tables, spill, part, self.context_length)
+        """First pass: keep the rows of one part and their origins."""
+        spill_rows(tables, spill, part, self.context_length, shuffled=self.shuffled)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all rows, cut off the held-out ones, lay out empty arrays and list the bands."""
-        rows, dtype, masked = order_rows(spill, parts)
+        (ordered,), schema = order_documents(spill, parts, shuffled=self.shuffled, unique=True)
+        rows, masked = len(ordered.sizes), LOSS_MASK in schema.names
+        dtype = str(schema.field(TOKENS).type.value_type)
         if self._end_of_text() > np.iinfo(dtype).max:
             raise FormatError(
                 f"end of text is {self._end_of_text():,}, which the tokens, {dtype}, cannot hold: "

@@ -1,11 +1,10 @@
 """The two passes that build a rectangle.
 
-Pass one appends every document's tokens as a raw row to a spill file of its part, since the number of rows is known
-only at the end. Then one sort of some 50 bytes per row gives the order. Pass two gathers one band of rows by its
-places in the spill files and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
+Pass one keeps every document's tokens and where it came from (:mod:`longcrawl.formats.parquet_build`), since the number
+of rows is known only at the end. Then one sort of some 70 bytes per row gives the order. Pass two gathers one band of
+rows by its places and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -19,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import FormatError, StageError
-from longcrawl.files import PARTIAL, publish, whole_file, write_text
-from longcrawl.keyed_hash import keyed_hash
-from longcrawl.stages import SORT_KEY, column, document_ids
+from longcrawl.files import PARTIAL, publish
+from longcrawl.formats.parquet_build import read_batches, read_order, read_places, spill_documents
+from longcrawl.formats.token_shard import TOKENS
+from longcrawl.stages import SORT_KEY, column
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
-__all__ = ["BAND", "Checksum", "Layout", "gather", "lay_out", "order_rows", "spill_part", "write_band"]
+__all__ = ["BAND", "Checksum", "Layout", "gather", "lay_out", "spill_rows", "write_band"]
 
 Checksum = Literal["crc32c", "none"]
 """What each chunk carries, so that readers notice changed bytes."""
@@ -33,10 +33,6 @@ BAND = 2048
 """Rows per shard (v3) and per chunk (v2)."""
 INNER_ROWS = 64
 CHUNK_COLUMNS = 2048
-ORDER = "order"
-LENGTH = 4
-INDEX = np.dtype([("offset", "<u8"), ("sort_key", "<u8"), ("id_hash", "<u8"), ("ordered", "u1")])
-PLACE = np.dtype([("part", "<u4"), ("offset", "<u8")])
 ORIGINS = pa.schema([("id", pa.string()), ("url", pa.string()), ("roll", pa.int64()), ("n_tokens", pa.int64())])
 
 
@@ -83,11 +79,8 @@ class Layout:
         )
 
 
-def spill_part(tables: Iterable[pa.Table], spill: Path, part: int, context_length: int) -> None:
-    """Write the rows of one part: ``NNNNN.rows``, then ``NNNNN.index`` (:data:`INDEX`), then ``NNNNN.json``.
-
-    A record of ``.rows`` is the length of the origin (uint32), the tokens, the loss mask in bits where there is one,
-    and the origin as JSON.
+def spill_rows(tables: Iterable[pa.Table], spill: Path, part: int, context_length: int, *, shuffled: bool) -> None:
+    """Write the rows of one part, with :func:`spill_documents`: tokens, loss mask in bits, if any, and origin of each.
 
     Raises:
         FormatError: a document does not have exactly ``context_length`` tokens.
@@ -95,73 +88,8 @@ def spill_part(tables: Iterable[pa.Table], spill: Path, part: int, context_lengt
             loss mask that fits the tokens.
 
     """
-    spill.mkdir(parents=True, exist_ok=True)
-    dtype, index, offset, masked = "", [np.empty(0, INDEX)], 0, set()
-    with whole_file(spill / f"{part:05d}.rows") as beside, beside.open("wb") as rows:
-        for table in tables:
-            tokens = column(table, "tokens", "a rectangle")
-            dtype = _token_type(tokens.type)
-            _check_lengths(table, tokens, context_length)
-            values = tokens.flatten().to_numpy().astype(np.dtype(dtype).newbyteorder("<"), copy=False)
-            found = _index(table)
-            flags = _packed_mask(table, context_length)
-            masked.add(flags is not None)
-            for row, origin in enumerate(_origins(table)):
-                found["offset"][row] = offset
-                offset += rows.write(len(origin).to_bytes(LENGTH, "little"))
-                offset += rows.write(values[row * context_length : (row + 1) * context_length].tobytes())
-                if flags is not None:
-                    offset += rows.write(flags[row].tobytes())
-                offset += rows.write(origin)
-            index.append(found)
-    joined = np.concatenate(index)
-    with whole_file(spill / f"{part:05d}.index") as beside:
-        joined.tofile(beside)
-    ordered = bool(len(joined)) and bool(joined["ordered"].all())
-    row_bytes = context_length * np.dtype(dtype or "uint16").itemsize
-    if len(masked) > 1:
-        raise StageError(f"only some tables of documents have a column {LOSS_MASK!r}: mask all documents, or none")
-    has_mask = True in masked
-    row_bytes += _mask_bytes(context_length) if has_mask else 0
-    told = {"dtype": dtype, "rows": len(joined), "ordered": ordered, "row_bytes": row_bytes, "masked": has_mask}
-    write_text(spill / f"{part:05d}.json", json.dumps(told))
-
-
-def order_rows(spill: Path, parts: int) -> tuple[int, str, bool]:
-    """Put all spilled rows in their final order, by sort key where there is one.
-
-    Returns:
-        their number, the token type, and whether they have a loss mask.
-
-    Raises:
-        FormatError: two rows have the same id, or parts have different token types, or only some have loss masks.
-
-    """
-    found = [json.loads((spill / f"{part:05d}.json").read_text()) for part in range(parts)]
-    types = sorted({each["dtype"] for each in found if each["rows"]})
-    if not types:
-        raise FormatError("there are no rows to write: every document left before the output")
-    if len(types) > 1:
-        raise FormatError(f"parts hold different token types, {' and '.join(types)}: set tokenize.dtype to one of them")
-    masked = {each["masked"] for each in found if each["rows"]}
-    if len(masked) > 1:
-        raise FormatError("only some parts have a loss mask: mask the documents of all, or of none")
-    rows = sum(each["rows"] for each in found)
-    keys, ids = np.empty(rows, np.uint64), np.empty(rows, np.uint64)
-    places = np.empty(rows, PLACE)
-    start = 0
-    for part, each in enumerate(found):
-        index = np.fromfile(spill / f"{part:05d}.index", INDEX)
-        stop = start + each["rows"]
-        keys[start:stop], ids[start:stop] = index["sort_key"], index["id_hash"]
-        places["part"][start:stop], places["offset"][start:stop] = part, index["offset"]
-        start = stop
-    _refuse_twins(ids, places, spill)
-    ordered = all(each["ordered"] for each in found if each["rows"])
-    order = places[np.lexsort((ids, keys))] if ordered else places
-    with whole_file(spill / ORDER) as beside:
-        order.tofile(beside)
-    return rows, types[0], masked.pop()
+    rows = (_row_table(table, context_length, shuffled=shuffled) for table in tables)
+    spill_documents(rows, spill, part, shuffled=shuffled, sizes=_row_bytes, unique="rectangle")
 
 
 def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> None:
@@ -199,26 +127,17 @@ def gather(
         FormatError: a spill file is cut.
 
     """
-    order = np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
+    places = read_order(spill, start, stop)
     tokens = np.full((BAND, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
     flags = np.full((BAND, _mask_bytes(layout.context_length) if masked else 0), 0xFF, np.uint8)
-    width = tokens.itemsize * layout.context_length + flags.shape[1]
-    origins: list[Any] = [None] * len(order)
-    for part in np.unique(order["part"]).tolist():
-        with (spill / f"{part:05d}.rows").open("rb", buffering=0) as rows:
-            for row in np.flatnonzero(order["part"] == part).tolist():
-                offset = int(order["offset"][row])
-                head = bytearray(LENGTH)
-                targets: list[Any] = [
-                    head,
-                    memoryview(tokens[row]).cast("B"),
-                    *([memoryview(flags[row])] if masked else []),
-                ]
-                if os.preadv(rows.fileno(), targets, offset) != LENGTH + width:
-                    raise FormatError(f"{rows.name} is cut: remove the run's folder 'work' and run again")
-                origin = os.pread(rows.fileno(), int.from_bytes(head, "little"), offset + LENGTH + width)
-                origins[row] = json.loads(origin)
-    return tokens, flags, pa.Table.from_pylist(origins, schema=ORIGINS)
+    for chosen, batch, rows in read_batches(spill, places):
+        stored = batch.column(TOKENS).flatten().to_numpy().reshape(batch.num_rows, layout.context_length)
+        for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
+            tokens[place] = stored[row]
+        if masked:
+            bits = np.frombuffer(batch.column(LOSS_MASK).buffers()[1], np.uint8, batch.num_rows * flags.shape[1])
+            flags[chosen] = bits.reshape(batch.num_rows, -1)[rows]
+    return tokens, flags, read_places(spill, places, ORIGINS.names)
 
 
 def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
@@ -246,30 +165,36 @@ def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], l
     return names
 
 
-def _refuse_twins(ids: npt.NDArray[np.uint64], places: npt.NDArray[Any], spill: Path) -> None:
-    by_id = np.argsort(ids, kind="stable")
-    for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
-        one, other = (_id_at(spill, places[by_id[place]]) for place in (first, first + 1))
-        if one == other:
-            raise FormatError(f"two rows are called {one!r}; ids must be unique: drop one of the documents")
+def _row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Table:
+    """Return what is kept of documents that are rows."""
+    tokens = column(table, TOKENS, "a rectangle")
+    _check_type(tokens.type)
+    _check_lengths(table, tokens, context_length)
+    columns = {TOKENS: tokens}
+    flags = _packed_mask(table, context_length)
+    if flags is not None:
+        bits = [None, pa.py_buffer(np.ascontiguousarray(flags))]
+        columns[LOSS_MASK] = pa.Array.from_buffers(pa.binary(flags.shape[1]), table.num_rows, bits)
+    if shuffled:
+        columns[SORT_KEY] = table[SORT_KEY]
+    for field in ORIGINS:
+        there = field.name in table.column_names
+        columns[field.name] = table[field.name].cast(field.type) if there else pa.nulls(table.num_rows, field.type)
+    return pa.table(columns)
 
 
-def _id_at(spill: Path, place: Any) -> str:
-    told = json.loads((spill / f"{place['part']:05d}.json").read_text())
-    with (spill / f"{place['part']:05d}.rows").open("rb") as rows:
-        rows.seek(int(place["offset"]))
-        length = int.from_bytes(rows.read(LENGTH), "little")
-        rows.seek(told["row_bytes"], os.SEEK_CUR)
-        return str(json.loads(rows.read(length))["id"])
+def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    width = batch.schema.field(TOKENS).type.value_type.bit_width // 8
+    lengths: npt.NDArray[np.int64] = pc.list_value_length(batch.column(TOKENS)).to_numpy().astype(np.int64)
+    return lengths * width
 
 
-def _token_type(tokens: pa.DataType) -> str:
+def _check_type(tokens: pa.DataType) -> None:
     value = getattr(tokens, "value_type", None)
     if value not in (pa.uint16(), pa.uint32()):
         raise StageError(
             f"a rectangle takes tokens of type uint16 or uint32, these are {tokens}: cast the column, or use tokenize"
         )
-    return str(value)
 
 
 def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> None:
@@ -299,20 +224,3 @@ def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] 
 
 def _mask_bytes(context_length: int) -> int:
     return -(-context_length // 8)
-
-
-def _index(table: pa.Table) -> npt.NDArray[Any]:
-    index = np.zeros(table.num_rows, INDEX)
-    index["id_hash"] = keyed_hash(document_ids(table, "a rectangle").to_pylist(), "rectangle", 0)
-    if SORT_KEY in table.column_names:
-        index["sort_key"], index["ordered"] = table[SORT_KEY].to_numpy(), 1
-    return index
-
-
-def _origins(table: pa.Table) -> list[bytes]:
-    named = {
-        name: table[name].to_pylist() if name in table.column_names else [None] * table.num_rows
-        for name in ORIGINS.names
-    }
-    rows = zip(*named.values(), strict=True)
-    return [json.dumps(dict(zip(named, row, strict=True)), ensure_ascii=True).encode() for row in rows]

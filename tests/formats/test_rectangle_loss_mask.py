@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, StageError
 from longcrawl.formats import rectangle, rectangle_build
+from longcrawl.formats.rectangle import RectangleOutput
 from longcrawl.formats.rectangle_chunks import open_loss_mask, open_split
 from longcrawl.formats.rectangle_verify import inspect_rectangle, verify_rectangle
 
@@ -218,15 +219,16 @@ def test_parts_of_which_only_some_are_masked_are_refused(tmp_path):
     tokens, flags = made_up(2, 9)
     plain = pa.table({"id": ["a", "b"], "tokens": lists(tokens, pa.uint16())})
     masked = plain.set_column(0, "id", pa.array(["c", "d"])).append_column("loss_mask", lists(flags, pa.bool_()))
-    rectangle_build.spill_part([plain], tmp_path, 0, 9)
-    rectangle_build.spill_part([masked], tmp_path, 1, 9)
-    with pytest.raises(FormatError, match="only some parts have a loss mask: mask the documents of all, or of none"):
-        rectangle_build.order_rows(tmp_path, 2)
-    with pytest.raises(StageError, match="only some tables of documents have a column 'loss_mask'"):
-        rectangle_build.spill_part([plain, masked], tmp_path, 2, 9)
-    rectangle_build.spill_part([masked.set_column(0, "id", pa.array(["c", "c"]))], tmp_path, 0, 9)
+    writer = RectangleOutput(context_length=9, end_of_text=0).writer([])
+    writer.spill([plain], tmp_path, 0)
+    writer.spill([masked], tmp_path, 1)
+    with pytest.raises(FormatError, match="parts hold documents of different columns: here .*, there loss_mask"):
+        writer.plan(tmp_path, 2, tmp_path / "made")
+    with pytest.raises(StageError, match="documents change their columns on the way: here .*, there loss_mask"):
+        writer.spill([plain, masked], tmp_path, 2)
+    writer.spill([masked.set_column(0, "id", pa.array(["c", "c"]))], tmp_path, 0)
     with pytest.raises(FormatError, match="two rows are called 'c'"):
-        rectangle_build.order_rows(tmp_path, 1)
+        writer.plan(tmp_path, 1, tmp_path / "made")
 
 
 # -------------------- from duplicates to batches
