@@ -185,8 +185,8 @@ def _row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Ta
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     width = batch.schema.field(TOKENS).type.value_type.bit_width // 8
-    lengths: npt.NDArray[np.int64] = pc.list_value_length(batch.column(TOKENS)).to_numpy().astype(np.int64)
-    return lengths * width
+    lengths: npt.NDArray[np.int64] = pc.list_value_length(batch.column(TOKENS)).to_numpy().astype(np.int64) * width
+    return lengths
 
 
 def _check_type(tokens: pa.DataType) -> None:
