@@ -1,13 +1,10 @@
 """datatrove's files: the bytes that the specification says, and what is wrong with others."""
 
 import struct
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError
@@ -121,41 +118,6 @@ def test_a_damaged_file_is_one_sentence_and_a_problem_of_verify(shard, sentence_
     assert any(said in problem for problem in lc.verify(shard).problems)
 
 
-@given(st.data())
-@settings(max_examples=60, deadline=None)
-def test_any_cut_and_any_growth_of_any_file_is_found(token_table, data):
-    documents = data.draw(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=5), min_size=1, max_size=5))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.ds"
-        masks = [[True] * len(one) for one in documents]
-        datatrove.write([token_table(documents, loss_mask=masks)], path)
-        file = Path(f"{path}{data.draw(st.sampled_from(['', '.index', '.loss']))}")
-        content = file.read_bytes()
-        size = data.draw(st.integers(0, 2 * len(content) + 8).filter(lambda size: size != len(content)))
-        if file == path and size == 2 * len(content):
-            return  # as many tokens of twice the width: nothing in the files says that they are not
-        file.write_bytes((content + bytes(size))[:size])
-        with pytest.raises(CorruptionError):
-            datatrove.open(path)
-
-
-def test_overlaps_are_a_named_loss(token_table, tmp_path, sentence_of):
-    table = token_table([[1, 2, 3], [2, 3, 4]], overlap=[0, 2])
-    said = sentence_of(FormatError, datatrove.write, [table], tmp_path / "a.ds")
-    assert said.startswith("datatrove cannot hold the overlaps of 1 documents")
-    assert not list(tmp_path.iterdir())
-    with pytest.warns(UserWarning, match="cannot hold the overlaps of 1 documents"):
-        written = datatrove.write([table], tmp_path / "a.ds", on_loss="warn")
-    assert tuple(map(str, written.losses)) == ("the overlaps of 1 documents, whose first tokens would count twice",)
-    assert "on_loss takes one of" in sentence_of(FormatError, datatrove.write, [table], tmp_path / "b.ds", on_loss="no")
-
-
 def test_a_tokenizer_that_metadata_cannot_hold_is_refused(token_table, tmp_path, sentence_of):
     said = sentence_of(FormatError, datatrove.write, [token_table([[1]])], tmp_path / "a.ds", tokenizer="a|b")
     assert "leave | and line ends out" in said
-
-
-def test_no_documents_are_an_empty_shard(tmp_path):
-    assert datatrove.write([], tmp_path / "a.ds").documents == 0
-    assert len(datatrove.open(tmp_path / "a.ds")) == 0
-    assert list(datatrove.open(tmp_path / "a.ds").blocks()) == []

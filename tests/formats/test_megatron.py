@@ -1,13 +1,10 @@
 """Megatron's files: the bytes that the specification says, and what is wrong with others."""
 
 import struct
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError
@@ -122,29 +119,6 @@ def test_lengths_of_less_than_nothing_are_found_beside_an_empty_file(shard, sent
     shard.write_bytes(b"")
     shard.with_suffix(".idx").write_bytes(index([-3], [0], [0, 1]))
     assert "at byte 34: sequence 0 ends at token -3" in sentence_of(CorruptionError, megatron.open, shard)
-
-
-@given(st.data())
-@settings(max_examples=60, deadline=None)
-def test_any_cut_and_any_growth_of_either_file_is_found(token_table, data):
-    documents = data.draw(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=5).filter(any))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.bin"
-        megatron.write([token_table(documents)], path)
-        file = path.with_suffix(data.draw(st.sampled_from([".bin", ".idx"])))
-        content = file.read_bytes()
-        size = data.draw(st.integers(0, 2 * len(content) + 8).filter(lambda size: size != len(content)))
-        if file.suffix == ".idx" and size == len(content) + len(documents):
-            return  # what a multimodal set has there
-        file.write_bytes((content + bytes(size))[:size])
-        with pytest.raises(CorruptionError):
-            megatron.open(path)
-
-
-def test_overlaps_and_a_loss_mask_are_named_losses(token_table, tmp_path, sentence_of):
-    table = token_table([[1, 2], [2, 3]], loss_mask=[[True, False], [True, True]], overlap=[0, 1])
-    said = sentence_of(FormatError, megatron.write, [table], tmp_path / "a.bin")
-    assert "megatron cannot hold the loss mask, which is False for 1 tokens; nor the overlaps of 1 documents" in said
 
 
 @pytest.mark.parametrize("documents", [[], [[], []]])

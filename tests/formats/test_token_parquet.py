@@ -1,7 +1,6 @@
 """Tokens in parquet: columns, metadata, row groups, files of others, damage."""
 
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError
@@ -123,25 +120,7 @@ def test_metadata_of_other_types_are_one_sentence(tmp_path, sentence_of):
     assert "says under 'longcrawl' that its end_of_text is '<|endoftext|>'" in said
 
 
-@given(st.data())
-@settings(max_examples=40, deadline=None)
-def test_any_cut_is_found(token_table, data):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.parquet"
-        token_parquet.write([token_table([[1, 2, 3], [4]])], path)
-        content = path.read_bytes()
-        path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-        with pytest.raises(CorruptionError, match=r"a\.parquet"):
-            token_parquet.open(path)
-        assert token_parquet.verify(path).problems
-
-
 def test_tables_of_different_columns_are_one_sentence(token_table, tmp_path, sentence_of):
     tables = [token_table([[1]], id=["a"]), token_table([[2]])]
     assert "have different columns" in sentence_of(FormatError, token_parquet.write, tables, tmp_path / "a.parquet")
     assert not list(tmp_path.iterdir())
-
-
-def test_no_documents_are_an_empty_file(tmp_path):
-    token_parquet.write([], tmp_path / "a.parquet")
-    assert len(token_parquet.open(tmp_path / "a.parquet")) == 0

@@ -1,6 +1,7 @@
 """What holds of token shards in every format: what is written is what is read, and what cannot be is said."""
 
 import pickle
+import re
 import tempfile
 import warnings
 from itertools import chain, pairwise
@@ -105,6 +106,110 @@ def test_the_end_of_text_is_added_as_the_policy_says(token_table, terminate, pla
     added = len(batch.tokens) - sum(map(len, documents))
     assert np.count_nonzero(batch.loss_mask) == added, "what is added counts, what was masked stays so"
     assert (batch.tokens[batch.loss_mask] == END).all()
+
+
+@EVERY
+@pytest.mark.parametrize("beside", ["with checksums", "without checksums"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_cut_and_any_growth_of_any_file_is_found(token_table, name, beside, data):
+    documents = data.draw(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=5).filter(any))
+    masks = {"loss_mask": [[True] * len(one) for one in documents]} if "loss_mask" in FORMATS[name].holds else {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / NAMES[name]
+        FORMATS[name].write([token_table(documents, **masks)], path, end_of_text=END)
+        if beside == "without checksums":
+            path.with_name(f"{path.name}.crc32c").unlink()
+        file = data.draw(st.sampled_from(sorted(Path(folder).iterdir())))
+        content = file.read_bytes()
+        size = data.draw(st.integers(0, 2 * len(content) + 8).filter(lambda size: size != len(content)))
+        if beside == "without checksums" and not says_its_size(name, file, len(content), size, len(documents)):
+            return
+        file.write_bytes((content + bytes(size))[:size])
+        with pytest.raises(CorruptionError, match=re.escape(str(path.with_suffix("")))):
+            FORMATS[name].open(path)
+        assert FORMATS[name].verify(path).problems
+
+
+def says_its_size(name: str, file: Path, before: int, size: int, documents: int) -> bool:
+    """Return whether the files themselves say that one of another size is damaged."""
+    if name == "datatrove":  # twice as many bytes are as many tokens of twice the width
+        return file.suffix != ".ds" or size != 2 * before
+    if name == "megatron":  # a byte for each sequence is its mode in a multimodal set
+        return file.suffix != ".idx" or size != before + documents
+    if name == "token-parquet":  # a reader of parquet looks for its end
+        return size < before
+    return name != "nanogpt"
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("loss_mask", [[True, False], [True, True]], "the loss mask, which is False for 1 tokens"),
+        ("overlap", [0, 1], "the overlaps of 1 documents, whose first tokens would count twice"),
+    ],
+)
+def test_what_a_format_does_not_hold_is_a_named_loss(token_table, sentence_of, tmp_path, name, column, values, said):
+    path, format_ = tmp_path / NAMES[name], FORMATS[name]
+    table = token_table([[1, 2], [2, 3]], **{column: values})
+    if column in format_.holds:
+        format_.write([table], path, end_of_text=END, terminate="never")
+        assert format_.open(path).documents().table()[column].to_pylist() == values
+        return
+    assert f"{name} cannot hold {said}" in sentence_of(FormatError, format_.write, [table], path, end_of_text=END)
+    assert not list(tmp_path.iterdir())
+    with pytest.warns(UserWarning, match=f"{name} cannot hold {said}"):
+        written = format_.write([table], path, end_of_text=END, on_loss="warn")
+    assert tuple(map(str, written.losses)) == (said,)
+    wrong = sentence_of(FormatError, format_.write, [table], path, end_of_text=END, on_loss="no")
+    assert "on_loss takes one of" in wrong
+
+
+@EVERY
+def test_a_mask_and_overlaps_that_change_nothing_are_no_loss(token_table, tmp_path, name):
+    table = token_table([[1, 2], [3]], loss_mask=[[True, True], [True]], overlap=[0, 0])
+    assert FORMATS[name].write([table], tmp_path / NAMES[name], end_of_text=END).losses == ()
+
+
+def test_all_losses_are_in_one_sentence(token_table, sentence_of, tmp_path):
+    table = token_table([[1, 2], [2, 3]], loss_mask=[[True, False], [True, True]], overlap=[0, 1])
+    said = sentence_of(FormatError, FORMATS["megatron"].write, [table], tmp_path / "a.bin")
+    assert "megatron cannot hold the loss mask, which is False for 1 tokens; nor the overlaps of 1 documents" in said
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "megatron"])
+def test_no_documents_are_an_empty_shard(tmp_path, name):
+    assert FORMATS[name].write([], tmp_path / NAMES[name]).documents == 0
+    shard = FORMATS[name].open(tmp_path / NAMES[name], **reading(name))
+    assert len(shard) == 0
+    assert list(shard.blocks()) == []
+
+
+@EVERY
+def test_tokens_are_mapped_to_memory(token_table, tmp_path, name):
+    FORMATS[name].write([token_table([[1, 2]])], tmp_path / NAMES[name], end_of_text=END)
+    assert isinstance(FORMATS[name].open(tmp_path / NAMES[name]).tokens, np.memmap)
+
+
+@EVERY
+@pytest.mark.parametrize("verb", ["open", "verify", "write"])
+def test_a_setting_that_there_is_not_is_one_sentence(token_table, sentence_of, tmp_path, name, verb):
+    given_ones = [[token_table([[1]])], tmp_path / NAMES[name]] if verb == "write" else [tmp_path / NAMES[name]]
+    said = sentence_of(FormatError, getattr(FORMATS[name], verb), *given_ones, compress=True)
+    assert f"{name}.{verb} has no setting 'compress'; known: " in said
+    assert "end_of_text, " in said
+
+
+@EVERY
+def test_a_shard_whose_tokens_are_missing_beside_their_checksums_is_one_sentence(
+    token_table, sentence_of, tmp_path, name
+):
+    path = tmp_path / NAMES[name]
+    FORMATS[name].write([token_table([[1, 2]])], path, end_of_text=END)
+    path.unlink()
+    assert f"{path} is missing" in sentence_of(CorruptionError, FORMATS[name].open, path)
+    assert "is missing" in str(FORMATS[name].verify(path))
 
 
 @EVERY
