@@ -5,7 +5,7 @@ test:
 
 slow:
 	pytest -m slow
-	pytest --hypothesis-profile=thorough tests/text tests/dedup tests/report/test_analysis.py
+	pytest --hypothesis-profile=thorough
 
 lint:
 	ruff check .
@@ -20,7 +20,7 @@ types:
 	cd build/types && mypy --config-file ../../pyproject.toml -p longcrawl
 
 notebooks:
-	pytest tests/test_notebooks.py
+	pytest -m "slow or not slow" tests/test_notebooks.py
 
 # Each script prints one ratio as its last line. CONTRIBUTING.md says how to run them on real input.
 bench:

@@ -37,8 +37,8 @@ datasets.disable_progress_bars()
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 # A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
-settings.register_profile("longcrawl", deadline=None)
-# `make slow` takes this one where tests give the number of their examples as a multiple of a profile's.
+settings.register_profile("longcrawl", deadline=None, max_examples=25)
+# `make slow` takes this one. Tests give the number of their examples as a multiple of the profile's, or not at all.
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("longcrawl")
 
@@ -149,12 +149,12 @@ import datasets, numba, longcrawl.cli
 
 gc.freeze()
 for line in sys.stdin:
-    words, folder, cache, output, errors = json.loads(line)
+    words, folder, cache, given, output, errors = json.loads(line)
     if child := os.fork():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
     os.chdir(folder)
-    for number, path in enumerate((os.devnull, output, errors)):
+    for number, path in enumerate((given, output, errors)):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
     datasets.config.HF_DATASETS_CACHE = pathlib.Path(cache)
     code = 0
@@ -178,17 +178,18 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="session")
-def forked() -> Iterator[Callable[[Sequence[object]], subprocess.CompletedProcess[str]]]:
+def forked() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """Give what ``longcrawl`` and ``python`` run words with: processes of their own, forked where all is imported."""
     server = subprocess.Popen(
         [sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
-    def run(words: Sequence[object]) -> subprocess.CompletedProcess[str]:
+    def run(words: Sequence[object], given: bytes = b"") -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as folder:
-            output, errors = Path(folder, "output"), Path(folder, "errors")
+            read, output, errors = (Path(folder, name) for name in ("input", "output", "errors"))
+            read.write_bytes(given)
             command = [str(word) for word in words]
-            places = (Path.cwd(), datasets.config.HF_DATASETS_CACHE, output, errors)
+            places = (Path.cwd(), datasets.config.HF_DATASETS_CACHE, read, output, errors)
             server.stdin.write(json.dumps([command, *map(str, places)]) + "\n")
             server.stdin.flush()
             code = int(server.stdout.readline())
@@ -200,14 +201,14 @@ def forked() -> Iterator[Callable[[Sequence[object]], subprocess.CompletedProces
 
 @pytest.fixture(scope="session")
 def longcrawl(
-    forked: Callable[[Sequence[object]], subprocess.CompletedProcess[str]],
+    forked: Callable[..., subprocess.CompletedProcess[str]],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Give a function that runs a command of ``longcrawl`` in a process of its own, forked where all is imported.
+    """Return a function that runs a command of ``longcrawl`` in a process of its own, forked where all is imported.
 
     Most of the time of a short command is importing, and taking apart what was imported. That commands start where
     nothing is imported, and as they are installed, is tested in ``test_run.py``, by the README and in ``test_cli.py``.
     """
-    return lambda *words: forked(words)
+    return lambda *words, given=b"": forked(words, given)
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,11 @@ def requirements() -> dict[str, list[Requirement]]:
     return {extra: [Requirement(each) for each in listed] for extra, listed in declared.items() if extra != "dev"}
 
 
+def called(function: ast.expr) -> str:
+    """Return the last name of a function that is called."""
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
 def imports(file: Path) -> Iterator[tuple[str, bool]]:
     """The packages that a file imports, and whether it does so wherever it is imported itself."""
     tree = ast.parse(file.read_text("utf-8"))
@@ -45,7 +50,7 @@ def imports(file: Path) -> Iterator[tuple[str, bool]]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("find_spec", "import_module")):
+        elif isinstance(node, ast.Call) and called(node.func) in ("find_spec", "import_module"):
             names = [each.value for each in node.args if isinstance(each, ast.Constant)]
         for package in {name.split(".")[0] for name in names} - {"longcrawl", *sys.stdlib_module_names}:
             yield package, node in tree.body

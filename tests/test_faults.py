@@ -23,13 +23,21 @@ FLIPPED = [
     *("input parquet", "saved index", "plan", "run ledger"),
 ]
 SMALL = {
+    "fuzz": ["--n", "300", *FUZZED],
+    "flips": ["--n", "50", *FLIPPED],
+    "kills": ["--n", "2", "gpt-simple", "longcrawl64-clean"],
+    "storage": ["--n", "3", "changed input", "links", "several runs"],
+    "hub": ["--n", "3"],
+}
+"""A few of each; CONTRIBUTING.md says how to run longer ones."""
+LARGER = {
     "fuzz": ["--n", "900", *FUZZED],
     "flips": ["--n", "150", *FLIPPED],
     "kills": ["--n", "4", "gpt-simple", "longcrawl64-clean"],
     "storage": ["--n", "9"],
     "hub": ["--n", "6"],
 }
-"""A minute of two processors together; CONTRIBUTING.md says how to run longer ones."""
+"""A minute of two processors together."""
 
 
 def campaign(name: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -38,16 +46,17 @@ def campaign(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_campaign_has_a_small_run():
-    assert {path.stem for path in FOLDER.glob("[!_]*.py")} == set(SMALL)
+    assert {path.stem for path in FOLDER.glob("[!_]*.py")} == set(SMALL) == set(LARGER)
 
 
+@pytest.mark.parametrize("words", [SMALL, pytest.param(LARGER, marks=pytest.mark.slow)], ids=["small", "larger"])
 @pytest.mark.parametrize("name", SMALL)
-def test_every_trial_is_survived(name):
-    ended = campaign(name, "--seed", "2", *SMALL[name])
+def test_every_trial_is_survived(name, words):
+    ended = campaign(name, "--seed", "2", *words[name])
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
     assert ended.stdout.splitlines()[-1] == f"{name} ratio=1.000"
     tried = int(re.search(r"of ([\d,]+) trials survived", ended.stdout)[1].replace(",", ""))
-    assert tried >= 0.98 * int(SMALL[name][1])  # the share of each target is rounded
+    assert tried >= 0.98 * int(words[name][1])  # the share of each target is rounded
 
 
 BROKEN = """

@@ -1,4 +1,4 @@
-"""Every notebook runs from its first cell to its last."""
+"""Every notebook runs from its first cell to its last: the first in every test run, all in `make notebooks`."""
 
 import base64
 import json
@@ -72,9 +72,10 @@ def needs(path):
         pytest.importorskip("torch", reason="this notebook trains a model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
 def test_cells_of_a_notebook_run(path, tmp_path, environment, python, request):
-    """In IPython, which shows what cells give: a kernel runs the first in the next test, and all in `make slow`."""
+    """In IPython, which shows what cells return."""
     needs(path)
     nbformat.validate(nbformat.read(path, as_version=4))
     if path.stem == PUBLISHING:

@@ -180,7 +180,7 @@ def suffix_array_spans(kind, tokens, offsets, length):
 
 
 @pytest.mark.parametrize("kind", ["doubling", "divsufsort"])
-@pytest.mark.parametrize("count", [100_000, 1_000_000])
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [50, 7])
 def test_spans_of_real_text_equal_those_of_a_suffix_array(real_tokens, tmp_path, kind, count, length):
     tokens, offsets = first_tokens(real_tokens, count)
@@ -322,7 +322,7 @@ with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as la
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is read from Linux's /proc")
-@pytest.mark.parametrize("memory", [64 << 20, 128 << 20])
+@pytest.mark.parametrize("memory", [64 << 20, pytest.param(128 << 20, marks=pytest.mark.slow)])
 def test_a_search_keeps_to_its_memory(memory):
     command = [sys.executable, "-c", MEASURED, str(memory)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -800,7 +800,7 @@ def test_real_text_by_tokens_of_gpt2(real_data, policy):
 
 
 def test_storing_tokens_takes_at_most_40_bytes_per_document_beside_a_batch(tmp_path):
-    documents, batch = 400_000, 2_000
+    documents, batch = 100_000, 500
     lists = pa.LargeListArray.from_arrays(pa.array(np.arange(batch + 1)), pa.array(np.zeros(batch, np.uint16)))
 
     def sketches():
@@ -813,7 +813,7 @@ def test_storing_tokens_takes_at_most_40_bytes_per_document_beside_a_batch(tmp_p
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 40 * documents + 2_000_000
+    assert peak < 40 * documents + 500_000
 
 
 @pytest.mark.parametrize(

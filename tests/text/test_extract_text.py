@@ -93,9 +93,18 @@ def workers() -> list[int]:
 
 
 @pytest.fixture(autouse=True)
-def own_workers():
-    """Begin and end without workers."""
-    _extraction_pool._here.close()
+def own_workers(request):
+    """Begin and end without workers; the tests of each engine share its worker, which takes a second to start."""
+    shared = "name" in request.fixturenames
+    if not shared:
+        _extraction_pool._here.close()
+    yield
+    if not shared:
+        _extraction_pool._here.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_workers_left():
     yield
     _extraction_pool._here.close()
 
@@ -122,7 +131,7 @@ def run_engine(path: str, pages: list[str], workers: int = 1, **settings) -> lis
 # What stays of a page.
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_the_main_content_stays_and_what_is_around_it_goes(name):
     documents = table(page(*STORY), text=pa.nulls(1, pa.large_string()), url=["https://example.org/"])
     made = lc.text.ExtractText(engine=name)(documents)
@@ -134,7 +143,7 @@ def test_the_main_content_stays_and_what_is_around_it_goes(name):
     assert documents.column_names == ["id", "html", "text", "url"]
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_readers_comments_go(name):
     comments = '<div id="comments" class="comments"><p>First! What a pointless story this is, honestly.</p></div>'
     assert (
@@ -146,7 +155,7 @@ def extraction(name: str, **fields) -> lc.text.ExtractText:
     return lc.text.ExtractText(engine=name, **fields)
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_the_text_is_formatted(name):
     source = page(*STORY, "See https://example.org/a?b=c for the pictures.", "<br><br><br>", "The end.")
     text = outcomes(table(source), extraction(name))[0]
@@ -171,13 +180,13 @@ def test_a_page_wins_over_a_text_that_is_there():
     assert outcomes(table(page(*STORY), text=["old"]), extraction("resiliparse"))[0].startswith("The flood")
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_every_language_and_any_character_comes_through(name):
     said = ["Über Öl, naïve Ἀθῆναι, слово, מילה, कथा, 物語の長い文がここにあります。 \U0001f600 " * 3, *STORY]
     assert said[0].strip() in outcomes(table(page(*said)), extraction(name))[0]
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 @pytest.mark.parametrize("source", ["", " ", "<html><body></body></html>", "<html><body><script>x = 1</script>"])
 def test_an_empty_extraction_is_in_the_ledger(name, source):
     data = Dataset.from_dict({"id": ["full", "empty"], "html": [page(*STORY), source]})
@@ -226,7 +235,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_a_hostile_page_costs_one_page(name):
     stage = extraction(name, max_seconds=1.0)
     sound = [page(*STORY, f"Page {number}.") for number in range(len(HOSTILE) + 1)]
@@ -285,7 +294,7 @@ def test_what_earlier_pages_left_in_memory_is_not_charged_to_a_page(engine):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space")
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_a_page_beyond_its_memory_leaves(name):
     big = f"<html><body><article>{P}{'<p>x<b>y</b>' * 200_000}</article></body></html>"
     found = outcomes(table(page(*STORY), big, page(*STORY)), extraction(name, max_memory=10_000_000, max_seconds=60.0))
@@ -402,7 +411,7 @@ def test_texts_with_lone_surrogates_are_replaced(engine):
 # The same whoever extracts.
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_batches_workers_and_order_change_nothing(name):
     repeated = [
         "A paragraph that many pages share, and one of them many times, as footers and cookie notices are. " * 2
@@ -447,7 +456,7 @@ def test_threads_share_the_workers():
     assert [found[number] for number in range(8)] == expected
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_map_a_crawl_a_stream_and_fused_stages_agree(name):
     sources = [page(*STORY, f"Page {number}.") for number in range(10)]
     sources[4], sources[7] = "", "<html><body></body></html>"
