@@ -147,7 +147,7 @@ def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
     assert hub.repositories["me/quickstart"].tags
 
 
-@pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb", "composition", "feeds", "plan"])
+@pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb", "composition", "feeds", "plan", "extend"])
 def test_every_block_of_a_page_runs(page, tmp_path):
     texts = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
     assert texts
