@@ -36,12 +36,12 @@ from line_corrections import documents, synthetic
 from rectangle_loader import make_tokens
 
 import longcrawl as lc
-from longcrawl.builders.identity import reading
-from longcrawl.builders.sources import BadFiles
-from longcrawl.builders.text import Text
-from longcrawl.edit_ledger import count_edits, edit_writer
-from longcrawl.formats.rectangle_build import Layout
-from longcrawl.places import edit_rows
+from longcrawl.core.places import edit_rows
+from longcrawl.core.sources import BadFiles
+from longcrawl.formats.rectangle.build import Layout
+from longcrawl.ledger.edits import count_edits, edit_writer
+from longcrawl.sources.identity import reading
+from longcrawl.sources.text import Text
 
 BATCH = 500
 LENGTH = 2048

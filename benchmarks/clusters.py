@@ -40,8 +40,8 @@ def one_band(count: int, repeats: int) -> float:
     from scipy.sparse.csgraph import connected_components
 
     from longcrawl.dedup._cluster_kernels import link_band, pack_keys
-    from longcrawl.dedup._forest_kernels import find_roots
     from longcrawl.dedup._similarity_kernels import unconditional
+    from longcrawl.kernels.union_find import find_roots
 
     keys, conditions = keys_with_copies(count), unconditional()
     bits = (count - 1).bit_length()

@@ -44,7 +44,7 @@ def lengths(documents: int, chance: np.random.Generator | None = None, most: int
 
 def tables(documents: int) -> Iterator[pa.Table]:
     """Yield documents as a run's last stage hands them to the writer."""
-    from longcrawl.keyed_hash import keyed_hash
+    from longcrawl.core.keyed_hash import keyed_hash
 
     chance = np.random.default_rng(1)
     stream = (1 + chance.zipf(1.2, 4_000_000) % 50_000).astype(np.uint16)
@@ -63,7 +63,7 @@ def tables(documents: int) -> Iterator[pa.Table]:
 def write(kind: str, documents: int, folder: Path) -> dict[str, float]:
     """Write one dataset in this process and say how long it took and what memory it had at most."""
     import longcrawl as lc
-    from longcrawl.outputs import OUTPUTS
+    from longcrawl.core.outputs import OUTPUTS
 
     settings = {} if kind == "plain" else {"format": kind}
     output = OUTPUTS["gpt-simple" if kind == "plain" else "composed"](end_of_text=END, **settings)

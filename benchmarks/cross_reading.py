@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 import longcrawl as lc
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shards.spec import FORMATS
 
 END = 50_256
 DOCUMENTS = 4_000

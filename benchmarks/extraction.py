@@ -38,7 +38,7 @@ class Page(NamedTuple):
 
 
 def read_pages(folder: Path) -> list[Page]:
-    from longcrawl.builders.sources import BadFiles, make_source
+    from longcrawl.core.sources import BadFiles, make_source
 
     source = make_source("warc", {"data_files": str(folder / "pages-*.warc.gz")})
     tables = [table for part in source.splits()["train"] for table in source.read(part, BadFiles())]
@@ -129,7 +129,7 @@ def naively(folder: Path | None, pages: Sequence[Page]) -> list[tuple[str, str |
 def ours(folder: Path | None, pages: Sequence[Page], **settings) -> list[str | None]:
     """Read and extract, and end the workers so that their time can be told."""
     import longcrawl as lc
-    from longcrawl.text import _extraction_pool
+    from longcrawl.text.extract import _pool as _extraction_pool
 
     read = pages if folder is None else read_pages(folder)
     stage = lc.text.ExtractText(**settings)
@@ -192,7 +192,7 @@ def compare_switches(pages: Sequence[Page]) -> None:
     from lxml import etree, html
     from trafilatura import utils
 
-    from longcrawl.text._trafilatura_engine import make_extractor
+    from longcrawl.text.extract._trafilatura_engine import make_extractor
 
     extract = make_extractor("precision")
     few = pages[: len(pages) // 3]

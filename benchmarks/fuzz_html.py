@@ -133,7 +133,7 @@ def hostile_page(chance: random.Random, pages: list[str], scale: int) -> str:
 def check_batch(pages: list[str], limits: dict) -> Counter[str]:
     """Extract a batch by both engines and assert what holds of any; gives how many pages left by which rule."""
     import longcrawl as lc
-    from longcrawl.stages import first_failure
+    from longcrawl.core.stages import first_failure
 
     rules: Counter[str] = Counter()
     sound = len(pages) // 2

@@ -139,9 +139,9 @@ def inputs(seed: int, count: int, archives: list[Path]) -> Iterator[bytes]:
 
 def survived(path: Path, seconds: int, megabytes: int) -> str | None:
     """Read one archive under both policies; say what went wrong, None if nothing did."""
-    from longcrawl.builders.sources import BadFiles
-    from longcrawl.builders.warc import Warc
+    from longcrawl.core.sources import BadFiles
     from longcrawl.errors import SourceError
+    from longcrawl.sources.warc.source import Warc
 
     source = Warc(data_files=str(path), max_record_bytes=1 << 20)
     (part,) = source.splits()["train"]

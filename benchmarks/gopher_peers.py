@@ -191,7 +191,7 @@ def read_documents(path: Path) -> list[dict[str, str]]:
 
 
 def make_stages(definitions: str) -> list:
-    from longcrawl.text.gopher import GopherQuality, GopherRepetition
+    from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
 
     return [stage(definitions=definitions, max_unspaced_letters=None) for stage in (GopherRepetition, GopherQuality)]
 
@@ -253,7 +253,7 @@ def main() -> None:
         return
     import pyarrow as pa
 
-    from longcrawl.text._reading_characters import TEXTUAL, load_reading_characters
+    from longcrawl.text.gopher.variants.characters import TEXTUAL, load_reading_characters
 
     documents = read_documents(chosen.documents)[: chosen.limit]
     texts = [document["text"] for document in documents]

@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import longcrawl as lc
-from longcrawl.text._language_codes import language_code, parse_tag
-from longcrawl.text.identifiers import model_file
+from longcrawl.text.language.codes import language_code, parse_tag
+from longcrawl.text.language.identifiers import model_file
 
 MODELS = {
     "lid.176": lc.text.IdentifyLanguage(),

@@ -33,7 +33,7 @@ CHARACTERS = 5_000
 
 def tables(documents: int) -> Iterator[pa.Table]:
     """Yield documents as a run's last stage hands them to the writer: words of a Zipf distribution, of many lengths."""
-    from longcrawl.keyed_hash import keyed_hash
+    from longcrawl.core.keyed_hash import keyed_hash
 
     random = np.random.default_rng(0)
     words = ["".join(random.choice(list("etaoinshrdlu"), size)) for size in random.integers(2, 9, 20_000)]
@@ -52,7 +52,7 @@ def write(kind: str, documents: int, folder: Path) -> dict[str, float]:
     import pyarrow.parquet as pq
 
     import longcrawl as lc
-    from longcrawl.formats.parquet import ParquetOutput
+    from longcrawl.formats.documents.write import ParquetOutput
 
     making = time.perf_counter()
     for _ in tables(documents):

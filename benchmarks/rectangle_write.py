@@ -54,14 +54,14 @@ def tables(rows: int, length: int):
 
 
 def hash_ids(ids: list[str]) -> np.ndarray:
-    from longcrawl.keyed_hash import keyed_hash
+    from longcrawl.core.keyed_hash import keyed_hash
 
     return keyed_hash(ids, "shuffle", 0)
 
 
 def build(kind: str, rows: int, length: int, folder: Path) -> dict[str, float]:
     """Build one rectangle in this process and say how long it took and what memory it had at most."""
-    from longcrawl.formats.rectangle import RectangleOutput
+    from longcrawl.formats.rectangle.write import RectangleOutput
     from longcrawl.tokens import Shuffle
 
     started = time.perf_counter()

@@ -38,7 +38,7 @@ def naive(release: Path, part: str) -> tuple[list[str], list[float]]:
 def ours(release: Path, part: str) -> tuple[list[str], list[float]]:
     """Read the part as `load_dataset` and runs do."""
     from longcrawl.builders.longcrawl import SOURCES
-    from longcrawl.builders.sources import BadFiles
+    from longcrawl.core.sources import BadFiles
 
     snapshot, shard, name = part.split("/")
     source = SOURCES["redpajama-v2"](

@@ -21,7 +21,7 @@ import pyarrow as pa
 from _measures import Peak
 
 import longcrawl as lc
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shards.spec import FORMATS
 
 END = 50_256
 MEAN = 500

@@ -1,6 +1,6 @@
 """The `datasets` builder: ``load_dataset("longcrawl", NAME, …)`` with one configuration per source.
 
-A new source is a file beside this one and a line among the imports below.
+A new source is a file in ``longcrawl/sources`` and a line in its ``__init__``.
 """
 
 import dataclasses
@@ -13,20 +13,13 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from longcrawl.builders import (  # noqa: F401  # importing a source registers it
-    installed,
-    rectangle,
-    redpajama_v2,
-    text,
-    token_shards,
-    warc,
-)
-from longcrawl.builders.files import absolute
+from longcrawl import sources  # noqa: F401  # importing it registers the sources
 from longcrawl.builders.register import code_hash, shard_key
-from longcrawl.builders.sources import SOURCES, BadFiles, Part, Source, make_source
+from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.errors import SourceError
 from longcrawl.printable import as_lines
-from longcrawl.unreadable import no_documents
+from longcrawl.sources.files import absolute
+from longcrawl.storage.unreadable import no_documents
 
 __all__ = ["LongCrawl", "LongCrawlConfig", "load"]
 

@@ -20,9 +20,9 @@ import datasets.load
 from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, DataFilesList, sanitize_patterns
 
-from longcrawl.builders.files import absolute
-from longcrawl.builders.named_files import chosen_files
 from longcrawl.errors import LongCrawlError
+from longcrawl.sources.files import absolute
+from longcrawl.sources.named_files import chosen_files
 
 __all__ = ["MODULE", "NAME", "code_hash", "register", "shard_key"]
 

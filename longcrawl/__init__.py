@@ -10,24 +10,24 @@ adopt_builders()
 
 from longcrawl import dedup, formats, loading, report, text, tokens  # noqa: E402  # the builders must be found first
 from longcrawl._version import __version__ as __version__  # noqa: E402  # as above
+from longcrawl.audit.compose import compose  # noqa: E402  # as above
+from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, verify, why  # noqa: E402  # as above
 from longcrawl.builders.longcrawl import load  # noqa: E402  # as above
 from longcrawl.builders.register import register  # noqa: E402  # as above
-from longcrawl.card import Card, card  # noqa: E402  # as above
-from longcrawl.compose import compose  # noqa: E402  # as above
+from longcrawl.card.write import Card, card  # noqa: E402  # as above
 from longcrawl.crawl import Crawl  # noqa: E402  # as above
 from longcrawl.crawl import open_crawl as open  # noqa: A004, E402  # lc.open reads as it should; as above
-from longcrawl.duplicates import Cluster, Clusters  # noqa: E402  # as above
 from longcrawl.errors import LongCrawlError  # noqa: E402  # as above
-from longcrawl.finished import analysis, clusters, funnel, inspect, removal_rates, verify, why  # noqa: E402  # as above
-from longcrawl.formats.convert import convert  # noqa: E402  # as above
-from longcrawl.ledger import Funnel, Reason  # noqa: E402  # as above
-from longcrawl.planning import Plan, plan  # noqa: E402  # as above
-from longcrawl.push import Push, push  # noqa: E402  # as above
+from longcrawl.formats.shards.convert import convert  # noqa: E402  # as above
+from longcrawl.hub.push import Push, push  # noqa: E402  # as above
+from longcrawl.ledger.clusters import Cluster, Clusters  # noqa: E402  # as above
+from longcrawl.ledger.funnel import Funnel, Reason  # noqa: E402  # as above
+from longcrawl.plan import Plan, plan  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
-from longcrawl.removed_documents import removed_documents  # noqa: E402  # as above
-from longcrawl.run import RunSummary, run  # noqa: E402  # as above
-from longcrawl.tokenize_files import tokenize  # noqa: E402  # as above
-from longcrawl.write_report import write_report  # noqa: E402  # as above
+from longcrawl.report.removed_documents import removed_documents  # noqa: E402  # as above
+from longcrawl.report.write import write_report  # noqa: E402  # as above
+from longcrawl.run.job import RunSummary, run  # noqa: E402  # as above
+from longcrawl.run.tokenize_files import tokenize  # noqa: E402  # as above
 
 register()
 

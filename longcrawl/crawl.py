@@ -12,12 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.core.outputs import OUTPUTS, write_output
+from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.core.spans import SpanSurvey, WithSpans
+from longcrawl.core.stage_order import order_fault
+from longcrawl.core.stages import Edit, Judge, Order, Rewrite, Spans, Stage, Survey, refuse_twins
 from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
-from longcrawl.duplicates import Clusters, find_clusters
-from longcrawl.edit_ledger import find_edits
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
-from longcrawl.hub import Visibility, push_documents
-from longcrawl.ledger import (
+from longcrawl.hub.client import Visibility, push_documents
+from longcrawl.ledger.clusters import Clusters, find_clusters
+from longcrawl.ledger.edits import find_edits
+from longcrawl.ledger.funnel import (
     LEDGER_SCHEMA,
     Funnel,
     FunnelRow,
@@ -28,21 +33,7 @@ from longcrawl.ledger import (
     find_reason,
     label_stages,
 )
-from longcrawl.outputs import OUTPUTS, write_output
-from longcrawl.places import EDIT_SCHEMA
-from longcrawl.spans import SpanSurvey, WithSpans
-from longcrawl.stage_order import order_fault
-from longcrawl.stages import (
-    Edit,
-    Judge,
-    Order,
-    Rewrite,
-    Spans,
-    Stage,
-    Survey,
-    refuse_twins,
-)
-from longcrawl.unreadable import no_documents
+from longcrawl.storage.unreadable import no_documents
 from longcrawl.user_warnings import warn_user
 
 __all__ = ["Crawl", "open_crawl"]

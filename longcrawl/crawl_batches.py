@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.edit_ledger import EditCounts, count_edits
-from longcrawl.places import EDIT_SCHEMA, PLACE_SCHEMA, edit_rows
-from longcrawl.stages import VERDICT_SCHEMA, Edit, Judge, Rewrite, Survey, document_ids, first_failure
+from longcrawl.core.places import EDIT_SCHEMA, PLACE_SCHEMA, edit_rows
+from longcrawl.core.stages import VERDICT_SCHEMA, Edit, Judge, Rewrite, Survey, document_ids, first_failure
+from longcrawl.ledger.edits import EditCounts, count_edits
 
 __all__ = ["NO_EDITS", "Edits", "Kept", "Sketched", "Traced", "TracedBatch", "Verdicts", "split_traced"]
 

@@ -16,18 +16,18 @@ from typing import Any
 
 import yaml
 
-from longcrawl.builders.sources import SOURCES, Source
+from longcrawl.card.facts import CardFacts
+from longcrawl.core.fields import build, plain_settings
+from longcrawl.core.outputs import OUTPUTS, Output
+from longcrawl.core.registry import Implementation
+from longcrawl.core.sources import SOURCES, Source
+from longcrawl.core.stage_order import order_fault
+from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import RecipeError
-from longcrawl.fields import build, plain_settings
-from longcrawl.ledger import label_stages
-from longcrawl.outputs import OUTPUTS, Output
+from longcrawl.ledger.funnel import label_stages
+from longcrawl.ledger.rates import Reference
 from longcrawl.printable import quoted
-from longcrawl.registry import Implementation
-from longcrawl.removal_rates import Reference
-from longcrawl.report.card_facts import CardFacts
-from longcrawl.stage_order import order_fault
-from longcrawl.stages import STAGES, Stage
-from longcrawl.structured import load_yaml
+from longcrawl.storage.structured import load_yaml
 from longcrawl.urls import plain_urls
 
 __all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes", "refuse_order"]
@@ -48,7 +48,7 @@ class Recipe:
     output: Output
     card: CardFacts
     parts: int = 1
-    """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run_surveys`."""
+    """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run.surveys`."""
     reference: Reference = field(default_factory=Reference)
 
     def as_dict(self) -> dict[str, Any]:

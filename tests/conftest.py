@@ -145,7 +145,7 @@ def own_cache(caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
 
 COMMANDS = """
 import atexit, gc, json, os, pathlib, sys, traceback
-import datasets, numba, longcrawl.cli
+import datasets, numba, longcrawl.cli.commands
 
 gc.freeze()
 for line in sys.stdin:
@@ -164,7 +164,7 @@ for line in sys.stdin:
             exec(compile(words[1], "<program>", "exec"), {"__name__": "__main__"})
         else:
             sys.argv = ["longcrawl", *words]
-            longcrawl.cli.main()
+            longcrawl.cli.commands.main()
     except SystemExit as ended:
         code = ended.code
     except BaseException:

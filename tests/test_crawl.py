@@ -9,10 +9,10 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
+from longcrawl.core.stages import Check
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
-from longcrawl.fused import Tally, run_fused
-from longcrawl.ledger import LEDGER_SCHEMA
-from longcrawl.stages import Check
+from longcrawl.ledger.funnel import LEDGER_SCHEMA
+from longcrawl.run.fused import Tally, run_fused
 
 WORDS = 12
 ONLY_WORD_COUNT = {
@@ -332,8 +332,8 @@ def test_open_is_a_crawl_of_the_builder(tmp_path):
     assert [row["text"] for row in (streamed | lc.text.MinWords(2)).data] == ["one two"]
 
 
-@lc.stages.stage
-class ShoutLess(lc.stages.Edit):
+@lc.core.stages.stage
+class ShoutLess(lc.core.stages.Edit):
     """Lower the text; a document that had more than ``most`` capitals leaves."""
 
     most: int = 3
@@ -345,7 +345,7 @@ class ShoutLess(lc.stages.Edit):
         return lowered, [Check("capitals", capitals, pc.less_equal(capitals, self.most), self.most, "at_most")]
 
 
-del lc.stages.STAGES[ShoutLess.name]  # which other modules' tests go through
+del lc.core.stages.STAGES[ShoutLess.name]  # which other modules' tests go through
 
 
 def test_an_edit_corrects_documents_and_says_which_leave():

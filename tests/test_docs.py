@@ -20,7 +20,7 @@ from datasets import load_dataset
 from typer.testing import CliRunner
 
 import longcrawl
-from longcrawl.cli import app
+from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
 NOT_HERE = ("pytest", "longcrawl push")
@@ -38,7 +38,7 @@ MODULES = sorted(
     {
         module.name
         for module in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.")
-        if not module.name.endswith(("cli", "__main__"))
+        if not module.name.endswith("__main__")
     }
     | {f"longcrawl.builders.{file.stem}" for file in (ROOT / "builders").glob("*.py") if file.stem != "__init__"}
 )

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.duplicates import find_clusters
-from longcrawl.ledger import LEDGER_SCHEMA, find_reason
-from longcrawl.word_diff import COMPARED, diff_words
+from longcrawl.display.word_diff import COMPARED, diff_words
+from longcrawl.ledger.clusters import find_clusters
+from longcrawl.ledger.funnel import LEDGER_SCHEMA, find_reason
 
 
 def ledger(*rows):

@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.edit_ledger import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
+from longcrawl.core.places import EDIT_SCHEMA, PLACE_SCHEMA, changed_places, edit_rows, make_places, replay
+from longcrawl.core.stages import STAGES, Check, Edit, Rewrite, stage
 from longcrawl.errors import CorruptionError, LedgerError, RunError
-from longcrawl.formats.manifest import seal
-from longcrawl.ledger import Funnel, FunnelRow, open_ledger
-from longcrawl.part import run_part
-from longcrawl.places import EDIT_SCHEMA, PLACE_SCHEMA, changed_places, edit_rows, make_places, replay
-from longcrawl.stages import STAGES, Check, Edit, Rewrite, stage
+from longcrawl.ledger.edits import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
+from longcrawl.ledger.funnel import Funnel, FunnelRow, open_ledger
+from longcrawl.run.part import run_part
+from longcrawl.storage.manifest import seal
 
 COPY = "See also: the list of all articles that somebody has written about it."
 TEXTS = {
@@ -414,7 +414,7 @@ def test_a_run_that_was_stopped_and_one_with_workers_have_the_same_edits(finishe
         return run_part(task)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sys.modules["longcrawl.run"], "run_part", stop)
+        patched.setattr(sys.modules["longcrawl.run.job"], "run_part", stop)
         with pytest.raises(StoppedError):
             lc.run(recipe, tmp_path / "stopped")
     lc.run(recipe, tmp_path / "stopped", num_proc=2)

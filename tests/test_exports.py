@@ -82,7 +82,7 @@ def test_a_checkout_imports_nothing_from_the_one_that_is_installed(tmp_path):
         shutil.copytree(Path(__file__).parent.parent / folder, tmp_path / folder)
     code = """
 import json, sys
-import longcrawl, longcrawl.builders.warc, longcrawl.cards
+import longcrawl, longcrawl.sources.warc.source, longcrawl.cards
 print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.startswith("longcrawl")]))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -29,14 +29,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl import network
-from longcrawl.builders.sources import SOURCES
-from longcrawl.cli import app
+from longcrawl.cli.commands import app
+from longcrawl.core.sources import SOURCES
 from longcrawl.errors import FormatError, HubError, LongCrawlError, NotYetError, RunError, SourceError
-from longcrawl.formats.manifest import seal
-from longcrawl.hub import hub_errors, over_limits
+from longcrawl.hub.client import hub_errors, over_limits
+from longcrawl.storage import network
+from longcrawl.storage.manifest import seal
 
-push_module = importlib.import_module("longcrawl.push")
+push_module = importlib.import_module("longcrawl.hub.push")
 DOCUMENTS, LENGTH = 240, 64
 RECTANGLE = "rectangle/train/c/0/0"
 
@@ -452,7 +452,7 @@ def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
 
 
 def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, finished, monkeypatch):
-    hub_module = importlib.import_module("longcrawl.hub")
+    hub_module = importlib.import_module("longcrawl.hub.client")
     monkeypatch.setattr(hub_module, "FOLDER_ENTRIES", 2)
     with pytest.raises(RunError, match=r"takes 2 in a folder.*run its recipe again with rectangle\.zarr_format=3"):
         lc.push(run, repo, "private")

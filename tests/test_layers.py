@@ -1,124 +1,103 @@
-"""Data flows one way: a module imports from its own layer or from those below."""
+"""A package imports only from packages to its left. Inside a package, anything goes but a circle."""
 
 import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LAYERS = [
-    [
-        "batches",
-        "core_clock",
-        "printable",
-        "errors",
-        "file_systems",
-        "files",
-        "data_files",
-        "keyed_hash",
-        "listing",
-        "kinds",
-        "parquet_pages",
-        "markdown",
-        "network",
-        "places",
-        "sealed",
-        "fields",
-        "registry",
-        "hub",
-        "stored_tables",
-        "structured",
-        "survey_reports",
-        "unreadable",
-        "urls",
-        "user_warnings",
-        "_adopt_builders",
-        "_version",
-    ],
-    ["stages", "run_costs"],
-    ["spans", "stage_order"],
-    ["edit_ledger", "ledger", "word_diff"],
-    ["duplicates", "removal_rates"],
-    ["outputs", "results", "fused", "run_manifest"],
-    ["crawl_batches"],
-    ["crawl"],
-    ["text"],
-    ["tokens"],
-    ["dedup"],
-    ["formats"],
-    ["builders"],
-    ["loading"],
-    ["engines", "report", "run_folder"],
-    ["recipe", "part"],
-    [
-        "run_index",
-        "run_inputs",
-        "run_segments",
-        "run_surveys",
-        "run_target",
-        "run_tasks",
-        "run_versions",
-        "source_texts",
-    ],
-    ["planning"],
-    ["lengths"],
-    ["run_summary"],
-    ["run"],
-    [
-        "finished",
-        "inspect_text",
-        "fetch_lists",
-        "run_url_hits",
-        "compose",
-        "tokenize_files",
-        "card",
-        "push",
-        "pushed_card",
-        "remote_description",
-        "unfinished_push",
-        "verify_url",
-    ],
-    ["removed_documents"],
-    ["write_report"],
-    ["cli", "cli_catalog", "cli_lists"],
+ORDER = [
+    "errors",
+    "storage",
+    "engines",
+    "core",
+    "kernels",
+    "display",
+    "ledger",
+    "text",
+    "composition",
+    "tokens",
+    "dedup",
+    "formats",
+    "sources",
+    "loading",
+    "manifest",
+    "card",
+    "recipe",
+    "run",
+    "plan",
+    "hub",
+    "crawl",
+    "audit",
+    "report",
+    "builders",
+    "cli",
 ]
-LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
-FILES = sorted([*ROOT.glob("longcrawl/**/*.py"), *ROOT.glob("builders/*.py")])
+ALONE = {"_version": "errors", "printable": "errors", "urls": "errors", "user_warnings": "errors"}
+"""Modules at the top that every package may import, as it may import errors."""
+ALONE |= {"crawl_batches": "crawl", "_adopt_builders": "builders"}
+MOST_AT_THE_TOP = 12
+FILES = {
+    ".".join(("longcrawl", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__"): file
+    for folder, found in ((ROOT / "longcrawl", "**/*.py"), (ROOT, "builders/*.py"))
+    for file in folder.glob(found)
+}
 
 
-def layer_of(file: Path) -> str:
-    relative = file.relative_to(ROOT)
-    return "builders" if relative.parts[0] == "builders" else relative.parts[1].removesuffix(".py")
+def package_of(module: str) -> str:
+    name = module.split(".")[1]
+    return ALONE.get(name, name)
 
 
-def imported_layers(file: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative imports hide layers"
-            names = (
-                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "longcrawl" else [node.module]
-            )
-        found |= {name.split(".")[1] for name in names if name and name.startswith("longcrawl.")}
-    return found
+def imported(module: str) -> Iterator[str]:
+    """Yield the modules of ours that a module imports, wherever it does so."""
+    for node in ast.walk(ast.parse(FILES[module].read_text("utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative imports hide packages"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in FILES else node.module for name in names]
+        yield from (name for name in names if name in FILES and name != module)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_imports_point_downward(file):
-    layer = layer_of(file)
-    if layer == "__init__":
-        return
-    above = [name for name in imported_layers(file) if name in LEVEL and LEVEL[name] > LEVEL[layer]]
-    assert not above, f"{layer} imports from the layers above it: {above}"
+INSIDE = sorted(set(FILES) - {"longcrawl"})
 
 
-def test_every_module_has_a_layer():
-    assert {layer_of(file) for file in FILES} - {"__init__"} <= set(LEVEL)
+@pytest.mark.parametrize("module", INSIDE)
+def test_a_package_imports_only_from_packages_to_its_left(module):
+    place = ORDER.index(package_of(module))
+    right = {name for name in imported(module) if name != "longcrawl" and ORDER.index(package_of(name)) > place}
+    assert not right, f"{module} imports from packages to its right: {sorted(right)}"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_files_stay_small(file):
-    assert len(file.read_text("utf-8").splitlines()) <= 420
+@pytest.mark.parametrize("module", INSIDE)
+def test_a_private_module_is_imported_only_inside_its_folder(module):
+    private = [name for name in imported(module) if any(step.startswith("_") for step in name.split("."))]
+    assert [name for name in private if not module.startswith(f"{name[: name.index('._')]}.")] == []
+
+
+def test_inside_a_package_modules_form_no_circle():
+    at_import = {module: _imported_at_import(module) for module in INSIDE}
+    tuple(TopologicalSorter(at_import).static_order())  # raises CycleError, which names the circle
+
+
+def _imported_at_import(module: str) -> set[str]:
+    """Return what importing a module imports; a package's own folder lists its modules, which may import each other."""
+    body = [node for node in ast.parse(FILES[module].read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+    names = [
+        f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in FILES else node.module
+        for node in body
+        for alias in node.names
+    ]
+    return {name for name in names if name in FILES and name != module and FILES[name].name != "__init__.py"}
+
+
+def test_few_modules_lie_at_the_top():
+    assert len([*(ROOT / "longcrawl").glob("*.py")]) <= MOST_AT_THE_TOP
+
+
+@pytest.mark.parametrize("module", sorted(FILES))
+def test_files_stay_small(module):
+    assert len(FILES[module].read_text("utf-8").splitlines()) <= 420

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longcrawl.core.stages import VERDICT_SCHEMA
 from longcrawl.errors import LedgerError
-from longcrawl.ledger import (
+from longcrawl.ledger.funnel import (
     LEDGER_SCHEMA,
     Funnel,
     FunnelRow,
@@ -23,7 +24,6 @@ from longcrawl.ledger import (
     find_reason,
     label_stages,
 )
-from longcrawl.stages import VERDICT_SCHEMA
 
 FUNNEL = Funnel(
     "text",

@@ -13,15 +13,28 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from longcrawl import markdown, printable
+from longcrawl import printable
 from longcrawl import urls as secrets
-from longcrawl.builders import charsets, json_lines, redpajama_v2, warc, warc_http, warc_records
 from longcrawl.dedup import ngrams, urls
+from longcrawl.display import markdown
+from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import FormatError
-from longcrawl.formats import parquet, rectangle_verify
-from longcrawl.report import domains, tables
-from longcrawl.text import _language_codes, _marks, _url_matches, block_lists, formatting, identifiers, rpv2
-from longcrawl.word_diff import diff_words
+from longcrawl.formats.documents import write as parquet
+from longcrawl.formats.rectangle import spec as rectangle_verify
+from longcrawl.ledger import domains
+from longcrawl.report import tables
+from longcrawl.sources import json_lines, redpajama_v2
+from longcrawl.sources.warc import charsets
+from longcrawl.sources.warc import http as warc_http
+from longcrawl.sources.warc import records as warc_records
+from longcrawl.sources.warc import source as warc
+from longcrawl.text.gopher import marks as _marks
+from longcrawl.text.language import codes as _language_codes
+from longcrawl.text.language import identifiers
+from longcrawl.text.lines import formatting
+from longcrawl.text.rpv2 import signals as rpv2
+from longcrawl.text.urls import _matches as _url_matches
+from longcrawl.text.urls import lists as block_lists
 
 ROOT = Path(__file__).parent.parent
 FUNCTIONS = {"compile", "search", "sub", "match", "fullmatch", "split", "findall", "finditer"}
@@ -101,7 +114,7 @@ BLANK = ("| |", "a| |", "a| |b", "|a |", "|\n|", "|\n |", "\n| |x", "|\t\n|", "|
 
 # What sees crawled bytes or text: a function that uses the pattern, and the texts that are worst for it.
 CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
-    "builders/charsets.py:_META": (
+    "longcrawl/sources/warc/charsets.py:_META": (
         page,
         repeated(
             "<meta |charset=|",
@@ -113,34 +126,46 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
             "|<meta  charset|= ",
         ),
     ),
-    "builders/charsets.py:_XML": (page, repeated("| |<?xml", "<?xml|  encoding|", "<?xml encoding=| |")),
-    "builders/json_lines.py:_SURROGATE": (search(json_lines._SURROGATE), repeated("|\ud800|", "|a|")),
-    "builders/redpajama_v2.py:_PART": (
+    "longcrawl/sources/warc/charsets.py:_XML": (page, repeated("| |<?xml", "<?xml|  encoding|", "<?xml encoding=| |")),
+    "longcrawl/sources/json_lines.py:_SURROGATE": (search(json_lines._SURROGATE), repeated("|\ud800|", "|a|")),
+    "longcrawl/sources/redpajama_v2.py:_PART": (
         match(redpajama_v2._PART),
         repeated("2023-06/|0|", "2023-06/0/|a|", "2023-06/0/|a_|"),
     ),
-    "builders/redpajama_v2.py:_LISTING": (match(redpajama_v2._LISTING), repeated("|a|", "|a-|", "a-2023-06-|t|")),
-    "builders/warc.py:_MIME": (search(warc._MIME), repeated("|a|", "|a/|", "|a;|", "|/|")),
-    "builders/warc.py:_NAMED": (warc._types, repeated('|"|', '|",|', "|,|", "|a|", '"|a|', '|"a|')),
-    "builders/warc.py:_CHARSET": (search(warc._CHARSET), repeated(*SPACES, "charset=|'|", "charset='| |")),
-    "builders/warc.py:_HTML": (match(warc._HTML), repeated("| |", "|<|", "| <|")),
-    "builders/warc_http.py:_STATUS": (match(warc_http._STATUS), repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x")),
-    "builders/warc_http.py:_HEADER_END": (search(warc_http._HEADER_END), repeated(*HEADERS)),
-    "builders/warc_http.py:_CHUNK": (match(warc_http._CHUNK), repeated(*HEADERS)),
-    "builders/warc_http.py:_LINE_END": (match(warc_http._LINE_END), repeated(*HEADERS)),
-    "builders/warc_http.py:_BINARY": (search(warc_http._BINARY), repeated("|a|", "|\0|")),
-    "builders/warc_http.py:_LENGTH": (match(warc_http._LENGTH), repeated("|1|")),
-    "builders/warc_records.py:_VERSION": (
+    "longcrawl/sources/redpajama_v2.py:_LISTING": (
+        match(redpajama_v2._LISTING),
+        repeated("|a|", "|a-|", "a-2023-06-|t|"),
+    ),
+    "longcrawl/sources/warc/source.py:_MIME": (search(warc._MIME), repeated("|a|", "|a/|", "|a;|", "|/|")),
+    "longcrawl/sources/warc/source.py:_NAMED": (warc._types, repeated('|"|', '|",|', "|,|", "|a|", '"|a|', '|"a|')),
+    "longcrawl/sources/warc/source.py:_CHARSET": (
+        search(warc._CHARSET),
+        repeated(*SPACES, "charset=|'|", "charset='| |"),
+    ),
+    "longcrawl/sources/warc/source.py:_HTML": (match(warc._HTML), repeated("| |", "|<|", "| <|")),
+    "longcrawl/sources/warc/http.py:_STATUS": (
+        match(warc_http._STATUS),
+        repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x"),
+    ),
+    "longcrawl/sources/warc/http.py:_HEADER_END": (search(warc_http._HEADER_END), repeated(*HEADERS)),
+    "longcrawl/sources/warc/http.py:_CHUNK": (match(warc_http._CHUNK), repeated(*HEADERS)),
+    "longcrawl/sources/warc/http.py:_LINE_END": (match(warc_http._LINE_END), repeated(*HEADERS)),
+    "longcrawl/sources/warc/http.py:_BINARY": (search(warc_http._BINARY), repeated("|a|", "|\0|")),
+    "longcrawl/sources/warc/http.py:_LENGTH": (match(warc_http._LENGTH), repeated("|1|")),
+    "longcrawl/sources/warc/records.py:_VERSION": (
         match(warc_records._VERSION),
         repeated("WARC/|1|", "WARC/1.|1|", "WARC/1.0| |x", "WARC/1.0|\r|x"),
     ),
-    "builders/warc_records.py:_NEXT_LINE": (
+    "longcrawl/sources/warc/records.py:_NEXT_LINE": (
         search(warc_records._NEXT_LINE),
         repeated("|\n|", "|\nWARC/|", "|\nWARC/1|"),
     ),
-    "builders/warc_records.py:_HEADER_END": (search(warc_records._HEADER_END), repeated(*HEADERS, "|\nWARC/|")),
-    "builders/warc_records.py:_NEWLINES": (match(warc_records._NEWLINES), repeated(*HEADERS)),
-    "builders/warc_records.py:_LENGTH": (match(warc_records._LENGTH), repeated("|1|")),
+    "longcrawl/sources/warc/records.py:_HEADER_END": (
+        search(warc_records._HEADER_END),
+        repeated(*HEADERS, "|\nWARC/|"),
+    ),
+    "longcrawl/sources/warc/records.py:_NEWLINES": (match(warc_records._NEWLINES), repeated(*HEADERS)),
+    "longcrawl/sources/warc/records.py:_LENGTH": (match(warc_records._LENGTH), repeated("|1|")),
     "longcrawl/dedup/ngrams.py:_WORD": (ngrams.split_words, repeated("|a|", "|a |", "| |", "|双|", "|双a|")),
     "longcrawl/dedup/urls.py:TRACKING_PARAMETERS": (
         match(urls.TRACKING_PARAMETERS),
@@ -155,65 +180,71 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/dedup/urls.py:_AUTHORITY_END": (urls.normalise_url, repeated(*URLS)),
     "longcrawl/dedup/urls.py:_ESCAPE": (urls.normalise_url, repeated(*URLS)),
     "longcrawl/dedup/urls.py:_query": (urls.normalise_url, repeated(*URLS)),
-    "longcrawl/report/domains.py:url_hosts": (arrow(domains.url_hosts), repeated(*URLS)),
-    "longcrawl/text/_language_codes.py:_TAG": (
+    "longcrawl/ledger/domains.py:url_hosts": (arrow(domains.url_hosts), repeated(*URLS)),
+    "longcrawl/text/language/codes.py:_TAG": (
         _language_codes.parse_tag,
         repeated("en|-a|", "en|-latn|", "en-|a|", "|a|"),
     ),
-    "longcrawl/text/_language_codes.py:_SCRIPT": (_language_codes.parse_tag, repeated("en|-lat|", "en|-latn0|")),
-    "longcrawl/text/_marks.py:words": (lambda text: _marks._Text(text, "whitespace", 0).words, repeated(*BLANK)),
-    "longcrawl/text/_marks.py:raw_lines": (lambda text: _marks._Text(text, "whitespace", 0).lines, repeated(*BLANK)),
-    "longcrawl/text/_marks.py:_hash_signs": (
+    "longcrawl/text/language/codes.py:_SCRIPT": (_language_codes.parse_tag, repeated("en|-lat|", "en|-latn0|")),
+    "longcrawl/text/gopher/marks.py:words": (lambda text: _marks._Text(text, "whitespace", 0).words, repeated(*BLANK)),
+    "longcrawl/text/gopher/marks.py:raw_lines": (
+        lambda text: _marks._Text(text, "whitespace", 0).lines,
+        repeated(*BLANK),
+    ),
+    "longcrawl/text/gopher/marks.py:_hash_signs": (
         lambda text: list(_marks._hash_signs(_marks._Text(text, "whitespace", 0))),
         repeated(*BLANK),
     ),
-    "longcrawl/text/_marks.py:_ellipses": (
+    "longcrawl/text/gopher/marks.py:_ellipses": (
         lambda text: list(_marks._ellipses(_marks._Text(text, "whitespace", 0))),
         repeated(*BLANK),
     ),
-    "longcrawl/text/_marks.py:_unspaced_letters": (
+    "longcrawl/text/gopher/marks.py:_unspaced_letters": (
         lambda text: list(_marks._unspaced_letters(_marks._Text(text, "whitespace", 0))),
         repeated(*BLANK, "|双|"),
     ),
-    "longcrawl/text/_url_matches.py:_BEYOND_ASCII": (
+    "longcrawl/text/urls/_matches.py:_BEYOND_ASCII": (
         search(_url_matches._BEYOND_ASCII),
         repeated("|%|", "|%e4|", "|%e4%|"),
     ),
-    "longcrawl/text/block_lists.py:_DOTS": (
+    "longcrawl/text/urls/lists.py:_DOTS": (
         block_lists.ascii_host,
         [
             *repeated("|.|", "|é|", "|é.|", "a|\u0315\u0300|"),
             lambda n: "".join(chr(0x100 + at % 20_000) for at in range(n)),
         ],
     ),
-    "longcrawl/text/formatting.py:_URL": (
+    "longcrawl/text/lines/formatting.py:_URL": (
         formatting.format_text,
         repeated("|http://|", "|http://a |", "|www.|", "http://a|)|", "http://a|](|", "|w|"),
     ),
-    "longcrawl/text/formatting.py:_BLANKS": (
+    "longcrawl/text/lines/formatting.py:_BLANKS": (
         formatting.format_text,
         repeated("http://a| |", "|http://a   |", "| |http://a"),
     ),
-    "longcrawl/text/formatting.py:format_text": (
+    "longcrawl/text/lines/formatting.py:format_text": (
         formatting.format_text,
         repeated(*BLANK, "http://a|\n |", "http://a| \n|x"),
     ),
-    "longcrawl/text/identifiers.py:_stream_safe": (
+    "longcrawl/text/language/identifiers.py:_stream_safe": (
         arrow(identifiers._stream_safe),
         repeated("a|\u0315\u0300|", "|\u0300a|"),
     ),
-    "longcrawl/text/rpv2.py:_domains": (arrow(lambda url: pa.compute.extract_regex(url, rpv2._HOST)), repeated(*URLS)),
-    "longcrawl/formats/parquet.py:folder_name": (folder_name, repeated("|a|", "|~|")),
-    "longcrawl/formats/rectangle_verify.py:unescape": (
+    "longcrawl/text/rpv2/signals.py:_domains": (
+        arrow(lambda url: pa.compute.extract_regex(url, rpv2._HOST)),
+        repeated(*URLS),
+    ),
+    "longcrawl/formats/documents/write.py:folder_name": (folder_name, repeated("|a|", "|~|")),
+    "longcrawl/formats/rectangle/spec.py:unescape": (
         rectangle_verify.unescape,
         repeated("|\\\\|", "|\\\\|a", "|\\n|", "|\\ud800|", "|a|\\u00"),
     ),
-    "longcrawl/hub.py:_sentence": (
+    "longcrawl/hub/client.py:_sentence": (
         search(HUB_STATUS),
         repeated("HTTP status |a|", "|HTTP status |", "|HTTP status a |"),
     ),
-    "longcrawl/markdown.py:_MEANS_SOMETHING": (markdown.plain, repeated("|`|", "|*a|", "|a|")),
-    "longcrawl/markdown.py:_longest_run": (markdown.fenced, repeated("|`|", "|`a|", "|a|")),
+    "longcrawl/display/markdown.py:_MEANS_SOMETHING": (markdown.plain, repeated("|`|", "|*a|", "|a|")),
+    "longcrawl/display/markdown.py:_longest_run": (markdown.fenced, repeated("|`|", "|`a|", "|a|")),
     "longcrawl/printable.py:_COMMANDS": (printable.printable, repeated("|\x1b|", "|\r|", "|\r\n|", "|a|")),
     "longcrawl/report/tables.py:_BREAKS": (search(tables._BREAKS), repeated("|_|", "|a|")),
     "longcrawl/urls.py:_RUN": (secrets.hide_secrets, repeated(*URLS, "|://|", "://|@|", "|://a@|")),
@@ -227,47 +258,47 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         secrets.hide_secrets,
         repeated("https://a?|a|=1", "https://a?b=|)|", "https://a?|&b=|"),
     ),
-    "longcrawl/word_diff.py:_WORD": (lambda text: diff_words(text, "b"), repeated(*BLANK)),
-    "longcrawl/word_diff.py:_BREAKS": (lambda text: str(diff_words(text, "b")), repeated(*BLANK)),
+    "longcrawl/display/word_diff.py:_WORD": (lambda text: diff_words(text, "b"), repeated(*BLANK)),
+    "longcrawl/display/word_diff.py:_BREAKS": (lambda text: str(diff_words(text, "b")), repeated(*BLANK)),
 }
 
 # What sees nothing that a crawl holds, and why.
 OWN: dict[str, str] = {
-    "builders/files.py:match_remote": "the pattern of files that a user types",
-    "builders/installed.py:_LICENCE": "names of files of installed packages",
-    "builders/installed.py:_METADATA_FOLDER": "names of files of installed packages",
-    "builders/installed.py:_normalized": "names of installed packages",
+    "longcrawl/sources/files.py:match_remote": "the pattern of files that a user types",
+    "longcrawl/sources/installed.py:_LICENCE": "names of files of installed packages",
+    "longcrawl/sources/installed.py:_METADATA_FOLDER": "names of files of installed packages",
+    "longcrawl/sources/installed.py:_normalized": "names of installed packages",
     "builders/register.py:_COMMENT": "the package's own modules",
     "builders/register.py:_IMPORT": "the package's own modules",
-    "longcrawl/duplicates.py:direct": "names of rules, by RE2",
-    "longcrawl/duplicates.py:_follow": "names of rules, by RE2",
-    "longcrawl/fetch_lists.py:_CATEGORY": "names of folders in a list that a user fetches",
-    "longcrawl/formats/_rectangle_layout.py:chunk_of_file": "names of files of an output",
-    "longcrawl/formats/datatrove.py:_read_metadata": "the second line of a shard's metadata",
-    "longcrawl/hub.py:NAME": "names of repositories that a user types",
-    "longcrawl/hub.py:TOKEN": "a user's token",
-    "longcrawl/remote_description.py:SHA256": "checksums of a manifest",
-    "longcrawl/ledger.py:leads_on": "names of rules",
-    "longcrawl/listing.py:match_files": "the pattern of files that a user types",
-    "longcrawl/report/card_edits.py:_HEAD": "a run's README.md",
-    "longcrawl/report/card_edits.py:_LAST": "a run's README.md",
-    "longcrawl/report/card_edits.py:_SECTION": "a run's README.md",
-    "longcrawl/report/card_head.py:_tag": "names of languages of a card",
-    "longcrawl/report/card_head.py:head_of": "names of languages of a card",
-    "longcrawl/report/card_paths.py:PATH": "values of a recipe",
-    "longcrawl/report/card_rules.py:LANGUAGE": "values that a user types",
-    "longcrawl/report/card_rules.py:NAME": "values that a user types",
-    "longcrawl/report/card_rules.py:SPLIT": "names of splits",
-    "longcrawl/report/card_sections.py:_load": "a template of the package",
-    "longcrawl/report/citations.py:_COMMON_CRAWL_FILE": "paths of a recipe",
-    "longcrawl/report/citations.py:_ENTRY": "a user's citation",
-    "longcrawl/report/citations.py:_end_of": "a user's citation",
+    "longcrawl/ledger/clusters.py:direct": "names of rules, by RE2",
+    "longcrawl/ledger/clusters.py:_follow": "names of rules, by RE2",
+    "longcrawl/text/urls/fetch.py:_CATEGORY": "names of folders in a list that a user fetches",
+    "longcrawl/formats/rectangle/_layout.py:chunk_of_file": "names of files of an output",
+    "longcrawl/formats/shards/datatrove.py:_read_metadata": "the second line of a shard's metadata",
+    "longcrawl/hub/client.py:NAME": "names of repositories that a user types",
+    "longcrawl/hub/client.py:TOKEN": "a user's token",
+    "longcrawl/hub/remote.py:SHA256": "checksums of a manifest",
+    "longcrawl/ledger/funnel.py:leads_on": "names of rules",
+    "longcrawl/storage/listing.py:match_files": "the pattern of files that a user types",
+    "longcrawl/card/edits.py:_HEAD": "a run's README.md",
+    "longcrawl/card/edits.py:_LAST": "a run's README.md",
+    "longcrawl/card/edits.py:_SECTION": "a run's README.md",
+    "longcrawl/card/head.py:_tag": "names of languages of a card",
+    "longcrawl/card/head.py:head_of": "names of languages of a card",
+    "longcrawl/card/paths.py:PATH": "values of a recipe",
+    "longcrawl/card/rules.py:LANGUAGE": "values that a user types",
+    "longcrawl/card/rules.py:NAME": "values that a user types",
+    "longcrawl/card/rules.py:SPLIT": "names of splits",
+    "longcrawl/card/sections.py:_load": "a template of the package",
+    "longcrawl/card/citations.py:_COMMON_CRAWL_FILE": "paths of a recipe",
+    "longcrawl/card/citations.py:_ENTRY": "a user's citation",
+    "longcrawl/card/citations.py:_end_of": "a user's citation",
     "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
-    "longcrawl/stages.py:stage_name": "names of classes",
-    "longcrawl/text/url_words.py:_part": "words of a list",
-    "longcrawl/text/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
+    "longcrawl/core/stages.py:stage_name": "names of classes",
+    "longcrawl/text/urls/words.py:_part": "words of a list",
+    "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
-    "longcrawl/unfinished_push.py:TAG": "tags of a repository",
+    "longcrawl/hub/unfinished.py:TAG": "tags of a repository",
 }
 
 SMALL, FLOOR = 8_000, 0.1

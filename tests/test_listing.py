@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import longcrawl as lc
-from longcrawl.builders.files import list_tree
-from longcrawl.builders.redpajama_v2 import RedPajamaV2
-from longcrawl.builders.sources import BadFiles, make_source
+from longcrawl.audit.lengths import read_lengths
+from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import LongCrawlError, SourceError
-from longcrawl.lengths import read_lengths
-from longcrawl.listing import list_files, match_files
+from longcrawl.sources.files import list_tree
+from longcrawl.sources.redpajama_v2 import RedPajamaV2
+from longcrawl.storage.listing import list_files, match_files
 
 
 def write(file: Path, *texts: str) -> Path:

@@ -12,10 +12,10 @@ import time
 import fsspec
 import pytest
 
-from longcrawl import network
-from longcrawl.builders import blocks, files
-from longcrawl.builders.sources import BadFiles, make_source
+from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import NotYetError, SourceError
+from longcrawl.sources import blocks, files
+from longcrawl.storage import network
 
 DOCUMENTS = b"".join(json.dumps({"text": f"document {number}"}).encode() + b"\n" for number in range(9))
 

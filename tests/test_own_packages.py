@@ -17,13 +17,13 @@ LINES = [
 
 GONE = "ModuleNotFoundError: No module named 'my_poems.gone'"
 TOKENIZE = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
-PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from longcrawl.cli import main; main()"
+PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from longcrawl.cli.commands import main; main()"
 
 STAGE = '''
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.stages import Check, Judge, column, stage
+from longcrawl.core.stages import Check, Judge, column, stage
 
 
 @stage
@@ -42,7 +42,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from longcrawl.builders.sources import OnBadFiles, Part, Source, source
+from longcrawl.core.sources import OnBadFiles, Part, Source, source
 
 
 @source("poems")
@@ -73,10 +73,10 @@ from pathlib import Path
 
 import pyarrow.dataset as pads
 
-from longcrawl.files import file_entries
-from longcrawl.outputs import Output, Writer, WriteTask, output
-from longcrawl.results import Inspection, Result, Verification, result
-from longcrawl.sealed import seal, verify_files
+from longcrawl.storage.files import file_entries
+from longcrawl.core.outputs import Output, Writer, WriteTask, output
+from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.storage.sealed import seal, verify_files
 
 
 @output("json-lines")

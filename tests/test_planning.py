@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.builders.sources import Part
-from longcrawl.builders.text import Text
-from longcrawl.cli import app
+from longcrawl.cli.commands import app
+from longcrawl.core.sources import Part
 from longcrawl.errors import RunError
-from longcrawl.planning.estimates import Drawn, Thinning, estimate_parts, estimate_total
-from longcrawl.planning.sample import draw_sample
-from longcrawl.run_costs import RunCosts
+from longcrawl.plan.estimates import Drawn, Thinning, estimate_parts, estimate_total
+from longcrawl.plan.sample import draw_sample
+from longcrawl.run.costs import RunCosts
+from longcrawl.sources.text import Text
 
 DRAWS = 30
 LEAST_INSIDE = 0.8

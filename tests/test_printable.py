@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl import cli
-from longcrawl.ledger import Funnel, Reason
+from longcrawl.cli import commands as cli
+from longcrawl.ledger.funnel import Funnel, Reason
 from longcrawl.printable import as_lines, one_line, printable, show
 
 ROOT = Path(__file__).parent.parent

@@ -17,9 +17,9 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.cli import app
+from longcrawl.audit.finished import counted
+from longcrawl.cli.commands import app
 from longcrawl.errors import RunError
-from longcrawl.finished import counted
 
 WORDS = {
     "en": "the of to and that have with be the of to and in is was were for not all had been which their people town "

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longcrawl.errors import RecipeError
-from longcrawl.ledger import Funnel, FunnelRow, total
-from longcrawl.removal_rates import Reference, RemovalRates
+from longcrawl.ledger.funnel import Funnel, FunnelRow, total
+from longcrawl.ledger.rates import Reference, RemovalRates
 
 FUNNEL = Funnel(
     "warc",

@@ -29,8 +29,8 @@ import yaml
 import zarr
 
 import longcrawl as lc
-from longcrawl.builders import blocks
 from longcrawl.errors import FormatError, LongCrawlError, RecipeError, RunError, SourceError, StageError, TokenizerError
+from longcrawl.sources import blocks
 
 PARTS, DOCUMENTS, LENGTH = 5, 30, 128
 STAGES = [

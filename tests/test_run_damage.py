@@ -12,8 +12,8 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError
-from longcrawl.run_tasks import check_results
-from longcrawl.sealed import DamagedWorkError, Marker
+from longcrawl.run.tasks import check_results
+from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 RUN, SURVEYS = (importlib.import_module(f"longcrawl.{name}") for name in ("run", "run_surveys"))
 STOPS = {

@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl import network
-from longcrawl.builders.text import Text
 from longcrawl.errors import NotYetError, RunError
-from longcrawl.run import _Job
-from longcrawl.run_manifest import check_manifest, input_names
+from longcrawl.manifest.schema import check_manifest, input_names
+from longcrawl.run.job import _Job
+from longcrawl.sources.text import Text
+from longcrawl.storage import network
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 

@@ -11,8 +11,8 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import RecipeError, RunError
-from longcrawl.ledger import Funnel
-from longcrawl.run_surveys import group_inputs
+from longcrawl.ledger.funnel import Funnel
+from longcrawl.run.surveys import group_inputs
 
 WORDS = [f"word{number}" for number in range(500)]
 FILES, PARTS = 5, 2

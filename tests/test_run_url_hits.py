@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 import longcrawl as lc
+from longcrawl.audit.url_hits import run_url_hits
 from longcrawl.errors import LedgerError
-from longcrawl.run_url_hits import run_url_hits
 
 URLS = ["http://bad.example/1", "http://a.bad.example/2", "http://x.example/porn", None, "http://arxiv.org/abs/1"]
 
@@ -74,7 +74,7 @@ def test_a_run_without_a_url_filter_says_so(tmp_path, recipe):
 
 
 def test_a_run_refuses_to_go_on_with_an_edited_list(tmp_path, recipe, monkeypatch):
-    monkeypatch.setattr(sys.modules["longcrawl.run"]._Job, "_write_output", lambda *_: 1 / 0)
+    monkeypatch.setattr(sys.modules["longcrawl.run.job"]._Job, "_write_output", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         lc.run(recipe, tmp_path / "run")
     (tmp_path / "ut1" / "adult" / "domains").write_text("bad.example\nother.example\n")

@@ -5,8 +5,8 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 import longcrawl as lc
+from longcrawl.core.stages import STAGES, Edit, Judge, Rewrite, Survey
 from longcrawl.errors import StageError
-from longcrawl.stages import STAGES, Edit, Judge, Rewrite, Survey
 
 TIDE = "The tide was out, and the boats lay in the mud of the harbour until the evening came. " * 3
 TEXTS = [TIDE, "short", TIDE, "Bread needs flour, water, salt and mostly time, which nobody has."]

@@ -10,9 +10,9 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 import longcrawl as lc
-from longcrawl.batches import as_table
+from longcrawl.core.batches import as_table
+from longcrawl.core.stages import STAGES, Check, first_failure
 from longcrawl.errors import StageError
-from longcrawl.stages import STAGES, Check, first_failure
 
 DOCUMENTS = {"id": ["a", "b", "c"], "text": ["one two three", "one", "one two"], "language": ["en", "de", "en"]}
 

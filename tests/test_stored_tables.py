@@ -10,10 +10,10 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl import stored_tables
+from longcrawl.core.results import RESULTS
 from longcrawl.errors import CorruptionError
-from longcrawl.results import RESULTS
-from longcrawl.stored_tables import read_footers, read_row, read_table, refuse_damaged, scan_tables
+from longcrawl.storage import stored_tables
+from longcrawl.storage.stored_tables import read_footers, read_row, read_table, refuse_damaged, scan_tables
 
 
 @pytest.fixture
@@ -99,5 +99,5 @@ def test_a_file_is_read_once_for_that(output, monkeypatch):
     read_table(file)
     description = output / "parquet.json"
     assert json.loads(description.read_text())["files"]
-    monkeypatch.setattr("longcrawl.data_files.checksum", lambda path: pytest.fail(f"{path} is read again"))
+    monkeypatch.setattr("longcrawl.storage.data_files.checksum", lambda path: pytest.fail(f"{path} is read again"))
     refuse_damaged([file])

@@ -7,9 +7,9 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError, RecipeError, RunError
+from longcrawl.hub.pushed_card import read_card
 from longcrawl.loading import read_curriculum
-from longcrawl.pushed_card import read_card
-from longcrawl.structured import DEPTH, load_json, load_yaml
+from longcrawl.storage.structured import DEPTH, load_json, load_yaml
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
 """2 * 10**11 values in under a kilobyte."""

@@ -11,7 +11,7 @@ import pytest
 
 import longcrawl as lc
 from longcrawl.errors import RecipeError
-from longcrawl.tokenize_files import tokenize_recipe
+from longcrawl.run.tokenize_files import tokenize_recipe
 
 WORDS = ["the", "tide", "was", "out", "and", "the", "boats", "lay", "on", "the", "sand"]
 

@@ -351,7 +351,7 @@ def warm_up() -> None:
     import zstandard  # noqa: F401
 
     import longcrawl  # noqa: F401
-    from longcrawl.builders.json_lines import find_fields
+    from longcrawl.sources.json_lines import find_fields
 
     find_fields(b"{}\n", ["text"])  # most of the time of a first kernel is numba's own
     datasets.disable_progress_bars()

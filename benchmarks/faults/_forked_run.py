@@ -51,7 +51,7 @@ class RunSpec:
 
     def _run(self, processes: int, log: Path, before: Callable[[], None] | None) -> int:
         from longcrawl.errors import LongCrawlError
-        from longcrawl.run import run
+        from longcrawl.run.job import run
 
         try:
             if before is not None:

@@ -106,7 +106,7 @@ class SourceTarget(Target):
         return Outcome("reported") if reading.reported and judged.survived else judged
 
     def read(self, folder: Path) -> Reading:
-        from longcrawl.builders.sources import BadFiles
+        from longcrawl.core.sources import BadFiles
 
         bad_files = BadFiles("skip")
         rows = self._rows(folder, bad_files)
@@ -115,7 +115,7 @@ class SourceTarget(Target):
 
     def stops(self, folder: Path) -> Outcome | None:
         """Return what the sentence is like by which reading stops under "error"; None where it does not."""
-        from longcrawl.builders.sources import BadFiles
+        from longcrawl.core.sources import BadFiles
 
         try:
             self._rows(folder, BadFiles("error"))
@@ -124,7 +124,7 @@ class SourceTarget(Target):
         return None
 
     def _rows(self, folder: Path, bad_files: Any) -> Rows:
-        from longcrawl.builders.sources import make_source
+        from longcrawl.core.sources import make_source
 
         source = make_source(self.source, {"data_dir": str(folder), "on_bad_files": bad_files.policy, **self.settings})
         rows: Rows = []

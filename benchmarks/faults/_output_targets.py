@@ -30,7 +30,7 @@ def _write_shard(name: str, checksums: Literal["with", "without"]) -> Callable[[
     def make(folder: Path) -> None:
         import numpy as np
 
-        from longcrawl.formats.shard_formats import FORMATS
+        from longcrawl.formats.shards.spec import FORMATS
 
         chance = np.random.default_rng(0)
         tokens = [[*map(int, chance.integers(1, 1000, length)), 0] for length in (5, 40, 1, 300, 77, 12)]
@@ -52,7 +52,7 @@ def _use_shard(name: str) -> Mapping[str, Act]:
     file = f"a{SHARDS[name]}"
 
     def opened(folder: Path) -> object:
-        from longcrawl.formats.shard_formats import open_shard
+        from longcrawl.formats.shards.spec import open_shard
 
         shard = open_shard(folder / file, name, **KNOWN)
         shard.documents(0, len(shard)).table().validate(full=True)
@@ -142,7 +142,7 @@ def _inspect(path: Path) -> object:
 
 def _read_as_source(name: str) -> Act:
     def read(folder: Path) -> object:
-        from longcrawl.builders.sources import BadFiles, make_source
+        from longcrawl.core.sources import BadFiles, make_source
 
         source = make_source(name, {"data_dir": str(folder)})
         parts = [part for parts in source.splits().values() for part in parts]
@@ -239,20 +239,20 @@ def _read_plan(folder: Path) -> object:
 
 
 def _unfinished(folder: Path) -> None:
-    from longcrawl.unfinished_push import UnfinishedPush
+    from longcrawl.hub.unfinished import UnfinishedPush
 
     push = UnfinishedPush.of("run-0123456789ab", ["a/b.parquet", "README.md"])
     write_files(folder / DATA, {"unfinished-push.json": push.as_json()})
 
 
 def _read_unfinished(folder: Path) -> object:
-    from longcrawl.unfinished_push import UnfinishedPush
+    from longcrawl.hub.unfinished import UnfinishedPush
 
     return sorted(UnfinishedPush.read((folder / "unfinished-push.json").read_bytes()).files)
 
 
 def _read_remote(folder: Path) -> object:
-    from longcrawl.remote_description import read_remote
+    from longcrawl.hub.remote import read_remote
 
     return read_remote((folder / "manifest.json").read_bytes(), "manifest.json")
 
@@ -265,8 +265,8 @@ def _just_manifest(folder: Path) -> None:
 
 
 def _read_card(folder: Path) -> object:
-    from longcrawl.pushed_card import read_card
-    from longcrawl.report.card_edits import merge, read_head
+    from longcrawl.card.edits import merge, read_head
+    from longcrawl.hub.pushed_card import read_card
 
     card = (folder / "README.md").read_bytes().decode("utf-8", "replace")
     head = read_head(card)

@@ -58,7 +58,7 @@ def _pages() -> list[bytes]:
 
 
 def _decode_page() -> Callable[[bytes], object]:
-    from longcrawl.builders.charsets import decode_page
+    from longcrawl.sources.warc.charsets import decode_page
 
     def read(page: bytes) -> object:
         text, name = decode_page(page, ("utf-8", None, "gb2312", "utf-16")[len(page) % 4], markup=True)
@@ -87,7 +87,7 @@ def _answers() -> list[bytes]:
 
 
 def _read_answer() -> Callable[[bytes], object]:
-    from longcrawl.builders.warc_http import LeftOutError, body_of, parse_message
+    from longcrawl.sources.warc.http import LeftOutError, body_of, parse_message
 
     def read(block: bytes) -> object:
         try:
@@ -101,7 +101,7 @@ def _read_answer() -> Callable[[bytes], object]:
 
 def _read_lines() -> Callable[[bytes], object]:
     """Compare each row with what Python's json makes of its line."""
-    from longcrawl.builders.json_lines import read_lines
+    from longcrawl.sources.json_lines import read_lines
 
     schema = pa.schema([pa.field("text", pa.large_string(), nullable=False), pa.field("id", pa.string())])
 
@@ -163,7 +163,7 @@ def _extract_text() -> Callable[[bytes], object]:
 
 def record_targets() -> list[Target]:
     """Return a target for each function that looks into records."""
-    from longcrawl.builders.warc_records import parse_fields
+    from longcrawl.sources.warc.records import parse_fields
 
     return [
         MemoryTarget("charset", 90, _pages, _decode_page),

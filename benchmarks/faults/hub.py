@@ -183,7 +183,7 @@ class OpenPushed(ReadPushed):
 
     def read(self) -> object:
         """Return all texts."""
-        from longcrawl.builders.sources import BadFiles, make_source
+        from longcrawl.core.sources import BadFiles, make_source
 
         source = make_source("text", {"data_files": f"hf://datasets/{self.repo}/parquet/train-*.parquet"})
         parts = [part for parts in source.splits().values() for part in parts]

@@ -116,7 +116,7 @@ class KilledRecipe(Target):
 
     def make(self, folder: Path) -> None:
         """Run it once without interruption, in one process and in two."""
-        from longcrawl.run import run
+        from longcrawl.run.job import run
 
         make_inputs(self.name, folder / "in")
         settings = settings_of(self.name, folder / "in")

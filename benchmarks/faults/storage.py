@@ -44,7 +44,7 @@ class Fault(Target):
 
     def make(self, folder: Path) -> None:  # noqa: ARG002  # all kinds share what they start from
         """Write inputs and run the recipe once, if no other kind has."""
-        from longcrawl.run import run
+        from longcrawl.run.job import run
 
         if not (SHARED / "modules").exists():
             make_inputs(RECIPE, SHARED / "in")

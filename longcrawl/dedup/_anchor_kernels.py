@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup._substring_kernels import CHUNK, Windows, hash_windows
-from longcrawl.text._lookup_kernels import compiled
+from longcrawl.kernels.lookup import compiled
 
 __all__ = ["count_anchors", "find_runs", "list_anchors"]
 

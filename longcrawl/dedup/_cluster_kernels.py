@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.dedup._forest_kernels import link, root
 from longcrawl.dedup._similarity_kernels import Conditions, are_similar
 from longcrawl.dedup.ngrams import GOLDEN
-from longcrawl.text._lookup_kernels import compiled
+from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.union_find import link, root
 
 __all__ = ["NEIGHBOURS", "gather_keys", "link_band", "pack_keys"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
 from longcrawl.dedup._normalize_kernels import BLANK, eight_bytes, point_at
-from longcrawl.text._lookup_kernels import compiled, inlined
+from longcrawl.kernels.lookup import compiled, inlined
 
 __all__ = ["Permutations", "Scratch", "hash_bands", "hash_tokens", "hash_words", "make_scratch", "sign_all", "sketch"]
 

@@ -1,6 +1,6 @@
 """What normalisation does with every code point, as arrays that kernels index.
 
-Built once per Unicode version and kept as the tables of ``longcrawl.text._unicode`` are.
+Built once per Unicode version and kept as the tables of ``longcrawl.kernels.code_points`` are.
 """
 
 import string
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text import _unicode
-from longcrawl.text._unicode import CODE_POINTS, cached_arrays, load_characters
+from longcrawl.kernels import code_points as _unicode
+from longcrawl.kernels.code_points import CODE_POINTS, cached_arrays, load_characters
 
 __all__ = ["NormalForms", "load_normal_forms"]
 

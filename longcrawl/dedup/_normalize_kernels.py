@@ -20,8 +20,8 @@ from longcrawl.dedup._normal_forms import (
     SPACE,
     NormalForms,
 )
-from longcrawl.text._lookup_kernels import compiled, inlined
-from longcrawl.text._unicode import CAPITAL_SIGMA, FINAL_SIGMA
+from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
+from longcrawl.kernels.lookup import compiled, inlined
 
 __all__ = ["MOST_PER_BYTE", "eight_bytes", "normalize_all", "point_at", "sources_of_spans"]
 

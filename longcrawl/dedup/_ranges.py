@@ -12,8 +12,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.files import whole_file
-from longcrawl.sealed import Marker
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.sealed import Marker
 
 __all__ = ["RangeFile", "join_sorted", "merge_ranges", "range_writer"]
 

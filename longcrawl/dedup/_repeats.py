@@ -18,7 +18,7 @@ from datasets.utils import tqdm
 from longcrawl.dedup._ranges import RangeFile, RangeWriter, join_sorted, merge_ranges, range_writer
 from longcrawl.dedup._token_store import TokenStore
 from longcrawl.errors import StageError
-from longcrawl.sealed import Marker
+from longcrawl.storage.sealed import Marker
 
 if TYPE_CHECKING:
     from longcrawl.dedup._substring_kernels import Windows

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
-from longcrawl.text._lookup_kernels import compiled
+from longcrawl.kernels.lookup import compiled
 
 __all__ = [
     "MOST_LEADERS",

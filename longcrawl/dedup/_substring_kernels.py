@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._lookup_kernels import compiled, inlined
+from longcrawl.kernels.lookup import compiled, inlined
 
 __all__ = [
     "CHUNK",

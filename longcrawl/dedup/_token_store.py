@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.stages import refuse_twins
 from longcrawl.errors import StageError
-from longcrawl.files import whole_file
-from longcrawl.keyed_hash import keyed_hash
-from longcrawl.sealed import Marker
-from longcrawl.stages import refuse_twins
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.sealed import Marker
 
 __all__ = ["TokenStore", "as_store", "store_tokens", "stored_ids"]
 

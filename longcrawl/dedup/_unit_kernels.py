@@ -6,7 +6,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._lookup_kernels import compiled
+from longcrawl.kernels.lookup import compiled
 
 __all__ = ["bytes_of_characters", "whole_characters"]
 

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.stages import REMOVAL_SCHEMA, refuse_twins
+from longcrawl.core.survey_reports import with_report
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import StageError
-from longcrawl.keyed_hash import keyed_hash
-from longcrawl.stages import REMOVAL_SCHEMA, refuse_twins
-from longcrawl.survey_reports import with_report
 from longcrawl.user_warnings import warn_user
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def near_duplicates(
 
     ``value`` is the similarity to the kept document: of their n-grams where ``verify`` is set, else estimated from
     ``sample``. ``threshold`` is ``verify``. Clusters that are too large are reported, see
-    :func:`longcrawl.survey_reports.report_of`.
+    :func:`longcrawl.core.survey_reports.report_of`.
 
     Args:
         sketches: ``id``; ``bands``, 8 bytes per band, null for a document that is not compared; ``sample``, one byte
@@ -164,7 +164,7 @@ def _with_similarity(sketches: pa.Table, order: Longs, conditions: "Conditions",
 def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: "Conditions") -> Longs:
     """Link documents, numbered by their place in ``order``, and give the number of the root of each."""
     from longcrawl.dedup._cluster_kernels import link_band, pack_keys
-    from longcrawl.dedup._forest_kernels import find_roots
+    from longcrawl.kernels.union_find import find_roots
 
     bits = max(len(order) - 1, 1).bit_length()
     parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)

@@ -21,6 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import REMOVAL_SCHEMA
+from longcrawl.core.survey_reports import report_of, with_report
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.dedup.clusters import (
     PAIRS,
@@ -33,9 +35,7 @@ from longcrawl.dedup.clusters import (
 )
 from longcrawl.dedup.index import Index, write_index
 from longcrawl.errors import CorruptionError
-from longcrawl.ledger import number_rule
-from longcrawl.stages import REMOVAL_SCHEMA
-from longcrawl.survey_reports import report_of, with_report
+from longcrawl.ledger.funnel import number_rule
 
 __all__ = ["near_duplicates_after", "near_duplicates_of_earlier", "save_sketches"]
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, refuse_twins
 from longcrawl.dedup.index import write_index
 from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
-from longcrawl.keyed_hash import keyed_hash
-from longcrawl.ledger import number_rule
-from longcrawl.stages import PART, REMOVAL_SCHEMA, document_ids, refuse_twins
+from longcrawl.ledger.funnel import number_rule
 
 __all__ = ["EqualHashes"]
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.dedup.equal import EqualHashes
 from longcrawl.dedup.normalize import normalize
-from longcrawl.stages import Check, Judge, column, stage
-from longcrawl.text._texts import valid_texts
+from longcrawl.kernels.texts import valid_texts
 
 __all__ = ["ExactDocuments", "ListedDuplicates"]
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from longcrawl.core.stages import Survey
 from longcrawl.dedup.index import Index, open_index
-from longcrawl.stages import Survey
 
 __all__ = ["IndexedSurvey", "SaveIndex"]
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster, fixed_binary, refuse_bound
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
 from longcrawl.dedup.earlier import near_duplicates_after, save_sketches
@@ -21,8 +22,7 @@ from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normal_bytes, normalize
 from longcrawl.dedup.signatures import MinHashSignatures
 from longcrawl.errors import FormatError, StageError
-from longcrawl.stages import column, document_ids, stage
-from longcrawl.text._texts import valid_texts
+from longcrawl.kernels.texts import valid_texts
 from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, tokenizer_digest
 
 if TYPE_CHECKING:

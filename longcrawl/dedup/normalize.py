@@ -78,7 +78,7 @@ def normalize(texts: pa.Array) -> pa.Array:
     'the cafes crepes οδος 5 €'
 
     Args:
-        texts: strings or large strings, valid UTF-8 (``longcrawl.text._texts`` makes sure of that).
+        texts: strings or large strings, valid UTF-8 (``longcrawl.kernels.texts`` makes sure of that).
 
     """
     return _as_strings(*normal_bytes(_filled(texts)))

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.clusters import Clustering, OnLargeCluster, fixed_binary, refuse_bound
 from longcrawl.dedup.curve import SimilarityCurve
 from longcrawl.dedup.earlier import near_duplicates_after, save_sketches
 from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.errors import StageError
-from longcrawl.stages import column, document_ids, stage
 
 __all__ = ["RPV2_BANDS", "MinHashSignatures"]
 

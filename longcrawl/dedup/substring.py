@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, make_places, no_places
+from longcrawl.core.spans import SpanSurvey
+from longcrawl.core.stages import Check, Edited, column, document_ids, stage, with_column
 from longcrawl.dedup._repeats import LEAST_MEMORY, find_repeats
 from longcrawl.dedup._token_store import store_tokens, stored_ids
 from longcrawl.dedup.units import NormalText, Unit, locate, make_unit
 from longcrawl.errors import StageError
-from longcrawl.places import MASK, SPAN_SCHEMA, Spans, make_places, no_places
-from longcrawl.spans import SpanSurvey
-from longcrawl.stages import Check, Edited, column, document_ids, stage, with_column
-from longcrawl.text._texts import valid_texts
+from longcrawl.kernels.texts import valid_texts
 from longcrawl.tokens.encoders import restore_with_tokenizer, tokenizer_digest
 
 __all__ = ["MASK_TYPE", "ExactSubstring"]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from longcrawl.dedup.normalize import normalize, normalize_with_sources
 from longcrawl.errors import StageError, TokenizerError
-from longcrawl.text._texts import text_buffers
+from longcrawl.kernels.texts import text_buffers
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder
 
 __all__ = ["UNITS", "Bytes", "Characters", "NormalText", "Tokens", "Unit", "locate", "make_unit"]

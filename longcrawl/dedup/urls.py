@@ -7,9 +7,9 @@ from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 
+from longcrawl.core.stages import column, stage
 from longcrawl.dedup.equal import EqualHashes
 from longcrawl.errors import StageError
-from longcrawl.stages import column, stage
 
 __all__ = ["TRACKING_PARAMETERS", "Urls", "normalise_url"]
 

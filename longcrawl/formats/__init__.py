@@ -1,17 +1,18 @@
 """Formats on disk: specification, writing, opening and verification of each."""
 
-from longcrawl.formats import datatrove, gpt_simple, megatron, nanogpt, token_parquet
-from longcrawl.formats.composed import Composed, ComposedBucket, ComposedSamples, open_composed
-from longcrawl.formats.composed_output import ComposedOutput
-from longcrawl.formats.composed_result import ComposedResult
-from longcrawl.formats.convert import Conversion
-from longcrawl.formats.parquet import ParquetOutput
-from longcrawl.formats.parquet_result import ParquetResult
-from longcrawl.formats.rectangle import RectangleOutput
-from longcrawl.formats.shard_formats import open_shard, verify_shard
-from longcrawl.formats.shard_output import DatatroveOutput, GptSimpleOutput, MegatronOutput, NanoGptOutput
-from longcrawl.formats.shard_result import DatatroveResult, GptSimpleResult, MegatronResult, NanoGptResult
-from longcrawl.formats.token_shard import Documents, TokenShard
+from longcrawl.formats.buckets.facts import ComposedResult
+from longcrawl.formats.buckets.spec import Composed, ComposedBucket, ComposedSamples, open_composed
+from longcrawl.formats.buckets.write import ComposedOutput
+from longcrawl.formats.documents.facts import ParquetResult
+from longcrawl.formats.documents.write import ParquetOutput
+from longcrawl.formats.rectangle.write import RectangleOutput
+from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
+from longcrawl.formats.shards import parquet as token_parquet
+from longcrawl.formats.shards.convert import Conversion
+from longcrawl.formats.shards.facts import DatatroveResult, GptSimpleResult, MegatronResult, NanoGptResult
+from longcrawl.formats.shards.shard import Documents, TokenShard
+from longcrawl.formats.shards.spec import open_shard, verify_shard
+from longcrawl.formats.shards.write import DatatroveOutput, GptSimpleOutput, MegatronOutput, NanoGptOutput
 
 __all__ = [
     "Composed",

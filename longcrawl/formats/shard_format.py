@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats._token_shard_checks import BLOCK, check_ids, check_word
-from longcrawl.formats._token_shard_writing import (
+from longcrawl.formats.shards.checks import BLOCK, check_ids, check_word
+from longcrawl.formats.shards.shard import LOSS_SUFFIX, TokenShard
+from longcrawl.formats.shards.writing import (
     DocumentBatch,
     DocumentStream,
     NewFiles,
@@ -28,9 +30,7 @@ from longcrawl.formats._token_shard_writing import (
     whole_shard,
     written_files,
 )
-from longcrawl.formats.block_checksums import BlockChecksums, read_checksums
-from longcrawl.formats.token_shard import LOSS_SUFFIX, TokenShard
-from longcrawl.results import Verification
+from longcrawl.storage.block_checksums import BlockChecksums, read_checksums
 
 __all__ = ["Check", "Opening", "Parsed", "Reading", "ShardFormat"]
 

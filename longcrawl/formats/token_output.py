@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from longcrawl.core.outputs import OrderedWriter, Output
+from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
-from longcrawl.formats._token_shard_writing import TokenType
 from longcrawl.formats.heldout import check_heldout
-from longcrawl.outputs import OrderedWriter, Output
-from longcrawl.stages import Stage
+from longcrawl.formats.shards.writing import TokenType
 from longcrawl.tokens.tokenize import Tokenize
 
 __all__ = ["TokenOutput", "TokenWriter"]

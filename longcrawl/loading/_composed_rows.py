@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.formats.composed import StoredSamples
+from longcrawl.formats.buckets.spec import StoredSamples
 from longcrawl.loading._epoch_order import EpochOrder
 from longcrawl.loading._packed_rows import Batch, Positions
 from longcrawl.loading._shard_buckets import kernels
@@ -50,7 +50,7 @@ class SampleBucket(Protocol):
 
 @runtime_checkable
 class ComposedDataset(Protocol):
-    """What :func:`longcrawl.formats.composed.open_composed` gives, or anything with buckets like those."""
+    """What :func:`longcrawl.formats.buckets.spec.open_composed` gives, or anything with buckets like those."""
 
     @property
     def buckets(self) -> Sequence[SampleBucket]:

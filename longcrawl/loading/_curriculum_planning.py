@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.loading._uniform_numbers import uniform_numbers
+from longcrawl.kernels.uniform_numbers import uniform_numbers
 from longcrawl.loading.packing_plan import Longs
 
 if TYPE_CHECKING:

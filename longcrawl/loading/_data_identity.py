@@ -12,10 +12,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from longcrawl.file_systems import fetch_spans, sizes_of
-from longcrawl.formats import datatrove, gpt_simple
+from longcrawl.formats.shards import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading._window_shards import is_remote
+from longcrawl.storage.file_systems import fetch_spans, sizes_of
 
 BLOCK = 4096
 """Bytes that are looked at in one place of a file."""

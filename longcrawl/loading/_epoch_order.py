@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from longcrawl.loading._keyed_order import KeyedOrder
+from longcrawl.kernels.keyed_order import KeyedOrder
 from longcrawl.loading.packing_plan import Longs
 
 __all__ = ["EpochOrder"]

@@ -13,14 +13,14 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from longcrawl.builders.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
-from longcrawl.builders.files import DamagedFileError, absolute, is_url
-from longcrawl.builders.named_files import named_parts
-from longcrawl.builders.sources import Loss, Part
+from longcrawl.core.sources import Loss, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
-from longcrawl.loading._keyed_order import KeyedOrder, file_order
+from longcrawl.kernels.keyed_order import KeyedOrder, file_order
 from longcrawl.loading._window_files import TokenFile, file_sizes
 from longcrawl.loading.packing_plan import Longs
+from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
+from longcrawl.sources.files import DamagedFileError, absolute, is_url
+from longcrawl.sources.named_files import named_parts
 
 __all__ = ["Block", "JsonFiles", "ShuffleJson", "find_json_files"]
 

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.builders.json_lines import read_lines
-from longcrawl.formats.token_shard import TokenShard
+from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.loading._json_blocks import Block
 from longcrawl.loading._shard_buckets import ShardBucket
 from longcrawl.loading.packing_plan import Longs, Packing, plan_packing
+from longcrawl.sources.json_lines import read_lines
 from longcrawl.tokens.encoders import Encoder
 from longcrawl.tokens.windows import document_windows
 

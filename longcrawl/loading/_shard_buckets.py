@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from longcrawl.errors import FormatError, LoaderError
-from longcrawl.formats.shard_formats import find_format, shards_in
-from longcrawl.formats.token_shard import TokenShard
+from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.formats.shards.spec import find_format, shards_in
 from longcrawl.loading._data_identity import data_changes, data_identity
 from longcrawl.loading._epoch_order import EpochOrder
 from longcrawl.loading._window_files import TokenFile
@@ -26,7 +26,7 @@ NO_FLAGS = np.zeros(0, np.bool_)
 @cache
 def kernels() -> Any:
     """Give the module of compiled functions; importing it for every batch would cost more than what they do."""
-    import longcrawl.tokens._packing_kernels as compiled_functions
+    import longcrawl.composition.packing_kernels as compiled_functions
 
     return compiled_functions
 

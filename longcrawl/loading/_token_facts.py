@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, LoaderError
-from longcrawl.file_systems import fetch
-from longcrawl.formats import manifest
-from longcrawl.formats.shard_folders import KIND
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shards.folders import KIND
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.storage import manifest
+from longcrawl.storage.file_systems import fetch
 from longcrawl.urls import is_url
 from longcrawl.user_warnings import warn_user
 

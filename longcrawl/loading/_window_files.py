@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import filelock
 
-from longcrawl.builders.files import absolute, list_tree, match_remote
 from longcrawl.errors import FormatError, LoaderError
-from longcrawl.file_systems import information_of, sizes_of
-from longcrawl.files import write_text
-from longcrawl.formats.datatrove import SUFFIX
-from longcrawl.formats.shard_folders import beside_shards, named_split, sort_into_splits
-from longcrawl.formats.shard_formats import FORMATS, shards_in
-from longcrawl.listing import match_files
+from longcrawl.formats.shards.datatrove import SUFFIX
+from longcrawl.formats.shards.folders import beside_shards, named_split, sort_into_splits
+from longcrawl.formats.shards.spec import FORMATS, shards_in
 from longcrawl.loading._window_shards import is_remote
-from longcrawl.structured import load_json
+from longcrawl.sources.files import absolute, list_tree, match_remote
+from longcrawl.storage.file_systems import information_of, sizes_of
+from longcrawl.storage.files import write_text
+from longcrawl.storage.listing import match_files
+from longcrawl.storage.structured import load_json
 from longcrawl.urls import is_url, join, path_of
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._lookup_kernels import compiled, inlined
+from longcrawl.kernels.lookup import compiled, inlined
 
 __all__ = ["copy_windows", "locate", "positions_from_end_of_text", "positions_from_ends"]
 

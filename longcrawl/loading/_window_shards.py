@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.file_systems import exists, fetch, size_of, sizes_of
-from longcrawl.formats import datatrove
-from longcrawl.formats._token_shard_checks import end_problems
-from longcrawl.formats.block_checksums import SUFFIX, BlockChecksums, parse_checksums
-from longcrawl.formats.shard_formats import find_format, open_shard
-from longcrawl.formats.token_shard import TokenShard
+from longcrawl.formats.shards import datatrove
+from longcrawl.formats.shards.checks import end_problems
+from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.formats.shards.spec import find_format, open_shard
+from longcrawl.storage.block_checksums import SUFFIX, BlockChecksums, parse_checksums
+from longcrawl.storage.file_systems import exists, fetch, size_of, sizes_of
 
 __all__ = ["ShardTokens", "is_remote", "kernels", "open_tokens", "remote_width"]
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.fields import check_fields
-from longcrawl.formats.shard_folders import named_split
+from longcrawl.formats.shards.folders import named_split
 from longcrawl.loading._composed_rows import ComposedDataset, DeliveredBucket, SampleBucket, assemble_step
 from longcrawl.loading._curriculum_report import TOLERANCE, Stock, budget_problem, exhaustion_problem
 from longcrawl.loading._data_identity import changed_values
@@ -141,7 +141,7 @@ class ComposedBatches(Feed):
     @cached_property
     def _dataset(self) -> ComposedDataset:
         if isinstance(self.path, str | os.PathLike):
-            from longcrawl.formats.composed import open_composed
+            from longcrawl.formats.buckets.spec import open_composed
 
             return open_composed(self.path)
         return self.path

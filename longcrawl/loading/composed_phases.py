@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core.fields import build, check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.fields import build, check_fields
 from longcrawl.loading.curriculum import Phase, check_weights
 from longcrawl.loading.packing_plan import Longs
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core.fields import build, check_fields
+from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import LoaderError
-from longcrawl.fields import build, check_fields
-from longcrawl.keyed_hash import keyed_hash
 from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, Picks, Planning
 from longcrawl.loading.packing_plan import Longs
 

@@ -9,7 +9,7 @@ import yaml
 
 from longcrawl.errors import LoaderError
 from longcrawl.loading.curriculum import phases_of
-from longcrawl.structured import load_yaml
+from longcrawl.storage.structured import load_yaml
 
 __all__ = ["read_curriculum"]
 

@@ -17,10 +17,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from longcrawl.builders.blocks import RECORD_BYTES
-from longcrawl.builders.sources import BadFile, BadFiles, LostRecords, OnBadFiles
+from longcrawl.core.fields import check_fields
+from longcrawl.core.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
-from longcrawl.fields import check_fields
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
 from longcrawl.loading._json_blocks import Block, JsonFiles, ShuffleJson, find_json_files
 from longcrawl.loading._json_encoding import EncodedBlock, encode_block, pack_block
@@ -29,6 +28,7 @@ from longcrawl.loading._shard_buckets import ShardBucket
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Feed, Status
 from longcrawl.loading.packing_plan import Packing
+from longcrawl.sources.blocks import RECORD_BYTES
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
 __all__ = ["Jsonl"]

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from longcrawl.core.fields import check_fields
 from longcrawl.errors import FormatError, LoaderError
-from longcrawl.fields import check_fields
-from longcrawl.formats.shard_folders import SPLITS, named_split
+from longcrawl.formats.shards.folders import SPLITS, named_split
 from longcrawl.loading._curriculum_planning import PhaseTotals
 from longcrawl.loading._curriculum_report import (
     CurriculumReport,

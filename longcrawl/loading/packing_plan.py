@@ -11,10 +11,10 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.composition import packing as tokens_packing
+from longcrawl.composition.baselines import cut_long
+from longcrawl.composition.plan import PackingPlan
 from longcrawl.errors import LoaderError
-from longcrawl.tokens import packing as tokens_packing
-from longcrawl.tokens.baselines import cut_long
-from longcrawl.tokens.plan import PackingPlan
 
 __all__ = ["Longs", "Packer", "Packing", "PackingPlan", "check_packing", "plan_packing"]
 

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core.fields import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
-from longcrawl.fields import check_fields
-from longcrawl.formats.rectangle_chunks import (
+from longcrawl.formats.rectangle.chunks import (
     Engine,
     OnMissingChunks,
     SplitArray,
@@ -28,7 +28,7 @@ from longcrawl.formats.rectangle_chunks import (
     open_loss_mask,
     open_split,
 )
-from longcrawl.formats.shard_folders import named_split
+from longcrawl.formats.shards.folders import named_split
 from longcrawl.loading._chunk_cache import LOOKAHEAD, Chunk, ChunkCache
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._rectangle_walk import Walk
@@ -77,7 +77,7 @@ class Rectangle(Feed):
         cache_bytes: bound on decoded chunks in memory, per process that reads, those decoded ahead included.
         prefetch: whether iterating decodes ahead in a thread; "auto" does where the process may use two CPUs or more.
         on_missing_chunks: "error", or "fill" to read a chunk file that is not there as fill value.
-        engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle_chunks`.
+        engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle.chunks`.
 
     Raises:
         LoaderError: a field does not fit the rectangle; the message says what would.

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.fields import check_fields
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
 from longcrawl.loading._window_files import content_names
 from longcrawl.loading.feed import Batch, Feed

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core.fields import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
-from longcrawl.fields import check_fields
 from longcrawl.formats.shard_format import Check
-from longcrawl.loading._keyed_order import KeyedOrder, file_order
+from longcrawl.kernels.keyed_order import KeyedOrder, file_order
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading._window_files import (
     OnStalePaths,

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from longcrawl.report.analysis import Analysis, Lengths, bin_name, length_table
-from longcrawl.report.bars import BarTable
+from longcrawl.display.bars import BarTable
+from longcrawl.ledger.analysis import Analysis, Lengths, bin_name, length_table
 from longcrawl.report.passages import escape
 from longcrawl.report.tables import Column, bar, key, named, percent, table
 

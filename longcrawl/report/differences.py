@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from longcrawl.duplicates import Cluster, Clusters
+from longcrawl.ledger.clusters import Cluster, Clusters
 from longcrawl.printable import shortened
 from longcrawl.report.passages import Passage, as_html, escape
 from longcrawl.report.sections import facts_list

@@ -17,23 +17,23 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from longcrawl.duplicates import Clusters
-from longcrawl.ledger import Funnel
+from longcrawl.card.limits import Limit, known_limits
+from longcrawl.card.source import untold
+from longcrawl.core.results import RESULTS
+from longcrawl.ledger.analysis import Analysis, Lengths
+from longcrawl.ledger.clusters import Clusters
+from longcrawl.ledger.domains import url_hosts
+from longcrawl.ledger.funnel import Funnel
+from longcrawl.ledger.rates import RemovalRates
+from longcrawl.ledger.values import value_tables
+from longcrawl.manifest.schema import NotTold
 from longcrawl.printable import shortened
-from longcrawl.removal_rates import RemovalRates
-from longcrawl.report.analysis import Analysis, Lengths
-from longcrawl.report.card_source import untold
 from longcrawl.report.comparisons import bar_table, domain_table, length_tables
 from longcrawl.report.differences import cluster_list
-from longcrawl.report.domains import url_hosts
-from longcrawl.report.limits import Limit, known_limits
 from longcrawl.report.passages import as_html, escape
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments, brief
 from longcrawl.report.sections import edit_table, facts_list, funnel_table, notes, reason_table
 from longcrawl.report.tables import named, percent
-from longcrawl.report.values import value_tables
-from longcrawl.results import RESULTS
-from longcrawl.run_manifest import NotTold
 
 __all__ = ["ReportPage", "is_page"]
 

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from longcrawl.edit_ledger import EditCounts
-from longcrawl.ledger import Funnel, FunnelRow
+from longcrawl.card.limits import Limit
+from longcrawl.ledger.edits import EditCounts
+from longcrawl.ledger.funnel import Funnel, FunnelRow
+from longcrawl.ledger.rates import RemovalRates
 from longcrawl.printable import shortened
-from longcrawl.removal_rates import RemovalRates
-from longcrawl.report.limits import Limit
 from longcrawl.report.passages import escape
 from longcrawl.report.tables import Cells, Column, bar, grouped_table, key, named, percent, table
 

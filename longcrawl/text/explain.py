@@ -7,9 +7,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import Check, Edit, Judge, Rewrite, Stage, Survey, column
 from longcrawl.errors import StageError
-from longcrawl.ledger import label_stages
-from longcrawl.stages import Check, Edit, Judge, Rewrite, Stage, Survey, column
+from longcrawl.ledger.funnel import label_stages
 from longcrawl.text.explanation import Change, Explanation, MeasuredRule, SeenText, Span, Unexplained
 
 __all__ = ["Changing", "Marking", "explain"]

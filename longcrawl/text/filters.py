@@ -6,9 +6,9 @@ import string
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Judge, column, stage
-from longcrawl.text._spoken import places_of_languages
+from longcrawl.text.language.spoken import places_of_languages
 
 __all__ = ["Language", "MinBytes", "MinChars", "MinWords", "count_words"]
 

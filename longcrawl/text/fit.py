@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
+from longcrawl.core.stages import column
 from longcrawl.errors import StageError
-from longcrawl.files import write_text
-from longcrawl.stages import column
-from longcrawl.text._language_codes import parse_tag
-from longcrawl.text._texts import valid_texts
+from longcrawl.kernels.texts import valid_texts
+from longcrawl.storage.files import write_text
+from longcrawl.text.gopher.pages import distinct_words
+from longcrawl.text.language.codes import parse_tag
 from longcrawl.text.languages import VERSION
-from longcrawl.text.pages import distinct_words
 from longcrawl.text.rules import TextRules
 from longcrawl.text.values import tables
 

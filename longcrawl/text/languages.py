@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from longcrawl.data_files import reread_when_changed
 from longcrawl.errors import StageError
-from longcrawl.structured import load_yaml
+from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.structured import load_yaml
 from longcrawl.text._fineweb2 import FINEWEB_2_KEYS, from_fineweb_2
-from longcrawl.text._language_codes import Tag, main_script, parse_tag, script_family
+from longcrawl.text.language.codes import Tag, main_script, parse_tag, script_family
 
 __all__ = ["find_language", "language_files", "language_tables", "read_languages"]
 
@@ -205,8 +205,8 @@ def _entry(fields: Any, where: str, language: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _fields() -> tuple[str, ...]:
     # The rule sets read their languages here.
-    from longcrawl.text.fineweb import FineWebQuality
-    from longcrawl.text.gopher import GopherQuality, GopherRepetition
+    from longcrawl.text.gopher.fineweb import FineWebQuality
+    from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
 
     names = {name for each in (GopherQuality, GopherRepetition, FineWebQuality) for name in each.__dataclass_fields__}
     bounds = {name for name in names if name.startswith(("min_", "max_"))}

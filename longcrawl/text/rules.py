@@ -8,17 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.data_files import reread_when_changed
+from longcrawl.core.stages import Check, Judge, column
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Judge, column
-from longcrawl.text import _page_columns as page
-from longcrawl.text._marks import find_marks
-from longcrawl.text._readings import Definitions
-from longcrawl.text._spoken import places_of_languages
-from longcrawl.text._texts import valid_texts
+from longcrawl.kernels.texts import valid_texts
+from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.text.gopher import page_columns as page
+from longcrawl.text.gopher.marks import find_marks
+from longcrawl.text.gopher.pages import Counts, Words, count_pages, ratio
+from longcrawl.text.gopher.segmentation import load_segmenter
+from longcrawl.text.gopher.variants.definitions import Definitions
+from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import language_files, read_languages
-from longcrawl.text.pages import Counts, Words, count_pages, ratio
-from longcrawl.text.segmentation import load_segmenter
 
 __all__ = ["TextRules"]
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
+from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Judge, column, stage
 
 __all__ = ["SignalRule", "SignalRules", "load_preset", "presets"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from longcrawl.core.stages import Check, Edit, Judge, Stage, document_ids
 from longcrawl.errors import StageError
-from longcrawl.stages import Check, Edit, Judge, Stage, document_ids
 
 __all__ = ["measured_checks", "rule_values", "tables"]
 

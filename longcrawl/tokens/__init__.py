@@ -1,12 +1,12 @@
 """Stages that make and shape tokens, and plans that compose documents into training samples."""
 
-from longcrawl.tokens.baselines import BestFit, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
-from longcrawl.tokens.buckets import Buckets
-from longcrawl.tokens.composition import Comparison, Composition, compare_strategies, measure
+from longcrawl.composition.baselines import BestFit, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
+from longcrawl.composition.buckets import Buckets
+from longcrawl.composition.measures import Comparison, Composition, compare_strategies, measure
+from longcrawl.composition.named_strategies import default_strategies, named_strategy
+from longcrawl.composition.packing import BinnedGreedy, Packing, TokenEntries
+from longcrawl.composition.plan import Plan
 from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
-from longcrawl.tokens.named_strategies import default_strategies, named_strategy
-from longcrawl.tokens.packing import BinnedGreedy, Packing, TokenEntries
-from longcrawl.tokens.plan import Plan
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import DocumentWindows, Windows, document_windows
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
+from longcrawl.storage.unreadable import unreadable
 from longcrawl.tokens.byte_level import ByteLevelBPE
-from longcrawl.unreadable import unreadable
 
 __all__ = ["SEPARATOR", "Tiktoken", "Tokenizers", "one_thread", "require_equal"]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.text._lookup_kernels import compiled
+from longcrawl.kernels.lookup import compiled
 from longcrawl.tokens._engines import SEPARATOR
 
 __all__ = ["LONGEST_WORD", "Words", "emit", "look_up", "split"]

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.data_files import content_digest
 from longcrawl.errors import TokenizerError
-from longcrawl.files import whole_file
-from longcrawl.structured import load_json
+from longcrawl.storage.data_files import content_digest
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.structured import load_json
 from longcrawl.tokens._engines import Tiktoken, Tokenizers, require_equal
 from longcrawl.tokens.byte_level import (
     END_OF_TEXT,

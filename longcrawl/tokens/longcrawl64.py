@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.errors import StageError
-from longcrawl.keyed_hash import keyed_hash
-from longcrawl.places import make_places
-from longcrawl.stages import (
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.places import make_places
+from longcrawl.core.stages import (
     SORT_KEY,
     Check,
     Edited,
@@ -27,6 +26,7 @@ from longcrawl.stages import (
     stage,
     with_column,
 )
+from longcrawl.errors import StageError
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
 __all__ = ["MinTokens", "Roll", "Shuffle", "Truncate", "roll_amounts"]

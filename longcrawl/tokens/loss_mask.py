@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import column
 from longcrawl.errors import StageError
-from longcrawl.stages import column
 from longcrawl.tokens.encoders import EncodedTexts, Encoder
 
 __all__ = ["LOSS_MASK", "LOSS_MASK_TYPE", "MASKED", "loss_mask", "loss_mask_of_tokens"]

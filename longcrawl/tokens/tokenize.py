@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.stages import Rewrite, column, stage
 from longcrawl.errors import StageError, TokenizerError
-from longcrawl.files import whole_file
-from longcrawl.stages import Rewrite, column, stage
+from longcrawl.storage.files import whole_file
 from longcrawl.tokens._engines import one_thread
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder, restore_with_tokenizer, tokenizer_digest
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.composition.lengths import checked_lengths
+from longcrawl.core.stages import Rewrite, column, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.stages import Rewrite, column, stage, with_column
-from longcrawl.tokens.lengths import checked_lengths
 
 __all__ = ["WINDOWS", "WINDOWS_TYPE", "DocumentWindows", "Windows", "document_windows", "windows_of_tokens"]
 

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from longcrawl.builders import files, members
-from longcrawl.builders.blocks import read_blocks
-from longcrawl.builders.files import DamagedFileError
-from longcrawl.builders.sources import BadFiles
-from longcrawl.builders.text import Text
+from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
+from longcrawl.sources import files, members
+from longcrawl.sources.blocks import read_blocks
+from longcrawl.sources.files import DamagedFileError
+from longcrawl.sources.text import Text
 
 DOCUMENTS = [{"text": f"Tide {number}: {'ebb flood ' * (number % 5)}{number * 7}"} for number in range(30)]
 LINES = [json.dumps(document).encode() + b"\n" for document in DOCUMENTS]
@@ -201,7 +201,7 @@ def test_the_end_of_a_member_with_a_wrong_checksum_is_found(kind):
 LIMIT = 1 << 20
 MEASURE = """
 import resource, sys
-from longcrawl.builders.sources import BadFiles, make_source
+from longcrawl.core.sources import BadFiles, make_source
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 for path in sys.argv[2:]:
     unit = "file" if "whole" in path else "line"
@@ -242,7 +242,7 @@ def test_bombs_of_text_take_no_memory(tmp_path):
 
 CONFINED = """
 import resource, sys
-from longcrawl.builders.sources import BadFiles, make_source
+from longcrawl.core.sources import BadFiles, make_source
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 source, bad = make_source("text", {"data_files": sys.argv[1], "max_record_bytes": int(sys.argv[2])}), BadFiles("skip")
 print(sum(table.num_rows for part in source.splits()["train"] for table in source.read(part, bad)))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from datasets import load_dataset
 
-from longcrawl.builders import installed
-from longcrawl.builders.installed import Installed
-from longcrawl.builders.sources import BadFile, BadFiles
+from longcrawl.core.sources import BadFile, BadFiles
 from longcrawl.errors import SourceError
+from longcrawl.sources import installed
+from longcrawl.sources.installed import Installed
 
 
 def install(site, name, version, files, *, description="A long description.", extra=""):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.builders import _kernels as kernels
-from longcrawl.builders.json_lines import find_fields, read_lines
+from longcrawl.sources import _kernels as kernels
+from longcrawl.sources.json_lines import find_fields, read_lines
 
 SCHEMA = pa.schema(
     [

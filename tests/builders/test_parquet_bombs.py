@@ -8,18 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longcrawl import parquet_pages
-from longcrawl.builders import text
-from longcrawl.builders.sources import BadFiles
-from longcrawl.builders.text import Text
-from longcrawl.parquet_pages import column_pages
+from longcrawl.core.sources import BadFiles
+from longcrawl.sources import text
+from longcrawl.sources.text import Text
+from longcrawl.storage import parquet_pages
+from longcrawl.storage.parquet_pages import column_pages
 
 LONG = 16 << 20
 LIMIT = 1 << 20
 CONFINED = """
 import resource, sys
 from pathlib import Path
-from longcrawl.builders.sources import BadFiles, make_source
+from longcrawl.core.sources import BadFiles, make_source
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), used + (1 << 30)))
 source, bad = make_source("text", {"data_files": sys.argv[1], "max_record_bytes": int(sys.argv[2])}), BadFiles("skip")

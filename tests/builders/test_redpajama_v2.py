@@ -12,10 +12,10 @@ import pytest
 from datasets import load_dataset
 
 import longcrawl
-from longcrawl.builders.redpajama_v2 import RedPajamaV2
-from longcrawl.builders.sources import BadFiles
+from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
-from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS
+from longcrawl.sources.redpajama_v2 import RedPajamaV2
+from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS
 
 HEAD = "2023-06/0000/en_head"
 TEXTS = [f"Document {number}.\n• A line of it, with {number * 7} in it.\nThe end…" for number in range(12)]
@@ -372,7 +372,7 @@ def test_a_folder_that_is_no_release_is_refused(tmp_path):
 
 def test_blocks_do_not_change_rows(release, monkeypatch):
     expected, _ = head(release)
-    monkeypatch.setattr("longcrawl.builders.blocks.read_blocks.__defaults__", (2_000,))
+    monkeypatch.setattr("longcrawl.sources.blocks.read_blocks.__defaults__", (2_000,))
     assert head(release) == (expected, [])
 
 

@@ -168,8 +168,8 @@ def test_the_cache_is_used_until_the_input_changes(tmp_path):
 
 def test_the_code_hash_covers_builders_and_what_they_import():
     names = {"/".join(path.parts[-2:]) for path in register._code_files()}
-    assert {"builders/_kernels.py", "builders/redpajama_v2.py", "longcrawl/errors.py", "longcrawl/fields.py"} <= names
-    assert not {"longcrawl/__init__.py", "longcrawl/run.py", "longcrawl/cli.py"} & names
+    assert {"sources/_kernels.py", "sources/redpajama_v2.py", "longcrawl/errors.py", "core/fields.py"} <= names
+    assert not {"longcrawl/__init__.py", "run/job.py", "cli/commands.py"} & names
 
 
 def parsed_imports(path: Path) -> set[str]:
@@ -213,5 +213,5 @@ def test_the_repository_root_works_without_installation():
     if not (root / "builders").is_dir():
         pytest.skip("longcrawl is installed, there is no checkout beside it")
     code = "import longcrawl; print(longcrawl.builders.__file__)\n"
-    code += "import longcrawl.builders.sources as s, pickle; print(pickle.loads(pickle.dumps(s.Part('a'))).name)"
+    code += "import longcrawl.core.sources as s, pickle; print(pickle.loads(pickle.dumps(s.Part('a'))).name)"
     assert run_python(code, root).splitlines() == [str(root / "builders" / "__init__.py"), "a"]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.builders import rpv2_signals
-from longcrawl.builders.json_lines import find_fields, parse_object
-from longcrawl.builders.sources import BadFiles, LostRecords
-from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE
+from longcrawl.core.sources import BadFiles, LostRecords
+from longcrawl.sources import rpv2_signals
+from longcrawl.sources.json_lines import find_fields, parse_object
+from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE
 
 numbers = st.none() | st.integers(0, 10**9) | st.floats(-1e9, 1e9).map(lambda value: round(value, 8))
 spans = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), numbers), max_size=4) | st.none()

@@ -9,10 +9,10 @@ import fsspec
 import pytest
 import zstandard
 
-from longcrawl import network
-from longcrawl.builders import blocks, files
-from longcrawl.builders.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
+from longcrawl.core.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
 from longcrawl.errors import NotYetError, SourceError
+from longcrawl.sources import blocks, files
+from longcrawl.storage import network
 
 
 def test_every_source_is_known_by_its_name():

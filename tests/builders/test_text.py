@@ -11,9 +11,9 @@ import zstandard
 from datasets import load_dataset
 
 import longcrawl
-from longcrawl.builders.sources import BadFiles
-from longcrawl.builders.text import ROWS, Text
+from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
+from longcrawl.sources.text import ROWS, Text
 
 RECORDS = [
     {"text": "one", "url": "https://a", "date": "2024-01-01", "language": "en", "key": "k1", "extra": {"deep": [1]}},

@@ -8,9 +8,9 @@ from datasets import load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 import longcrawl as lc
-from longcrawl.builders.sources import BadFiles, make_source
+from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import SourceError
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shards.spec import FORMATS
 
 END = 600
 NAMES = {"datatrove": "ds", "gpt-simple": "bin", "megatron": "bin", "nanogpt": "bin"}

@@ -28,14 +28,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl import network
-from longcrawl.builders import files, members, warc
-from longcrawl.builders.charsets import decode_page
-from longcrawl.builders.sources import BadFiles
-from longcrawl.builders.warc import Warc
-from longcrawl.builders.warc_http import Message, body_of
-from longcrawl.builders.warc_records import Lost, read_records
+from longcrawl.core.sources import BadFiles
 from longcrawl.errors import NotYetError, SourceError
+from longcrawl.sources import files, members
+from longcrawl.sources.warc import source as warc
+from longcrawl.sources.warc.charsets import decode_page
+from longcrawl.sources.warc.http import Message, body_of
+from longcrawl.sources.warc.records import Lost, read_records
+from longcrawl.sources.warc.source import Warc
+from longcrawl.storage import network
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = "<html><head><title>Größe</title></head><body><p>naïve — 你好</p></body></html>".encode()
@@ -530,8 +531,8 @@ def test_what_is_too_large_is_left_out(tmp_path, name):
 
 MEASURE = """
 import resource, sys
-from longcrawl.builders.sources import BadFiles
-from longcrawl.builders.warc import Warc
+from longcrawl.core.sources import BadFiles
+from longcrawl.sources.warc.source import Warc
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 for path in sys.argv[1:]:
     before, bad_files, source = peak(), BadFiles(), Warc(data_files=path, max_record_bytes=8 << 20)

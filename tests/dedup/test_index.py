@@ -16,8 +16,8 @@ from longcrawl.dedup import _id_columns
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.dedup.index import open_index, write_index
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.files import file_entries
-from longcrawl.sealed import seal
+from longcrawl.storage.files import file_entries
+from longcrawl.storage.sealed import seal
 
 few = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 

@@ -23,6 +23,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.spans import SpanSurvey, WithSpans
+from longcrawl.core.stages import Spans, first_failure
 from longcrawl.dedup import _repeats
 from longcrawl.dedup._ranges import RangeFile, merge_ranges, range_writer
 from longcrawl.dedup._repeats import ALL_BITS, find_repeats
@@ -31,8 +33,6 @@ from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.substring import MASK_TYPE
 from longcrawl.dedup.units import UNITS, locate, make_unit
 from longcrawl.errors import StageError
-from longcrawl.spans import SpanSurvey, WithSpans
-from longcrawl.stages import Spans, first_failure
 from longcrawl.tokens.byte_level import _alphabet
 
 SEEN = "A sentence that stands in two documents, word for word. "

@@ -16,10 +16,10 @@ import pytest
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, LongCrawlError
-from longcrawl.formats import block_checksums
-from longcrawl.formats.block_checksums import BLOCK_BYTES, read_checksums
-from longcrawl.formats.manifest import seal
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.storage import block_checksums
+from longcrawl.storage.block_checksums import BLOCK_BYTES, read_checksums
+from longcrawl.storage.manifest import seal
 
 END = 7
 EVERY = list(FORMATS)
@@ -197,7 +197,7 @@ def test_composed_samples_in_shards_are_compared(tmp_path):
     content = bytearray(shard.read_bytes())
     content[1000] ^= 8
     shard.write_bytes(content)
-    buckets = lc.formats.composed.open_composed(tmp_path / "made").buckets
+    buckets = lc.formats.buckets.spec.open_composed(tmp_path / "made").buckets
     with pytest.raises(CorruptionError, match=rf"{shard.name} has been changed between byte 0"):
         [bucket.read(np.arange(len(bucket))) for bucket in buckets]
 

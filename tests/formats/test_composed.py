@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, StageError
-from longcrawl.formats import composed_output, composed_samples, open_composed, rectangle_build
-from longcrawl.formats.composed_plan import composition_of
+from longcrawl.formats import open_composed
+from longcrawl.formats.buckets import samples as composed_samples
+from longcrawl.formats.buckets import write as composed_output
+from longcrawl.formats.buckets.plan import composition_of
+from longcrawl.formats.rectangle import build as rectangle_build
 
 FORMATS = ["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 STRATEGIES = {
@@ -335,7 +338,7 @@ def test_a_domain_without_tokens_has_no_bucket(tmp_path):
     composed = compose(documents([0, 9, 0], kind=["a", "b", "a"]), tmp_path / "out", domains="kind")
     assert [each.path for each in composed.buckets] == ["train/b/16"]
     assert [(each["folder"], each["samples"]) for each in composed.described["domains"]] == [("a", 0), ("b", 1)]
-    assert "`a` | 0 | 0 |" in lc.results.RESULTS["composed"].composition(tmp_path / "out", composed.described)
+    assert "`a` | 0 | 0 |" in lc.core.results.RESULTS["composed"].composition(tmp_path / "out", composed.described)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shards.spec import FORMATS
 
 END = 600
 NAMES = {

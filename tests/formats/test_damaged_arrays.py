@@ -23,10 +23,11 @@ from zarr.codecs import BloscCodec
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
-from longcrawl.formats import rectangle, rectangle_build
-from longcrawl.formats.rectangle_chunks import open_loss_mask, open_split
-from longcrawl.formats.rectangle_verify import inspect_rectangle, verify_rectangle
-from longcrawl.stored_tables import read_table
+from longcrawl.formats.rectangle import build as rectangle_build
+from longcrawl.formats.rectangle import write as rectangle
+from longcrawl.formats.rectangle.chunks import open_loss_mask, open_split
+from longcrawl.formats.rectangle.spec import inspect_rectangle, verify_rectangle
+from longcrawl.storage.stored_tables import read_table
 
 ROWS, LENGTH = 150, 96
 
@@ -138,7 +139,7 @@ def test_metadata_that_is_missing_or_of_another_rectangle_is_noticed(tmp_path):
 CUT = """
 import sys
 from longcrawl.errors import LongCrawlError
-from longcrawl.formats.rectangle_chunks import open_split
+from longcrawl.formats.rectangle.chunks import open_split
 for folder in sys.argv[1:]:
     try:
         array = open_split(folder, "train", "zarr", "fill")

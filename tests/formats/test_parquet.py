@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.results import RESULTS
 from longcrawl.errors import FormatError, LedgerError, StageError
-from longcrawl.formats import parquet_build
-from longcrawl.formats.parquet import ParquetOutput, folder_name
-from longcrawl.formats.parquet_build import row_bytes
-from longcrawl.outputs import OUTPUTS
-from longcrawl.results import RESULTS
+from longcrawl.formats.documents import build as parquet_build
+from longcrawl.formats.documents.build import row_bytes
+from longcrawl.formats.documents.write import ParquetOutput, folder_name
 
 LANGUAGES = ["en", "en", "en", "de", "de", None]
 STAGES = [{"min_chars": {"n": 40}}, "exact_documents"]

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, StageError
-from longcrawl.formats import rectangle, rectangle_build
-from longcrawl.formats.rectangle import RectangleOutput
-from longcrawl.formats.rectangle_chunks import open_split
-from longcrawl.formats.rectangle_verify import inspect_rectangle, unescape, verify_rectangle
+from longcrawl.formats.rectangle import build as rectangle_build
+from longcrawl.formats.rectangle import write as rectangle
+from longcrawl.formats.rectangle.chunks import open_split
+from longcrawl.formats.rectangle.spec import inspect_rectangle, unescape, verify_rectangle
+from longcrawl.formats.rectangle.write import RectangleOutput
 
 END_OF_TEXT = 7
 

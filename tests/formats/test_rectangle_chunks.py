@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec
 
-from longcrawl import network
 from longcrawl.errors import CorruptionError, FormatError, NotYetError
-from longcrawl.formats.rectangle_chunks import SplitArray, open_split
+from longcrawl.formats.rectangle.chunks import SplitArray, open_split
+from longcrawl.storage import network
 
 END_OF_TEXT = 777
 ZSTD = BloscCodec(cname="zstd", clevel=3, shuffle="noshuffle")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, StageError
-from longcrawl.formats._token_shard_writing import DocumentStream
-from longcrawl.formats.shard_formats import FORMATS
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.writing import DocumentStream
 
 END = 600
 NAMES = {

@@ -13,12 +13,12 @@ import yaml
 from datasets import Dataset, load_dataset
 
 import longcrawl as lc
-from longcrawl.builders.sources import make_source
+from longcrawl.core.results import RESULTS
+from longcrawl.core.sources import make_source
 from longcrawl.errors import FormatError, RecipeError, SourceError, StageError
-from longcrawl.formats import shard_output
-from longcrawl.formats.shard_formats import shards_in
-from longcrawl.formats.shard_result import ShardResult
-from longcrawl.results import RESULTS
+from longcrawl.formats.shards import write as shard_output
+from longcrawl.formats.shards.facts import ShardResult
+from longcrawl.formats.shards.spec import shards_in
 
 NAMES = ["gpt-simple", "datatrove", "megatron", "nanogpt"]
 SUFFIX = {"gpt-simple": ".bin", "datatrove": ".ds", "megatron": ".bin", "nanogpt": ".bin"}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError
-from longcrawl.formats.composed import StoredSamples
+from longcrawl.formats.buckets.spec import StoredSamples
 from longcrawl.loading import ComposedBatches, ComposedPhase, Phase
 from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.step_plan import plan_phases, plan_schedule

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from longcrawl.cli import app
+from longcrawl.cli.commands import app
 from longcrawl.errors import LoaderError
+from longcrawl.kernels.uniform_numbers import uniform_numbers
 from longcrawl.loading import (
     CurriculumPlan,
     Packed,
@@ -19,7 +20,6 @@ from longcrawl.loading import (
     read_curriculum,
     validate,
 )
-from longcrawl.loading._uniform_numbers import uniform_numbers
 
 WEB_CODE = {"web": 0.6, "code": 0.4}
 FIRST_DRAWS = [0.2561151055628742, 0.8837079797680657, 0.010198823591648143]

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.builders.blocks import RECORD_BYTES, read_blocks
 from longcrawl.errors import LoaderError, SourceError
 from longcrawl.loading import Jsonl, Packed
 from longcrawl.loading._json_blocks import JsonFiles, find_json_files
+from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 
 END = 5000
 IGNORED = -100

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl import network
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, NotYetError
 from longcrawl.loading import DatatroveFileDataset, DatatroveFolderDataset, Windows
 from longcrawl.loading._window_shards import _RemoteShard
+from longcrawl.storage import network
 
 END = 7
 

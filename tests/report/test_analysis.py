@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError
+from longcrawl.ledger.analysis import analyse
+from longcrawl.ledger.domains import DomainCounts, url_hosts
 from longcrawl.report import Analysis
-from longcrawl.report.analysis import analyse
-from longcrawl.report.domains import DomainCounts, url_hosts
-from longcrawl.stored_tables import open_documents
-from longcrawl.text._url_matches import url_hosts as hosts_of_filter
+from longcrawl.storage.stored_tables import open_documents
+from longcrawl.text.urls._matches import url_hosts as hosts_of_filter
 
 LANGUAGES = ["en", "en", "de", None]
 
@@ -192,7 +192,7 @@ def test_the_bound_of_what_was_forgotten_outlives_the_merging_of_parts():
 
 
 def test_an_analysis_of_several_files_says_what_was_forgotten_in_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("longcrawl.report.analysis.DomainCounts", partial(DomainCounts, most=2))
+    monkeypatch.setattr("longcrawl.ledger.analysis.DomainCounts", partial(DomainCounts, most=2))
     naive, paths = Counter(), []
     for number, hosts in enumerate(["aaabbcccdde", "aabbffggghh"]):
         naive.update(hosts)

@@ -13,16 +13,16 @@ import yaml
 from huggingface_hub import DatasetCard, DatasetCardData
 
 import longcrawl as lc
+from longcrawl.card.citations import bibtex_problem, citations
+from longcrawl.card.facts import CardFacts
+from longcrawl.card.paths import elsewhere, local_paths
+from longcrawl.card.rules import head_problems
+from longcrawl.card.sections import SECTIONS
+from longcrawl.card.source import CardSource
+from longcrawl.card.text import front_matter, write_card
+from longcrawl.core.fields import plain_settings
 from longcrawl.errors import RecipeError
-from longcrawl.fields import plain_settings
 from longcrawl.recipe import parse_recipe
-from longcrawl.report.card import front_matter, write_card
-from longcrawl.report.card_facts import CardFacts
-from longcrawl.report.card_paths import elsewhere, local_paths
-from longcrawl.report.card_rules import head_problems
-from longcrawl.report.card_sections import SECTIONS
-from longcrawl.report.card_source import CardSource
-from longcrawl.report.citations import bibtex_problem, citations
 
 FACTS = {
     "pretty_name": "Tiny: a “test”, #1",

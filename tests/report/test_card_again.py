@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.cli import app
+from longcrawl.card.edits import Merged, card_text, merge
+from longcrawl.card.rules import head_problems
+from longcrawl.card.sections import SECTIONS
+from longcrawl.card.source import CardSource
+from longcrawl.cli.commands import app
+from longcrawl.display.markdown import code, plain, table
 from longcrawl.errors import FormatError, RunError
-from longcrawl.files import checksum
-from longcrawl.formats.manifest import seal
-from longcrawl.ledger import Funnel, FunnelRow
-from longcrawl.markdown import code, plain, table
-from longcrawl.report.card_edits import Merged, card_text, merge
-from longcrawl.report.card_rules import head_problems
-from longcrawl.report.card_sections import SECTIONS
-from longcrawl.report.card_source import CardSource
+from longcrawl.ledger.funnel import Funnel, FunnelRow
+from longcrawl.storage.files import checksum
+from longcrawl.storage.manifest import seal
 
 GOLDEN = Path(__file__).parent / "golden"
 OUTPUTS = {

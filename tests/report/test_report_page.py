@@ -17,15 +17,15 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.cli import app
-from longcrawl.duplicates import Clusters
+from longcrawl.card.sections import SECTIONS, CardSource
+from longcrawl.cli.commands import app
 from longcrawl.errors import CorruptionError, LedgerError, RunError
-from longcrawl.report.analysis import Analysis, Lengths
-from longcrawl.report.card_sections import SECTIONS, CardSource
+from longcrawl.ledger.analysis import Analysis, Lengths
+from longcrawl.ledger.clusters import Clusters
+from longcrawl.manifest.schema import check_manifest
 from longcrawl.report.comparisons import domain_table, length_tables
 from longcrawl.report.page import ReportPage
 from longcrawl.report.passages import SHOWN, Place, passages
-from longcrawl.run_manifest import check_manifest
 
 ATTACK = "window.hacked = (window.hacked || 0) + 1"
 HOSTILE = [

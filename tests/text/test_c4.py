@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.stages import first_failure
 from longcrawl.errors import StageError
-from longcrawl.stages import first_failure
 
 AWKWARD = "aAbB {[]}12٣²½.!?…\"'”’)»\t\r\x85\u00a0\u2028\x0b\x1c\0éİıſKß中。\U0001d7d8\U0010ffff"
 BITS = [

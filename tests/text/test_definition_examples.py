@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from longcrawl.errors import StageError
-from longcrawl.text.gopher import GopherQuality, GopherRepetition
+from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
 
 ALL = ("paper", "datatrove", "dclm", "dolma", "nemo-curator")
 

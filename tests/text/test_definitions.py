@@ -12,7 +12,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.text.gopher import STOP_WORDS, GopherQuality, GopherRepetition
+from longcrawl.text.gopher.stages import STOP_WORDS, GopherQuality, GopherRepetition
 
 OTHERS = ("datatrove", "dclm", "dolma", "nemo-curator")
 

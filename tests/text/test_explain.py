@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.stages import STAGES, Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.stages import STAGES, Check, Edit, column, stage, with_column
 from longcrawl.text._explanation_html import WHOLE
 from longcrawl.text.explanation import Change, MeasuredRule
 

@@ -20,10 +20,10 @@ import yaml
 from datasets import Dataset
 
 import longcrawl as lc
+from longcrawl.core.stages import STAGES, Rewrite, column, first_failure, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.stages import STAGES, Rewrite, column, first_failure, stage, with_column
-from longcrawl.text import _extraction_pool
-from longcrawl.text._extraction_pool import WorkerSettings, extract_pages
+from longcrawl.text.extract import _pool as _extraction_pool
+from longcrawl.text.extract._pool import WorkerSettings, extract_pages
 
 ROOT = Path(__file__).parent.parent.parent
 ENGINES = ("trafilatura", "resiliparse")
@@ -375,7 +375,7 @@ def test_a_worker_ends_with_its_parent(engine, body):
     path = engine(f"if 'warm' in html or 'first' in html:\n    return html\n{body}")
     code = f"""
 import os, sys, threading, time
-from longcrawl.text import _extraction_pool as pool
+from longcrawl.text.extract import _pool as pool
 settings = pool.WorkerSettings({path!r}, "", 60.0, 10**8, 600.0)
 pool.extract_pages([memoryview(b"first page")], settings, 1)
 child = os.fork()

@@ -25,7 +25,7 @@ def test_words_are_counted_as_redpajama_v2_does(text):
 
 
 def test_words_equal_the_release_signal_on_real_documents(real_data):
-    from longcrawl.builders.sources import BadFiles, make_source
+    from longcrawl.core.sources import BadFiles, make_source
 
     source = make_source("redpajama-v2", {"data_dir": str(real_data / "rpv2"), "languages": ["en", "de", "fr"]})
     compared = 0

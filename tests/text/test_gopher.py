@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text import _page_characters, _unicode
-from longcrawl.text._page_columns import CHARACTERS, COLUMNS, NEWLINES, WORD_CHARACTERS, WORDS
-from longcrawl.text.pages import count_pages
+from longcrawl.kernels import code_points as _unicode
+from longcrawl.text.gopher import _page_characters
+from longcrawl.text.gopher.page_columns import CHARACTERS, COLUMNS, NEWLINES, WORD_CHARACTERS, WORDS
+from longcrawl.text.gopher.pages import count_pages
 
 RULES = [lc.text.GopherQuality(), lc.text.GopherRepetition(), lc.text.FineWebQuality()]
 AWKWARD = (

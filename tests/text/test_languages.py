@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.recipe import parse_recipe
-from longcrawl.text import _language_codes as codes
 from longcrawl.text import find_language, language_tables, read_languages
+from longcrawl.text.language import codes
 from longcrawl.text.signals import presets
 
 ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]

@@ -51,7 +51,7 @@ def share(part: int, whole: int) -> float:
 
 def words_of(text: str, mode: str) -> list[str]:
     """Cut a text as the marks do; that there are as many words as the kernels count is asserted."""
-    from longcrawl.text._marks import _Text
+    from longcrawl.text.gopher.marks import _Text
 
     return _Text(text, mode, 0).spelled
 

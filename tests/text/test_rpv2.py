@@ -19,11 +19,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.builders.redpajama_v2 import RedPajamaV2
-from longcrawl.builders.sources import BadFiles
+from longcrawl.core.sources import BadFiles
 from longcrawl.errors import StageError
-from longcrawl.text import _unicode
-from longcrawl.text.rpv2_schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
+from longcrawl.kernels import code_points as _unicode
+from longcrawl.sources.redpajama_v2 import RedPajamaV2
+from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
 
 STOP_WORDS = {"en": ["the", "of", "a's", "Σ", "ab", "²"], "de": ["der", "the"]}
 BAD_WORDS = {"en": ["ab", "a b", "b a b", "é", "é", "no  way", "x"], "fr": ["a"]}
@@ -94,20 +94,20 @@ def test_long_documents_go_through_in_blocks(lists):
 @example(67108863.999999985)
 @settings(max_examples=2 * settings.default.max_examples)
 def test_rounding_is_pythons(value):
-    from longcrawl.text._lookup_kernels import round_to_8_digits
+    from longcrawl.kernels.lookup import round_to_8_digits
 
     assert round_to_8_digits(value) == round(value, 8)
 
 
 @given(st.integers(0, 2**53), st.integers(1, 10**6))
 def test_rounding_of_shares_is_pythons(count, total):
-    from longcrawl.text._lookup_kernels import round_to_8_digits
+    from longcrawl.kernels.lookup import round_to_8_digits
 
     assert round_to_8_digits(count % total / total) == round(count % total / total, 8)
 
 
 def test_no_character_has_more_points_per_byte_than_there_is_memory_for():
-    from longcrawl.text._kernels import MOST_PER_BYTE
+    from longcrawl.text.rpv2._kernels import MOST_PER_BYTE
 
     for point in (point for point in range(0x110000) if not 0xD800 <= point < 0xE000):
         normal = unicodedata.normalize("NFD", chr(point).lower())

@@ -1,0 +1,1 @@
+"""Questions to runs and texts that exist."""

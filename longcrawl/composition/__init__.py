@@ -1,0 +1,1 @@
+"""Bucket pre-training: plans that compose documents into training samples."""

@@ -1,0 +1,1 @@
+"""What a stage, a source and an output are."""

@@ -1,0 +1,174 @@
+"""Batches of `datasets`: which call runs a stage, and in which form batches come and go.
+
+A stage sees its arguments only, and `datasets` takes whatever ``.filter`` gets back as a mask: a table of three columns
+keeps three documents. So a stage looks at its calling frame, once per batch.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from longcrawl.errors import StageError
+
+__all__ = ["Caller", "as_table", "check_call", "like_batch"]
+
+Method = Literal["map", "filter"]
+
+_FORMS = {"map": "dataset.map(stage, batched=True)", "filter": "dataset.filter(stage, batched=True)"}
+_DOES = {"map": "changes documents, and .filter takes a mask", "filter": "chooses documents, and .map takes documents"}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The function of `datasets` that runs a stage."""
+
+    method: Method
+    batched: bool = True
+    takes_tables: bool = False
+    """Whether a table may answer a plain mapping: in ``Dataset.map``, where it replaces all columns."""
+    removes: frozenset[str] | None = None
+    """Columns that an ``IterableDataset`` removes; None elsewhere. It keeps all others that the answer lacks."""
+
+
+def check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller | None:
+    """Return the function of `datasets` that calls the caller of this one; None where none does so directly.
+
+    Args:
+        stage: the stage's name.
+        method: how it is to be called.
+        others: what it was called with beside the batch.
+        named: the same by name.
+
+    Raises:
+        StageError: it is called in another way: what came back would be taken for something else.
+
+    """
+    if others or named:
+        raise StageError(
+            f"{stage} takes batches of documents alone: leave out with_indices, with_rank, input_columns and fn_kwargs"
+        )
+    caller = _find_caller()
+    if caller is not None and caller.method != method:
+        raise StageError(f"{stage} {_DOES[method]}: write {_FORMS[method]}, or lc.Crawl(dataset) | stage")
+    if caller is not None and not caller.batched:
+        raise StageError(f"{stage} works on batches: write {_FORMS[method]}, or lc.Crawl(dataset) | stage")
+    return caller
+
+
+def as_table(batch: Any) -> pa.Table:
+    """Return a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy), a data frame or a mapping.
+
+    Raises:
+        StageError: for a single example or a column; stages work on batches of whole documents.
+
+    """
+    if isinstance(batch, pa.Table):
+        return batch
+    if isinstance(lazy := getattr(batch, "pa_table", None), pa.Table):
+        return lazy
+    if hasattr(batch, "to_arrow") and hasattr(batch, "columns"):  # polars
+        return batch.to_arrow()
+    if hasattr(batch, "to_dict") and hasattr(batch, "columns"):  # pandas
+        return pa.Table.from_pandas(batch, preserve_index=False)
+    if isinstance(batch, Mapping) and all(
+        hasattr(values, "__len__") and not isinstance(values, str) for values in batch.values()
+    ):
+        return pa.table({name: _as_array(values) for name, values in batch.items()})
+    raise StageError(
+        f"a stage takes batches of whole documents: write {_FORMS['map']} or {_FORMS['filter']}, without input_columns"
+    )
+
+
+def like_batch(stage: str, batch: Any, table: pa.Table, caller: Caller | None) -> Any:
+    """Return a table in the form in which its batch came, so that `datasets` has these columns and no others.
+
+    Raises:
+        StageError: the batch is a mapping of an ``IterableDataset``, which would keep a column that the stage removed.
+
+    """
+    lazy = isinstance(getattr(batch, "pa_table", None), pa.Table)
+    if not isinstance(batch, Mapping) or lazy or (caller is not None and caller.takes_tables):
+        return table
+    if caller is not None and caller.removes is not None:
+        kept = [name for name in batch if name not in table.column_names and name not in caller.removes]
+        if kept:
+            raise StageError(
+                f'{stage} removes {", ".join(kept)}, which a stream would keep: write dataset.with_format("arrow")'
+                f".map(stage, batched=True), or add remove_columns={kept}"
+            )
+    return _plain_columns(table)
+
+
+def _find_caller() -> Caller | None:
+    """Look at the frames of `datasets` from the one that called the stage outwards."""
+    frames = list(_frames_of_datasets(inspect.currentframe()))
+    if not frames:
+        return None
+    module, function = frames[0].f_globals["__name__"], frames[0].f_code.co_name
+    settings: Mapping[str, Any] = next(filter(None, map(_settings, frames)), {})
+    removed = settings.get("remove_columns") or ()
+    return Caller(
+        method="filter" if "mask" in function else "map",
+        batched=settings.get("batched", True),
+        takes_tables=module == "datasets.arrow_dataset",
+        removes=frozenset([removed] if isinstance(removed, str) else removed)
+        if module == "datasets.iterable_dataset"
+        else None,
+    )
+
+
+def _frames_of_datasets(here: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames of `datasets` that stand in a row around a stage; none where other code called the stage."""
+    frame = here
+    while frame is not None and frame.f_globals.get("__name__") in (__name__, "longcrawl.core.stages"):
+        frame = frame.f_back
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "datasets":
+        yield frame
+        frame = frame.f_back
+
+
+def _settings(frame: FrameType) -> Mapping[str, Any]:
+    """Return the settings of a call of ``.map`` or ``.filter``; an ``IterableDataset`` has them as attributes."""
+    for settings in (frame.f_locals, getattr(frame.f_locals.get("self"), "__dict__", {})):
+        if "batched" in settings:
+            return settings
+    return {}
+
+
+def _as_array(values: Any) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    # Tensors of torch and others say what they are by __array__.
+    plain = np.asarray(values) if hasattr(values, "__array__") else values
+    if isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype.kind in "biuf":
+        return pa.array(plain)
+    return pa.array([_plain(one) for one in plain])
+
+
+def _plain(one: Any) -> Any:
+    # Spans and signals: the formats "numpy" and "torch" make an array of every number inside.
+    if isinstance(one, Mapping):
+        return {name: _plain(value) for name, value in one.items()}
+    items: Any = one if isinstance(one, list) or (isinstance(one, np.ndarray) and one.ndim) else ()
+    if len(items) and isinstance(items[0], Mapping):
+        return [_plain(each) for each in items]
+    if not hasattr(one, "__array__"):
+        return one
+    return np.asarray(one) if np.ndim(one) else one.item()
+
+
+def _plain_columns(table: pa.Table) -> dict[str, list[Any]]:
+    """Return columns as lists; lists of numbers become NumPy arrays: `datasets` would make them int64."""
+    columns = {}
+    for name in table.column_names:
+        kind = table[name].type
+        numbers = hasattr(kind, "value_type") and pa.types.is_primitive(kind.value_type)
+        rows = table[name] if numbers else []
+        arrays = [row.values.to_numpy(zero_copy_only=False) if row.is_valid else None for row in rows]
+        columns[name] = arrays if numbers else table[name].to_pylist()
+    return columns

@@ -1,0 +1,272 @@
+"""Places in documents: the spans that surveys find, and what stages change in documents that stay.
+
+Places are counted in code points of the text as it came to the stage, or in tokens for stages that cut tokens. No text
+is stored: what earlier stages changed, applied to the text of the source in order, gives the text that a stage saw.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.errors import LedgerError
+
+__all__ = [
+    "EDIT_SCHEMA",
+    "MASK",
+    "PLACE_SCHEMA",
+    "SPAN_SCHEMA",
+    "Spans",
+    "changed_places",
+    "edit_rows",
+    "make_places",
+    "no_places",
+    "replay",
+]
+
+Longs = npt.NDArray[np.int64]
+
+SPAN_SCHEMA = pa.schema(
+    [
+        ("document", pa.int64()),
+        ("id", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("also_id", pa.string()),
+        ("also_span", pa.int64()),
+    ]
+)
+"""One row per place that a survey finds in a document; ``document`` counts the sketches, start and end its units.
+
+``also_id`` and ``also_span`` name another span in which the same stands: its document, and its number among the spans
+of that document, from 0. Surveys may leave these two columns out.
+"""
+
+MASK = "mask"
+"""The rule by which a text stays as it is, and no loss is computed on a place of it."""
+
+_WHAT = [
+    ("rule", pa.string()),
+    ("unit", pa.string()),
+    ("start", pa.int64()),
+    ("end", pa.int64()),
+    ("replaced_by", pa.int64()),
+    ("span", pa.int64()),
+    ("also_id", pa.string()),
+    ("also_span", pa.int64()),
+]
+
+PLACE_SCHEMA = pa.schema([("document", pa.int64()), *_WHAT])
+"""One row per place that a stage changed in a batch; ``document`` is the row of the batch, which they are sorted by."""
+
+EDIT_SCHEMA = pa.schema([("id", pa.string()), ("stage", pa.string()), *_WHAT])
+"""One row per place that a stage changed in a document.
+
+``start`` and ``end`` (exclusive) count ``unit``, "characters" (code points) or "tokens", of the document as it came to
+the stage; ``replaced_by`` counts what stands there now, 0 after a cut. ``span`` numbers the spans that a survey found
+in a document from 0, and ``also_id`` with ``also_span`` name another one in which the same stands.
+"""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The answer of a survey that finds places in documents, see :mod:`longcrawl.core.spans`."""
+
+    table: pa.Table
+    """``SPAN_SCHEMA``, sorted by document and start; spans of one document do not overlap."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the table alone, so that a fingerprint does not depend on what has been asked."""
+        return Spans, (self.table,)
+
+    def of(self, ids: pa.Array) -> tuple[Longs, Longs]:
+        """Return the spans of these documents: int64 [n], the place among ``ids``, and int64 [n, 2], start and end."""
+        rows, chosen = self.rows_of(ids)
+        return rows, self.units(chosen)
+
+    def units(self, rows: Longs) -> Longs:
+        """Return start and end of rows of ``table``, int64 [n, 2]."""
+        return self._places[rows]
+
+    def rows_of(self, ids: pa.Array) -> tuple[Longs, Longs]:
+        """Return the spans of these documents: int64 [n], the place among ``ids``, and the row of ``table``."""
+        numbers = np.array([self._numbers.get(name, -1) for name in ids.to_pylist()], np.int64)
+        rows = np.flatnonzero(numbers >= 0)
+        firsts, counts = self._firsts[numbers[rows]], np.diff(self._firsts)[numbers[rows]]
+        before = np.cumsum(counts) - counts
+        return np.repeat(rows, counts), np.repeat(firsts - before, counts) + np.arange(counts.sum())
+
+    def origins(self, rows: Longs) -> dict[str, pa.Array]:
+        """Return ``span``, ``also_id`` and ``also_span`` of rows of ``table``, as columns of ``PLACE_SCHEMA``."""
+        documents = np.searchsorted(self._firsts, rows, "right") - 1
+        named = {"span": pa.array(rows - self._firsts[documents], pa.int64())}
+        for name in ("also_id", "also_span"):
+            if name in self.table.column_names:
+                named[name] = self.table[name].take(pa.array(rows)).combine_chunks()
+        return named
+
+    @cached_property
+    def _places(self) -> Longs:
+        return np.stack([self.table["start"].to_numpy(), self.table["end"].to_numpy()], axis=1)
+
+    @cached_property
+    def _firsts(self) -> Longs:
+        """Return where the spans of each document that has some start, and where the last ones end."""
+        documents = self.table["document"].to_numpy()
+        changes = np.flatnonzero(np.diff(documents)) + 1
+        return np.concatenate([[0], changes, [len(documents)]]) if len(documents) else np.zeros(1, np.int64)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Return the number of each document that has spans, by id."""
+        names = self.table["id"].take(pa.array(self._firsts[:-1])).to_pylist()
+        return {name: number for number, name in enumerate(names)}
+
+
+def make_places(
+    documents: Longs,
+    rules: pa.Array | str,
+    places: Longs,
+    replaced_by: Longs | int = 0,
+    unit: str = "characters",
+    **origins: pa.Array,
+) -> pa.Table:
+    """Return ``PLACE_SCHEMA`` rows.
+
+    Args:
+        documents: int64 [n], the row of each place's document, in increasing order.
+        rules: one for all, or one each.
+        places: int64 [n, 2], start and end.
+        replaced_by: what stands there now, one number for all or one each.
+        unit: "characters" or "tokens".
+        **origins: ``span``, ``also_id`` and ``also_span`` where they are known.
+
+    """
+    count = len(documents)
+    columns = {
+        "document": pa.array(documents, pa.int64()),
+        "rule": pa.repeat(rules, count) if isinstance(rules, str) else rules,
+        "unit": pa.repeat(unit, count),
+        "start": pa.array(places[:, 0]),
+        "end": pa.array(places[:, 1]),
+        "replaced_by": pa.array(np.broadcast_to(replaced_by, count), pa.int64()),
+    }
+    unknown = {name: pa.nulls(count, PLACE_SCHEMA.field(name).type) for name in ("span", "also_id", "also_span")}
+    columns |= unknown | origins
+    return pa.table([columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
+
+
+def no_places() -> pa.Table:
+    """Return an empty table of places: nothing was changed."""
+    return PLACE_SCHEMA.empty_table()
+
+
+def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Return one place per changed ``text``, from its first to its last changed character, by the rule "changed".
+
+    This is for stages that do not know better. A text that was not there before, or that stood beside a page from
+    which it was still to be extracted, is not an edit.
+    """
+    if "text" not in before.column_names or "text" not in after.column_names:
+        return no_places()
+    if _buffers(before["text"]) == _buffers(after["text"]):
+        return no_places()
+    old, new = (pc.cast(table["text"], pa.large_string()) for table in (before, after))
+    changed = pc.fill_null(pc.not_equal(old, pc.fill_null(new, "")), False)
+    if "html" in before.column_names:
+        changed = pc.and_(changed, pc.is_null(before["html"]))
+    rows = np.flatnonzero(changed)
+    found = [_changed(old[row].as_py(), new[row].as_py() or "") for row in rows.tolist()]
+    measured = np.array(found, np.int64).reshape(-1, 3)
+    return make_places(rows, "changed", measured[:, :2], measured[:, 2])
+
+
+def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
+    """Return the edit ledger of one batch; ids are null where the documents have none.
+
+    Args:
+        documents: the batch, as many rows as came to the stage.
+        places: ``PLACE_SCHEMA``.
+        stage: the label of the stage.
+
+    """
+    rows = places.num_rows
+    if not rows:
+        return EDIT_SCHEMA.empty_table()
+    ids = pa.nulls(rows, pa.string())
+    if "id" in documents.column_names:
+        ids = pc.cast(documents["id"].take(places["document"]), pa.string())
+    columns = [ids, pa.repeat(stage, rows), *(places[name] for name in PLACE_SCHEMA.names[1:])]
+    return pa.table(columns, schema=EDIT_SCHEMA)
+
+
+def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
+    """Return what the cuts of one document leave of its text.
+
+    Args:
+        text: the document as it came to the first of the stages, such as the text of the source.
+        edits: the rows of this document in the order of the ledger; those in tokens are passed over.
+
+    Raises:
+        LedgerError: a row lies outside the text, or put other characters in place of those that it cut: the ledger
+            holds no text, so they are not known.
+
+    >>> replay("See also. The story.", [dict(stage="a", rule="cut", unit="characters", start=0, end=10, replaced_by=0)])
+    'The story.'
+
+    """
+    rows = edits.to_pylist() if isinstance(edits, pa.Table) else list(edits)
+    rows = [row for row in rows if row["unit"] == "characters"]
+    for stage in dict.fromkeys(row["stage"] for row in rows):
+        text = _without(text, [row for row in rows if row["stage"] == stage])
+    return text
+
+
+def _without(text: str, rows: Sequence[dict[str, Any]]) -> str:
+    kept, at = [], 0
+    for row in rows:
+        start, end = row["start"], row["end"]
+        if not at <= start <= end <= len(text):
+            raise LedgerError(
+                f"{row['stage']} changed characters {start:,}-{end:,}, which this text does not have after the stages "
+                "before: pass the text of the source and all rows of its document"
+            )
+        if row["rule"] == MASK:
+            continue
+        if row["replaced_by"]:
+            raise LedgerError(
+                f"{row['stage']} replaced characters {start:,}-{end:,} by {row['replaced_by']:,} others, which the "
+                "ledger does not hold: run the stage on the text"
+            )
+        kept.append(text[at:start])
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _changed(before: str, after: str) -> tuple[int, int, int]:
+    """Return the start and end of what changed, and how many characters stand there now."""
+    old, new = (np.frombuffer(text.encode("utf-32-le"), "<u4") for text in (before, after))
+    shorter = min(len(old), len(new))
+    start = _equal(old[:shorter], new[:shorter])
+    most = shorter - start
+    same = _equal(old[::-1][:most], new[::-1][:most])
+    return start, len(old) - same, len(new) - same - start
+
+
+def _equal(one: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> int:
+    """Count the characters from the first on that are equal."""
+    differs = one != other
+    return int(differs.argmax()) if differs.any() else len(differs)
+
+
+def _buffers(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
+    """Return what tells whether two columns are the same memory."""
+    return [
+        (chunk.offset, len(chunk), *(buffer and buffer.address for buffer in chunk.buffers()))
+        for chunk in column.chunks
+    ]

@@ -1,0 +1,206 @@
+"""What is told of an output once it is written: at the end of a run, on its card, and whenever somebody asks.
+
+An output says how documents are written, its result what has become of them. Everything that differs between formats
+outside of writing is here, so that a run, a card and the questions to a finished run know no format by name.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow.dataset as pads
+
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.errors import LongCrawlError, StageError
+from longcrawl.printable import as_lines, one_line
+from longcrawl.storage.stored_tables import DESCRIPTIONS
+from longcrawl.user_warnings import warn_user
+
+__all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
+
+Kind = TypeVar("Kind", bound="Result")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a verification found; ``problems`` is empty when all is well."""
+
+    path: str
+    checked: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return one_line(f"{self.path}: whole; {self.checked}")
+        return as_lines(
+            [f"{self.path}: {len(self.problems)} problem(s); {self.checked}", *(f"  {each}" for each in self.problems)]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection(ABC):
+    """What one split of an output holds, and one of its rows; ``str`` gives it for people."""
+
+    path: str
+    split: str
+    row: int
+    row_id: str | None
+    url: str | None
+    text: str | None
+    """The beginning of the document; None where it cannot be decoded."""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+
+class Result(ABC):
+    """What is told of one format. ``described`` is always what its writer's ``finish`` gave, in a run's manifest.
+
+    A run has its output in the folder ``name``, beside a dataset card. An output of another package is one folder, with
+    the :class:`~longcrawl.core.outputs.Output`, this class and ``card.md``.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """The file that describes the whole output and is written last."""
+    tags: ClassVar[tuple[str, ...]] = ()
+    """What the Hub files the dataset under."""
+    citation: ClassVar[str] = ""
+    """The work after which the format was made, in BibTeX."""
+    fewer_files: ClassVar[str] = "settings that make fewer files"
+    """What to write in a recipe where the Hub takes fewer files."""
+    smaller_files: ClassVar[str] = "settings that make smaller files"
+    """The same where it takes smaller ones."""
+    lengths: ClassVar[str] = ""
+    """A pattern of the files whose column ``n_tokens`` says how long documents are; empty where all files are asked."""
+    lengths_are_ended: ClassVar[bool] = False
+    """Whether ``n_tokens`` counts an end-of-text token."""
+
+    @abstractmethod
+    def documents(self, described: Mapping[str, Any]) -> int:
+        """Count the documents of all splits."""
+
+    @abstractmethod
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Say in a few words what was written: ``heldout 4 x 4,096, train 38 x 4,096``."""
+
+    @abstractmethod
+    def read_back(self, folder: Path) -> str:
+        """Read the beginning as a user would, and say what came."""
+
+    @abstractmethod
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the dataset configurations that plain `datasets` loads, one of them the default; paths in the run.
+
+        Files may be of any format that it knows by their endings; of parquet files the card has the features, too.
+        """
+
+    @abstractmethod
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Say in Markdown how much there is, and what a row is."""
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG002  # others need it
+        """Return what the template of the card leaves open."""
+        return {}
+
+    def card_template(self) -> str:
+        """Return the section on loading of a card, a :class:`string.Template`: ``card.md`` beside this class.
+
+        Those of longcrawl's own outputs are ``cards/NAME.md``.
+        """
+        module = type(self).__module__
+        if module.partition(".")[0] == "longcrawl":
+            return resources.files("longcrawl.cards").joinpath(f"{self.name}.md").read_text("utf-8")
+        package = module if hasattr(sys.modules[module], "__path__") else module.rpartition(".")[0]
+        return resources.files(package).joinpath("card.md").read_text("utf-8")
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:  # noqa: ARG002  # others need it
+        """Return what a user must know, a sentence each."""
+        return []
+
+    def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
+        """Say in Markdown what samples pad, cut and mix, where this is an output of samples; else ""."""
+        return ""
+
+    def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
+        """Say how much of its documents this output cuts off, a sentence; "" where nothing is known to be."""
+        return ""
+
+    @abstractmethod
+    def verify(self, folder: Path) -> Verification:
+        """Check every file.
+
+        Raises:
+            FormatError: there is no such output at ``folder``.
+
+        """
+
+    @abstractmethod
+    def inspect(self, folder: Path, split: str, row: int) -> Inspection:
+        """Give what one split holds, and one row of it.
+
+        Raises:
+            FormatError: no such split or row.
+
+        """
+
+    @abstractmethod
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return a row per document: ``id``, and what there is of url, language, text, n_tokens.
+
+        Whether a document was kept, how long documents are and where they come from is read here; the dataset has no
+        files where nothing says it.
+        """
+
+
+class Results(Mapping[str, Result]):
+    """The result of every output, by the output's name: importing an output of another package registers both."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, Result] = {}
+
+    def add(self, told: Result) -> None:
+        """Make a result known."""
+        self._results[told.name] = told
+        DESCRIPTIONS.add(told.description)
+
+    def described(self) -> dict[str, str]:
+        """Return the names of outputs by the files that describe them; a package that cannot be loaded is a warning."""
+        found = {}
+        for name in self:
+            try:
+                found[self[name].description] = name
+            except LongCrawlError as wrong:
+                warn_user(str(wrong))
+        return found
+
+    def __getitem__(self, name: str) -> Result:
+        if name not in self._results:
+            kind = OUTPUTS[name]
+            if name not in self._results:
+                raise StageError(
+                    f"output {name!r} of {kind.__module__} has no result: decorate a Result of this name with @result"
+                )
+        return self._results[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in OUTPUTS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(OUTPUTS)
+
+    def __len__(self) -> int:
+        return len(OUTPUTS)
+
+
+RESULTS = Results()
+
+
+def result(cls: type[Kind]) -> type[Kind]:
+    """Register what is told of the output of the same name."""
+    RESULTS.add(cls())
+    return cls

@@ -1,0 +1,258 @@
+"""What a source of documents is: a frozen dataclass that lists its parts and reads one part at a time.
+
+The same source object feeds ``load_dataset("longcrawl", NAME, …)`` (the builder in ``longcrawl.py`` beside this file)
+and ``longcrawl run``, so both see the same documents under the same ids.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+
+import pyarrow as pa
+
+from longcrawl.core.fields import check_fields, plain_settings
+from longcrawl.core.registry import Registry
+from longcrawl.errors import SourceError
+from longcrawl.urls import hide_secrets, plain_urls, without_secrets
+from longcrawl.user_warnings import warn_user
+
+__all__ = [
+    "SOURCES",
+    "BadFile",
+    "BadFiles",
+    "Loss",
+    "LostRecords",
+    "OnBadFiles",
+    "Part",
+    "Source",
+    "check_record_bytes",
+    "make_source",
+    "source",
+]
+
+OnBadFiles = Literal["error", "warn", "skip"]
+"""What a missing, cut or corrupt input file does: stop, warn and go on, or go on; it is reported in each case."""
+
+MOST_NAMED = 3
+"""How many damaged places of a file are named; all are counted."""
+
+
+Kind = TypeVar("Kind", bound="Source")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One input shard: a name that is stable and unique within its source, and the files that are read for it."""
+
+    name: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BadFile:
+    """One input file, or one record of it, that could not be read."""
+
+    file: str
+    reason: str
+    records_lost: int | None = None
+    """How many records are lost, those that damaged data seems to hold; None when nobody can know how many."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Lines of an input file that cannot be read.
+
+    Attributes:
+        kind: one "line", or "damage", after which lines are numbered by the line feeds that could be decompressed.
+        line: the first one, counted from 1.
+        lines: how many; None where nobody can know. Of damage, it is the lines that the damaged data seems to have.
+        reason: why, as the end of a sentence that begins with the line, or with the file.
+
+    """
+
+    kind: Literal["line", "damage"]
+    line: int
+    lines: int | None
+    reason: str
+
+
+@dataclass
+class BadFiles:
+    """Applies the policy for broken input and keeps the list that manifest and card print."""
+
+    policy: OnBadFiles = "error"
+    found: list[BadFile] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many records are no documents by a rule of the source, such as redirects; this is no damage."""
+
+    def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
+        """Note a broken file.
+
+        Raises:
+            SourceError: under the policy "error".
+
+        """
+        file, reason = without_secrets(file), hide_secrets(reason)
+        if self.policy == "error":
+            raise SourceError(
+                f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip' "
+                "(--set source.on_bad_files=skip)"
+            )
+        self.found.append(BadFile(file, reason, records_lost))
+        if self.policy == "warn":
+            warn_user(f"{file}: {reason}")
+
+
+class LostRecords:
+    """Gathers the records of one file that cannot be read, and reports them together when the file has been read.
+
+    Under the policy "error" the first one stops the run. ``consequence`` is what becomes of the rest, if the report is
+    to say it.
+    """
+
+    def __init__(self, bad_files: BadFiles, file: str, consequence: str = "") -> None:
+        self._bad_files, self._file, self._consequence = bad_files, file, consequence
+        self._first, self._count = "", 0
+        self._damages: list[str] = []
+        self._damage_count = 0
+        self._lines: int | None = 0
+        """How many lines damage has taken; None where nobody can know."""
+
+    def add(self, where: str, reason: str) -> None:
+        """Note one record.
+
+        Raises:
+            SourceError: under the policy "error".
+
+        """
+        self._first = self._first or f"{where} {reason}"
+        self._count += 1
+        if self._bad_files.policy == "error":
+            self.report()
+
+    def add_loss(self, loss: Loss) -> None:
+        """Note lines that :func:`~longcrawl.sources.blocks.read_blocks` cannot yield.
+
+        Raises:
+            SourceError: under the policy "error".
+
+        """
+        if loss.kind == "line":
+            self.add(f"line {loss.line}", loss.reason)
+            return
+        self._add_damage(loss.reason, loss.lines)
+        if self._bad_files.policy == "error":
+            self.report()
+
+    def report(self, damage: str = "", records_lost: int | None = None) -> None:
+        """Report what was lost, if anything, together with ``damage`` that ended the reading, in one entry."""
+        if damage:
+            self._add_damage(damage, records_lost)
+        more = self._damage_count - len(self._damages)
+        reasons = self._damages + [f"and {more} more places like these"] * bool(more)
+        others = f" (and {self._count - 1} more like it)" if self._count > 1 else ""
+        reasons += [self._first + others] * bool(self._count)
+        if reasons:
+            reasons += [self._consequence] * bool(self._consequence)
+            lost = None if self._lines is None else self._lines + self._count
+            self._bad_files.report(self._file, "; ".join(reasons), lost)
+
+    def _add_damage(self, reason: str, lines: int | None) -> None:
+        self._damage_count += 1
+        if len(self._damages) < MOST_NAMED:
+            self._damages.append(reason)
+        self._lines = None if self._lines is None or lines is None else self._lines + lines
+
+
+class Source(ABC):
+    """Where documents come from."""
+
+    name: ClassVar[str]
+    on_bad_files: OnBadFiles
+
+    def __post_init__(self) -> None:
+        check_fields(self, SourceError)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values, URLs without their secrets."""
+        settings: dict[str, Any] = plain_urls(plain_settings(self))
+        return settings
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+
+    @abstractmethod
+    def splits(self) -> dict[str, list[Part]]:
+        """List the parts of every split, sorted by name; most sources have the one split "train".
+
+        Raises:
+            SourceError: there is nothing to read; the message says where it looked and what to type.
+
+        """
+
+    def content(self) -> str:
+        """Return what says which documents the source has and is in no file of its parts; nothing for most sources."""
+        return ""
+
+    def fingerprint(self) -> str:
+        """Return a text that changes with the settings, the content, the parts, and size or time of a local file.
+
+        `datasets` names its cache by it. Remote files count by their names only: `datasets` does not notice when one is
+        replaced. A run records instead what it has read, see :mod:`longcrawl.sources.identity`.
+        """
+        digest = hashlib.sha256(f"{self.settings()!r} {self.content()}".encode())
+        for split, parts in self.splits().items():
+            for part in parts:
+                digest.update(f"{split} {part.name}\n".encode())
+                for file in part.files:
+                    status = Path(file).stat() if Path(file).exists() else None
+                    told = f"{without_secrets(file)} {status and (status.st_size, status.st_mtime_ns)}\n"
+                    digest.update(told.encode())
+        return digest.hexdigest()
+
+    @abstractmethod
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read one part in tables of some 32 MB of text at most, always cut at the same places."""
+
+
+SOURCES: Registry[Source] = Registry("source", Source, SourceError)
+"""Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
+
+
+@dataclass_transform(frozen_default=True)
+def source(name: str) -> Any:
+    """Make a class a frozen dataclass and register it as a source called ``name``."""
+
+    def decorate(cls: type[Kind]) -> type[Kind]:
+        made = dataclass(frozen=True)(cls)
+        made.name = name
+        SOURCES[name] = made
+        return made
+
+    return decorate
+
+
+def check_record_bytes(most: int) -> None:
+    """Check the setting that says how long a record is at most.
+
+    Raises:
+        SourceError: it is not positive.
+
+    """
+    if most < 1:
+        raise SourceError(f"max_record_bytes is {most}; it must be at least 1")
+
+
+def make_source(name: str, settings: Mapping[str, Any]) -> Source:
+    """Make the source of this name.
+
+    Raises:
+        SourceError: unknown source or field; the message lists the known ones.
+
+    """
+    return SOURCES.make(name, settings)

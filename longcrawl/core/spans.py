@@ -1,0 +1,67 @@
+"""Surveys that find places inside documents, and edit the documents afterwards.
+
+Other surveys answer with removals or an order. These answer with :class:`longcrawl.core.stages.Spans`, and ``apply``
+is what they do to one batch of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit.
+Sketches may be larger than memory, so ``find`` takes them table by table and has a folder for its files.
+"""
+
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from longcrawl.core.places import changed_places
+from longcrawl.core.stages import Check, Edit, Edited, Spans, Survey
+
+__all__ = ["SpanSurvey", "WithSpans"]
+
+
+class SpanSurvey(Survey):
+    """Finds places in documents with all of them in view."""
+
+    within_parts: ClassVar[bool] = True
+
+    @abstractmethod
+    def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
+        """Turn the sketches of all documents into spans.
+
+        Files go to ``directory``. Called again with the same sketches and the same ``directory``, it goes on where it
+        was stopped; sketches that are not needed again are then not read.
+        """
+
+    @abstractmethod
+    def apply(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
+        """Edit a batch of documents, as :meth:`longcrawl.core.stages.Edit.edit` does; ``spans`` are found by id."""
+
+    def trace(self, table: pa.Table, spans: Spans) -> Edited:
+        """Apply, and list what changed, as :meth:`longcrawl.core.stages.Edit.trace` does."""
+        edited, checks = self.apply(table, spans)
+        return Edited(edited, checks, changed_places(table, edited))
+
+    def resolve(self, sketches: pa.Table) -> Spans:
+        """Turn the sketches of all documents into spans, with files in a temporary folder."""
+        with tempfile.TemporaryDirectory() as directory:
+            return self.find([sketches], directory)
+
+
+@dataclass(frozen=True)
+class WithSpans(Edit):
+    """The edit that a survey makes of the spans it found."""
+
+    survey: SpanSurvey
+    spans: Spans
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "name", self.survey.name)
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Apply the spans to a batch."""
+        return self.survey.apply(table, self.spans)
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Apply the spans to a batch, and list what changed."""
+        return self.survey.trace(table, self.spans)

@@ -1,0 +1,369 @@
+"""What a stage is.
+
+A stage is a frozen dataclass that is its own configuration. There are four kinds:
+
+* :class:`Judge` looks at one batch and says of each document "kept", or which rule failed with which value.
+* :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
+* :class:`Edit` does both: it corrects documents, and measures which of them are not worth keeping.
+* :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
+  removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.core.spans`).
+
+Each works in ``crawl | stage`` and in a recipe, and all but surveys alone too, with equal rows: a judge in
+``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
+`datasets` is rejected, see :mod:`longcrawl.core.batches`.
+"""
+
+import dataclasses
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar, dataclass_transform
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.batches import as_table, check_call, like_batch
+from longcrawl.core.fields import check_fields, plain_settings
+from longcrawl.core.places import SPAN_SCHEMA, Spans, changed_places
+from longcrawl.core.registry import Registry
+from longcrawl.errors import LongCrawlError, StageError
+from longcrawl.storage.data_files import content_digest
+
+__all__ = [
+    "PART",
+    "REMOVAL_SCHEMA",
+    "SORT_KEY",
+    "SPAN_SCHEMA",
+    "STAGES",
+    "VERDICT_SCHEMA",
+    "Check",
+    "Edit",
+    "Edited",
+    "Judge",
+    "Order",
+    "Rewrite",
+    "Spans",
+    "Stage",
+    "Survey",
+    "column",
+    "document_ids",
+    "first_failure",
+    "refuse_twins",
+    "stage",
+    "stage_name",
+    "with_column",
+]
+
+VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
+"""One row per document judged: all null where it is kept."""
+
+REMOVAL_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("rule", pa.string()),
+        ("value", pa.float64()),
+        ("threshold", pa.float64()),
+        ("kept_id", pa.string()),
+    ]
+)
+"""One row per document that a survey removes; ``kept_id`` is the document that it duplicates."""
+
+PART = "part"
+"""The int32 column of sketches by which surveys that see all parts of a run tell earlier documents from later ones."""
+
+SORT_KEY = "sort_key"
+"""The uint64 column by which documents are ordered in the end, once an ordering survey has been passed."""
+
+S = TypeVar("S", bound="Stage")
+
+
+class Stage(ABC):
+    """What the three kinds share: a name, settings, and a fingerprint that changes with ``code_version``."""
+
+    name: ClassVar[str]
+    code_version: ClassVar[str] = "1"
+    looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
+    """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
+    copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None
+    """What documents have in common that it takes for copies; :mod:`longcrawl.core.stage_order` has the order."""
+    counts: ClassVar[str | None] = None
+    """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
+
+    def settings(self) -> dict[str, Any]:
+        """Give the fields as YAML-ready values."""
+        return plain_settings(self)
+
+    def prepare(self) -> None:
+        """Load what the stage works with, so that what is missing is said before any document is read."""
+        return
+
+    def files(self) -> tuple[str, ...]:
+        """Name the data files, and folders of them, that the stage reads: what they hold decides with its settings."""
+        return ()
+
+    def limits(self) -> tuple[str, ...]:
+        """Say what a user of the documents should know that the stage did not do; a run's card has these sentences."""
+        return ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, StageError)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as class, code version, settings and what the data files hold.
+
+        `datasets` caches by this, and a run pins it: edited code and an edited file miss the cache. What is restored
+        has the settings alone, and reads the files as they are then.
+        """
+        named = [field.name for field in dataclasses.fields(self) if field.init]  # type: ignore[arg-type]  # a dataclass
+        contents = tuple(content_digest(path) for path in self.files())
+        settings = tuple((name, getattr(self, name)) for name in named)
+        return _restore, (type(self), self.code_version, settings, *([contents] if contents else []))
+
+
+STAGES: Registry[Stage] = Registry("stage", Stage, StageError)
+"""Every stage by the name that recipes use: its class name in snake case."""
+
+
+class Judge(Stage):
+    """Decides about each document of a batch by itself."""
+
+    @abstractmethod
+    def checks(self, table: pa.Table) -> "Sequence[Check]":
+        """Measure every rule on a batch, in the order in which they speak."""
+
+    def judge(self, table: pa.Table) -> pa.Table:
+        """Give one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
+        return first_failure(table.num_rows, self.checks(table))
+
+    def __call__(self, batch: Any, *others: Any, **named: Any) -> list[bool]:
+        """Return the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document.
+
+        Raises:
+            StageError: `datasets` calls it in another way.
+
+        """
+        check_call(self.name, "filter", others, named)
+        kept: list[bool] = pc.is_null(self.judge(as_table(batch))["rule"]).to_pylist()
+        return kept
+
+
+class Rewrite(Stage):
+    """Turns a table of documents into another with as many rows."""
+
+    @abstractmethod
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Give the table of rewritten documents."""
+
+    def trace(self, table: pa.Table) -> "Edited":
+        """Rewrite, and list what is cut; a stage that cuts tokens overrides this."""
+        rewritten = self.rewrite(table)
+        return Edited(rewritten, (), changed_places(table, rewritten))
+
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> "Rewrite":  # noqa: ARG002  # only stages that learn use them
+        """Learn from all documents before any is rewritten; files go to ``directory``. Most stages learn nothing."""
+        return self
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether ``fit`` must see all documents first."""
+        return False
+
+    def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
+        """Rewrite a batch of ``Dataset.map(stage, batched=True)``.
+
+        Raises:
+            StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
+
+        """
+        caller = check_call(self.name, "map", others, named)
+        return like_batch(self.name, batch, self.rewrite(as_table(batch)), caller)
+
+
+class Edit(Stage):
+    """Corrects documents, and says which of them leave: line-wise corrections, extraction."""
+
+    @abstractmethod
+    def edit(self, table: pa.Table) -> "tuple[pa.Table, Sequence[Check]]":
+        """Give the corrected documents, as many as came, and every rule measured on them."""
+
+    def trace(self, table: pa.Table) -> "Edited":
+        """Edit, and list what changed; a stage that knows rules and places overrides this."""
+        edited, checks = self.edit(table)
+        return Edited(edited, checks, changed_places(table, edited))
+
+    def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
+        """Edit a batch of ``Dataset.map(stage, batched=True)``: fewer rows may come back than went in.
+
+        Raises:
+            StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
+
+        """
+        caller = check_call(self.name, "map", others, named)
+        edited, checks = self.edit(as_table(batch))
+        kept = edited.filter(pc.is_null(first_failure(edited.num_rows, checks)["rule"]))
+        return like_batch(self.name, batch, kept, caller)
+
+
+class Edited(NamedTuple):
+    """What an edit or a rewrite made of a batch."""
+
+    documents: pa.Table
+    """As many as came."""
+    checks: "Sequence[Check]"
+    """Every rule measured on them."""
+    places: pa.Table
+    """What changed: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The answer of a survey that only orders documents: position of each output row among the sketches."""
+
+    indices: npt.NDArray[np.int64]
+
+
+class Survey(Stage):
+    """Decides with all documents in view."""
+
+    orders: ClassVar[bool] = False
+    """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
+    within_parts: ClassVar[bool] = False
+    """Whether it looks at each part of a run by itself, where the recipe asks for several ``parts``."""
+
+    @abstractmethod
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Give what ``resolve`` needs to know of each document, ``id`` first; pure, one row per document."""
+
+    @abstractmethod
+    def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
+        """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans."""
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Reject being run on a batch, which would remove nothing and look as if it had.
+
+        Raises:
+            StageError: always.
+
+        """
+        raise StageError(f"{self.name} needs all documents at once, not a batch: write lc.Crawl(dataset) | stage")
+
+
+@dataclass_transform(frozen_default=True)
+def stage(cls: type[S]) -> type[S]:
+    """Make ``cls`` a frozen dataclass and register it under its class name in snake case."""
+    made = dataclass(frozen=True)(cls)
+    made.name = stage_name(f":{cls.__name__}")
+    STAGES[made.name] = made
+    return made
+
+
+def stage_name(spelling: str) -> str:
+    """Return the name of a stage that may be spelled as a dotted path, of which nothing is imported.
+
+    >>> stage_name("my_package.stages:OnlyPoems")
+    'only_poems'
+    """
+    _, colon, path = spelling.rpartition(":")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", path.rpartition(".")[2]).lower() if colon else spelling
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule measured on a batch: float64 ``value`` per document (null where unknown) and whether it passes.
+
+    ``threshold`` is one number, or one per document where it depends on the document's language.
+    """
+
+    rule: str
+    value: pa.Array
+    passes: pa.Array
+    threshold: float | pa.Array | None = None
+    comparison: Literal["at_least", "at_most"] | None = None
+
+
+def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
+    """Give verdicts in which the first failed check of each document speaks; a null in ``passes`` fails."""
+    failed_by = np.full(rows, -1, dtype=np.int64)
+    for number, check in enumerate(checks):
+        passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
+        failed_by[(failed_by < 0) & ~passes] = number
+    rules = pa.array([check.rule for check in checks], pa.string())
+    values, thresholds = pa.nulls(rows, pa.float64()), pa.nulls(rows, pa.float64())
+    for number, check in enumerate(checks):
+        failed = failed_by == number
+        if failed.any():
+            values = pc.if_else(pa.array(failed), pc.cast(check.value, pa.float64()), values)
+            bound = (
+                check.threshold if isinstance(check.threshold, pa.Array) else pa.scalar(check.threshold, pa.float64())
+            )
+            thresholds = pc.if_else(pa.array(failed), bound, thresholds)
+    verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
+    return pa.table(verdicts, schema=VERDICT_SCHEMA)
+
+
+def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
+    """Give one column as a single array; a column that is not there is one sentence that names those that are.
+
+    Raises:
+        StageError: the table has no such column.
+
+    """
+    if name not in table.column_names:
+        raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
+    chunks = table[name].combine_chunks()
+    return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
+
+
+def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Give a table with a column set: in its place where it is there already, else as the last one."""
+    if name in table.column_names:
+        return table.set_column(table.column_names.index(name), name, values)
+    return table.append_column(name, values)
+
+
+def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
+    """Give the column ``id`` as text.
+
+    Raises:
+        StageError: there is no such column, or a document has no id.
+
+    """
+    ids = pc.cast(column(table, "id", needed_by), pa.string())
+    if ids.null_count:
+        place = pc.index(ids.is_null(), True).as_py()
+        raise StageError(f"{needed_by} needs an id for every document, that of row {place:,} is null: give it one")
+    return ids
+
+
+def refuse_twins(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
+    """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
+
+    Raises:
+        StageError: naming one or two such ids.
+
+    """
+    counts = pc.value_counts(ids)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if len(twice) == 1:
+        raise StageError(f"{needed_by} needs unique ids, {twice[0].as_py()!r} occurs twice: drop one of the two")
+    if len(twice):
+        names = " and ".join(repr(name) for name in twice[:2].to_pylist())
+        raise StageError(
+            f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each"
+        )
+
+
+def _restore(
+    cls: type[S],
+    code_version: str,
+    settings: tuple[tuple[str, Any], ...],
+    _contents: tuple[str | None, ...] = (),
+) -> S:
+    if cls.code_version != code_version:
+        raise LongCrawlError(
+            f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it anew"
+        )
+    return cls(**dict(settings))

@@ -1,0 +1,1 @@
+"""Samples of several lengths, a folder for each."""

@@ -1,0 +1,260 @@
+"""What is told of a composed dataset that a run or a crawl has written."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from longcrawl.composition.measures import LEGEND
+from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.errors import FormatError
+from longcrawl.formats.buckets.plan import composition_of
+from longcrawl.formats.buckets.spec import Composed, ComposedBucket, open_composed, read_description
+from longcrawl.formats.buckets.write import DESCRIPTION, HOLDS_MASK
+from longcrawl.formats.rectangle.spec import unescape
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.printable import as_lines, printable
+from longcrawl.storage.manifest import verify_described
+from longcrawl.storage.stored_tables import open_documents, read_table
+from longcrawl.tokens.encoders import load_encoder
+
+__all__ = ["ComposedInspection", "ComposedResult"]
+
+CHARACTERS = 600
+TOKENIZER = "tokenizer.json"
+BUCKETS = """@misc{liu2024bucket,
+  title = {Bucket Pre-training is All You Need},
+  author = {Liu, Hongtao and Peng, Qiyao and Yang, Qing and Liu, Kai and Xu, Hongyan},
+  year = {2024},
+  eprint = {2407.07495},
+  archivePrefix = {arXiv}
+}"""
+MOST_PIECES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedInspection(Inspection):
+    """What one split of a composed dataset holds, and one of its samples."""
+
+    counts: Mapping[str, int]
+    """Samples of each bucket of the split, by its path."""
+    dtype: str
+    stored_bytes: int
+    bucket: str
+    sample: int
+    """The sample's number within its bucket."""
+    capacity: int
+    pieces: tuple[Mapping[str, Any], ...]
+    """Rows of the piece table."""
+    lossless: int
+    """Tokens of the sample that no loss is due on, padding included."""
+
+    def __str__(self) -> str:
+        held = ", ".join(f"{path} {count:,} samples" for path, count in self.counts.items())
+        tokens = sum(piece["length"] for piece in self.pieces)
+        of = f"{tokens:,} tokens of {len(self.pieces):,} pieces, {self.capacity - tokens:,} of padding"
+        lines = [
+            f"{self.path}  split {self.split}: {held}, {self.dtype}",
+            f"{self.stored_bytes:,} bytes stored",
+            f"sample {self.row}: {self.bucket} number {self.sample:,}; {of}; no loss on {self.lossless:,}",
+        ]
+        for piece in self.pieces[:MOST_PIECES]:
+            name = piece.get("id") or f"document {piece['document']:,}"
+            stop = piece["start"] + piece["length"]
+            whole = "whole" if piece["head"] and piece["tail"] else "cut"
+            lines.append(f"  {name}  {piece.get('url') or ''}  tokens {piece['start']:,} to {stop:,}, {whole}")
+        if len(self.pieces) > MOST_PIECES:
+            lines.append(f"  and {len(self.pieces) - MOST_PIECES:,} more")
+        shown = "  (no tokenizer to decode it)" if self.text is None else printable(self.text)
+        return f"{as_lines(lines)}\n{shown}"
+
+
+@result
+class ComposedResult(Result):
+    """Samples in buckets for a loader, and tables that say what they were made of for everybody."""
+
+    name: ClassVar[str] = "composed"
+    description: ClassVar[str] = DESCRIPTION
+    tags: ClassVar[tuple[str, ...]] = ("pretokenized", "packed")
+    citation: ClassVar[str] = BUCKETS
+    fewer_files: ClassVar[str] = "a larger composed.shard_bytes"
+    smaller_files: ClassVar[str] = "a smaller composed.shard_bytes"
+    lengths: ClassVar[str] = "documents/**/*.parquet"
+    lengths_are_ended: ClassVar[bool] = True
+
+    def documents(self, described: Mapping[str, Any]) -> int:
+        """Count the documents, those without tokens included."""
+        return sum(each["documents"] + each["empty_documents"] for each in described["splits"].values())
+
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Give samples of every split and the measures of the composition."""
+        said = []
+        for split, told in described["splits"].items():
+            sizes = {each["capacity"] for each in described["buckets"] if each["split"] == split}
+            measures = f"r_pad {told['r_pad']:.2%}, r_tru {told['r_tru']:.2%}, r_cat {told['r_cat']:.2f}"
+            samples = f"{told['samples']:,} samples of {', '.join(f'{size:,}' for size in sorted(sizes))} tokens"
+            said.append(f"{split} {samples} of {told['documents']:,} documents: {measures}")
+        return "; ".join(said)
+
+    def read_back(self, folder: Path) -> str:
+        """Read the first samples as a loader would, and say what came."""
+        bucket = next(each for each in open_composed(folder).buckets if each.split == "train")
+        samples = bucket.read(np.arange(min(8, len(bucket))))
+        shape, kept = tuple(samples.tokens.shape), float(samples.loss_mask.mean())
+        return f"{bucket.path}: tokens {samples.tokens.dtype} {shape}, {kept:.1%} of them in the loss"
+
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give the tables; samples too, by capacity, where plain `datasets` reads their format."""
+        depth = "*/" if "domains" in described else ""
+        capacities = sorted({each["capacity"] for each in described["buckets"]})
+        places = {"pieces": f"pieces/{{}}/{depth}*/*.parquet", "documents": f"documents/{{}}/{depth}*.parquet"}
+        if described["stored_as"] == "token-parquet":
+            places = {str(each): f"{{}}/{depth}{each}/*.parquet" for each in capacities} | places
+        configs: list[dict[str, Any]] = []
+        for name, place in places.items():
+            here = [each for each in described["buckets"] if not name.isdigit() or each["capacity"] == int(name)]
+            splits = described["splits"] if name == "documents" else dict.fromkeys(each["split"] for each in here)
+            files = [{"split": split, "path": f"composed/{place.format(split)}"} for split in splits]
+            configs.append({"config_name": name, "data_files": files} | ({} if configs else {"default": True}))
+        return configs
+
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Give a table of the splits."""
+        lines = ["| split | samples | documents | tokens |", "| --- | ---: | ---: | ---: |"]
+        for split, told in sorted(described["splits"].items(), reverse=True):
+            lines.append(f"| {split} | {told['samples']:,} | {told['documents']:,} | {told['tokens']:,} |")
+        said = "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket."
+        return "\n".join([*lines, "", said])
+
+    def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
+        """Give the measures of each split, and the table of its buckets."""
+        lines = []
+        for split, told in sorted(described["splits"].items(), reverse=True):
+            lines += [f"**{split}**", "", composition_of(told).markdown(), ""]
+        if "domains" in described:
+            lines += ["| split | domain | documents | samples | r_pad % | r_tru % | r_cat |"]
+            lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
+            lines += [_domain_row(each) for each in described["domains"]] + [""]
+        return "\n".join([*lines, LEGEND])
+
+    def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
+        """Say how many of the tokens to train on no sample holds."""
+        dropped = described["splits"]["train"]["dropped"]
+        return f"{dropped:.2%} of the tokens of `train` are in no sample." if dropped else ""
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give a bucket, and how its format is read directly."""
+        bucket = next(each for each in described["buckets"] if each["split"] == "train")
+        shard = f"composed/{bucket['path']}/00000"
+        if described["stored_as"] == "zarr":
+            directly = f'zarr.open_group("composed", mode="r")["{bucket["path"]}"]'
+            code = f"import zarr\n\nrows = {directly}  # (samples, {bucket['capacity']})"
+        else:
+            suffix = FORMATS[described["stored_as"]].suffix
+            code = (
+                f"import longcrawl as lc\n\nshard = lc.formats.open_shard("
+                f'"{shard}{suffix}", end_of_text={described["end_of_text"]})\n'
+                "shard.document(0)  # the first sample, without its padding"
+            )
+        return {
+            "capacity": str(bucket["capacity"]),
+            "domain": f", domain={json.dumps(bucket['domain'], ensure_ascii=False)}" if bucket["domain"] else "",
+            "directly": code,
+            "stored_as": "rows of Zarr arrays" if described["stored_as"] == "zarr" else "entries of token shards",
+        }
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:
+        """Say what tokens are, what no loss is due on, and what is missing."""
+        end, train = described["end_of_text"], described["splits"]["train"]
+        fills = "It also fills samples up, where no loss is due: their pieces say how long they are."
+        said = [f"Tokens are {described['dtype']}; token {end} ends each document. {fills}"]
+        if described["json_escaped"]:
+            said.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
+        if described["loss_mask"]:
+            said.append("Some tokens are masked: compute no loss where the loss mask is false.")
+        if described["masked"] and described["stored_as"] not in HOLDS_MASK:
+            said.append(f"Documents had a loss mask, which {described['stored_as']} does not hold: it is lost.")
+        if train["dropped"]:
+            said.append(f"{train['dropped']:.2%} of the tokens are in no sample.")
+        if train["empty_documents"]:
+            said.append(f"{train['empty_documents']:,} documents of train have no tokens and are in no sample.")
+        return said
+
+    def verify(self, folder: Path) -> Verification:
+        """Compare every file with its checksum, and find those that are not described."""
+        described = read_description(folder)
+        checked = f"{len(described['files'])} files compared with their SHA-256"
+        return Verification(str(folder), checked, tuple(verify_described(folder, DESCRIPTION, described)))
+
+    def inspect(self, folder: Path, split: str, row: int) -> ComposedInspection:
+        """Give how much a split holds, and one sample; buckets come one after the other."""
+        opened = open_composed(folder)
+        buckets = [each for each in opened.buckets if each.split == split]
+        if not buckets:
+            known = ", ".join(dict.fromkeys(each.split for each in opened.buckets))
+            raise FormatError(f"{folder} has no split {split!r}; there is: {known}")
+        bucket, sample = _sample(buckets, row, f"{folder} split {split!r}")
+        read = bucket.read([sample])
+        pieces = _pieces(folder, bucket, sample)
+        files = opened.described["files"].items()
+        return ComposedInspection(
+            path=str(folder),
+            split=split,
+            row=row,
+            row_id=pieces[0].get("id"),
+            url=pieces[0].get("url"),
+            text=_decoded(opened, read.tokens[0, : pieces[0]["length"]].tolist()),
+            counts={each.path: len(each) for each in buckets},
+            dtype=bucket.dtype,
+            stored_bytes=sum(each["bytes"] for name, each in files if name.startswith(f"{split}/")),
+            bucket=bucket.path,
+            sample=sample,
+            capacity=bucket.capacity,
+            pieces=tuple(pieces),
+            lossless=int((~read.loss_mask).sum()),
+        )
+
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return the tables of documents."""
+        return open_documents(sorted(folder.glob(self.lengths)))
+
+
+def _domain_row(told: Mapping[str, Any]) -> str:
+    measures = f"{told['r_pad']:.4%} | {told['r_tru']:.2%} | {told['r_cat']:.2f}".replace("%", "")
+    return f"| {told['split']} | `{told['folder']}` | {told['documents']:,} | {told['samples']:,} | {measures} |"
+
+
+def _sample(buckets: list[ComposedBucket], row: int, where: str) -> tuple[ComposedBucket, int]:
+    total = sum(map(len, buckets))
+    if not 0 <= row < total:
+        raise FormatError(f"{where} has samples 0 to {total - 1:,}, not {row}")
+    for bucket in buckets:
+        if row < len(bucket):
+            break
+        row -= len(bucket)
+    return bucket, row
+
+
+def _pieces(folder: Path, bucket: ComposedBucket, sample: int) -> list[dict[str, Any]]:
+    file = folder / "pieces" / bucket.path / f"{sample // bucket.file_samples:05d}.parquet"
+    return list(read_table(file, condition=pc.field("sample") == sample).to_pylist())
+
+
+def _decoded(opened: Composed, tokens: list[int]) -> str | None:
+    """Decode the beginning of a piece; one that begins within an escape stays escaped."""
+    file = Path(opened.path) / TOKENIZER
+    if not file.exists():
+        return None
+    inside = tokens[:-1] if tokens[-1:] == [opened.described["end_of_text"]] else tokens
+    text = load_encoder(str(file)).decode(inside[:CHARACTERS])
+    if opened.described["json_escaped"]:
+        try:
+            text = unescape(text)
+        except ValueError:
+            return text[:CHARACTERS]
+    return text[:CHARACTERS]

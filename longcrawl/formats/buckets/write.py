@@ -1,0 +1,342 @@
+"""Composed datasets: documents as training samples of a few lengths, planned before a token is moved.
+
+Specification
+-------------
+``NAME/`` holds the samples of each *bucket*, which are all of one capacity, and what they were made of:
+
+* ``SPLIT/CAPACITY/``, such as ``train/2048/``, and with ``domains: COLUMN`` ``SPLIT/DOMAIN/CAPACITY/``, domains being
+  named as the folders of languages of the output ``parquet`` are. It is an array of the Zarr group ``NAME`` with a row
+  per sample, in shards and compressed as the rectangle is, but for its inner chunks, which are whole samples: as many,
+  a power of two, as make 16,384 tokens, or one. A sample's end is filled up with the end-of-text token. In another
+  format it holds ``00000.bin`` and so on, whose entries are samples without their padding;
+* ``SPLIT/CAPACITY_loss_mask/``, only where there is a token that no loss is due on: bool, in the shape of the tokens,
+  false there and on padding. The formats ``datatrove`` and ``token-parquet`` have it in their own files;
+* ``pieces/SPLIT/CAPACITY/00000.parquet`` …: a row for each piece of a document in the order of the samples: ``bucket``
+  (the capacity), ``sample``, ``document``, ``id``, ``url``, ``language`` and ``domain``, whichever there are, ``start``
+  and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last of them. A
+  sample is its pieces end to end. A file has the pieces of as many samples as a shard, or a band of 2,048;
+* ``documents/SPLIT/00000.parquet`` …: a row for each document, those that ``document`` counts: ``id`` and the like,
+  and ``n_tokens``, with its end-of-text token;
+* ``tokenizer.json``, when the tokens were made here;
+* ``composed.json``: settings, measures of the composition, buckets, and bytes and SHA-256 of every file and, last, its
+  own. It is written last: without it the output is not finished.
+
+A document ends with the end-of-text token, which is added where it is missing; one without tokens is in no sample. The
+held-out split is ``heldout`` of arrays, ``val`` of shards, as these formats' own outputs have it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from longcrawl.composition.named_strategies import StrategyName, named_strategy
+from longcrawl.composition.strategies import Strategy
+from longcrawl.core.outputs import WriteTask, are_shuffled, output
+from longcrawl.core.stages import Stage
+from longcrawl.errors import FormatError, StageError
+from longcrawl.formats.buckets.build import TokenFacts, spill_part
+from longcrawl.formats.buckets.plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
+from longcrawl.formats.buckets.samples import PieceTable, SampleFile, write_array_band, write_documents, write_shard
+from longcrawl.formats.documents.build import Documents, order_documents
+from longcrawl.formats.documents.write import folder_name
+from longcrawl.formats.heldout import heldout_rows
+from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
+from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.writing import OnLoss, TokenType
+from longcrawl.formats.token_output import TokenOutput, TokenWriter
+from longcrawl.storage import manifest
+from longcrawl.storage.files import file_entries, whole_file, write_text
+from longcrawl.tokens.windows import Windows
+
+__all__ = ["DESCRIPTION", "HOLDS_MASK", "VERSION", "ComposedOutput", "ComposedWriter"]
+
+DESCRIPTION = "composed.json"
+VERSION = 1
+PLANS = "plans.json"
+CHUNK_TOKENS = 16_384
+"""Tokens of samples that are decoded at once, unless one sample has more."""
+FILE_DOCUMENTS = 1_000_000
+"""Rows of a table of documents."""
+HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
+
+Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
+
+
+@output("composed")
+class ComposedOutput(TokenOutput):
+    """Write a composed dataset (see this module's docstring).
+
+    ``strategy`` and the fields up to ``pool_size`` are those of :func:`longcrawl.tokens.named_strategy`; whatever the
+    strategy, the samples of a bucket are shuffled by ``seed``. ``heldout`` is a fraction below 1 of all documents, or a
+    whole number of them, of each domain where there are several: the first of the order. They are composed by
+    themselves. ``domains`` names a column of text, such as ``source`` or ``language``: each of its values is composed
+    by itself.
+
+    ``format`` is that of the samples: ``"zarr"``, with ``zarr_format``, ``codec`` and ``checksum`` as of the rectangle,
+    or a format of token shards of ``shard_bytes`` at most. ``end_of_text`` is taken from the stage ``tokenize`` where
+    it is left out, and so are ``vocabulary_size``, which every id must be below, and ``dtype``: "auto" is uint16 for
+    65,536 ids or fewer, and what the documents have where no vocabulary is known. ``on_loss`` says what is done about a
+    loss mask that the format cannot hold.
+
+    Peak memory is that of one band of 2,048 samples of the largest capacity, 2.7 times over, or some 60 MB for shards,
+    whatever the number of documents (benchmarks/composed_write.py); planning takes some 110 bytes for each document.
+    """
+
+    second_pass = (
+        "strategy", "capacities", "padding_threshold", "planner", "seed", "pool_size", "heldout", "format",
+        "zarr_format", "codec", "checksum", "shard_bytes", "on_loss",
+    )  # fmt: skip
+
+    strategy: StrategyName = "buckets"
+    capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
+    padding_threshold: float = 0.05
+    planner: Literal["algorithm-1", "exact-fill"] = "algorithm-1"
+    seed: int = 0
+    pool_size: int | None = None
+    heldout: float = 0
+    domains: str | None = None
+    format: Format = "zarr"
+    zarr_format: Literal[2, 3] = 3
+    codec: Literal["zstd", "lz4hc", "lz4"] = "zstd"
+    checksum: Checksum = "crc32c"
+    shard_bytes: int = 500_000_000
+    end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    dtype: TokenType = "auto"
+    on_loss: OnLoss = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.chosen()
+
+    def chosen(self) -> Strategy:
+        """Give the strategy.
+
+        Raises:
+            StageError: the capacities do not ascend, or do not go with it.
+
+        """
+        return named_strategy(
+            self.strategy, self.capacities, self.padding_threshold, self.planner, self.seed, self.pool_size
+        )
+
+    def writer(self, stages: Sequence[Stage]) -> "ComposedWriter":
+        """Take end of text and tokenizer from ``tokenize``, and refuse windows, which would cut documents before."""
+        tokenize = self.find_tokenize(stages)
+        if any(isinstance(stage, Windows) for stage in stages):
+            raise StageError(
+                "composed cuts documents where its plan says, and windows would cut them before: leave the stage "
+                "windows out"
+            )
+        return ComposedWriter(self, are_shuffled(stages), tokenize=tokenize)
+
+
+@dataclass(frozen=True)
+class ComposedWriter(TokenWriter):
+    """Writes one composed dataset."""
+
+    spills = (*TokenWriter.spills, "facts")
+    settings: ComposedOutput
+
+    def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
+        """First pass: keep the tokens of one part, and where they came from."""
+        spill_part(
+            tables,
+            spill,
+            part,
+            end_of_text=self._end_of_text(),
+            shuffled=self.shuffled,
+            domains=self.settings.domains,
+            asked=self._asked_type(),
+            vocabulary_size=self._vocabulary_size(),
+        )
+
+    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+        """Plan the samples of each split and domain, lay out empty arrays, and list bands or shards."""
+        target.mkdir(parents=True, exist_ok=True)
+        by_domain = self.settings.domains is not None
+        stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_domain)
+        if not any(each.sizes.any() for each in stretches):
+            raise FormatError("there is no token to write: every document is empty, or left before the output")
+        facts = TokenFacts.of(spill, parts, schema)
+        strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
+        for documents in stretches:
+            folder = self._folder(documents.language)
+            for split, (start, stop) in self._splits(documents).items():
+                lengths = documents.sizes[start:stop].astype(np.int64)
+                where = (split, documents.language, folder, len(plans), documents.start + start)
+                plans.append(plan_split(spill, strategy, seed, lengths, where))
+        _refuse_nothing(plans, strategy)
+        write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
+        buckets = [bucket for each in plans for bucket in each.buckets()]
+        if self.settings.format == "zarr":
+            self._lay_out(target, buckets, facts)
+        return [*self._sample_tasks(buckets, facts), *_document_tasks(plans)]
+
+    def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
+        """Second pass: write one band or shard with the table of its pieces, or a table of documents."""
+        kind, *details = task.details
+        if kind == "documents":
+            return {"bucket": None, "files": file_entries(target, [write_documents(spill, target, *details)])}
+        here = SampleFile(*details)
+        table = f"pieces/{here.path}/{here.number:05d}.parquet"
+        with whole_file(target / table) as beside, PieceTable(beside) as pieces:
+            if self.settings.format == "zarr":
+                layouts = self._layouts(here.capacity, TokenFacts(here.dtype, here.masked))
+                names = write_array_band(spill, target, here, layouts, pieces)
+            else:
+                names = write_shard(spill, target, here, self.settings.format, self._shard_settings(here.dtype), pieces)
+        return {"bucket": here.path, "files": file_entries(target, [*names, table])}
+
+    def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Add the tokenizer, and describe composition, buckets and every file in ``composed.json``."""
+        told = json.loads((spill / PLANS).read_text("utf-8"))
+        facts, plans = TokenFacts(**told["facts"]), [PlannedSplit.from_dict(each) for each in told["plans"]]
+        if self.tokenize is not None:
+            self.tokenize.encoder().save(str(target))
+        files = {name: entry for each in written for name, entry in each["files"].items()}
+        there = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+        files |= file_entries(target, sorted(there - files.keys() - {DESCRIPTION}))
+        settings = self.settings.settings()
+        described: dict[str, Any] = {
+            "longcrawl_composed": VERSION,
+            "stored_as": self.settings.format,
+            "dtype": facts.dtype,
+            **self._attributes(),
+            "masked": facts.masked,
+            "loss_mask": self._masked(facts),
+            "shuffled": self.shuffled or self.in_order,
+            **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},
+            "capacities": list(self.settings.chosen().capacities),
+            "domain_column": self.settings.domains,
+            "splits": {split: composition_numbers(found) for split, found in by_split(plans).items()},
+            "buckets": [self._told(each, bucket, facts, written) for each in plans for bucket in each.buckets()],
+            "files": dict(sorted(files.items())),
+        }
+        if self.settings.domains is not None:
+            described["domains"] = [
+                {name: getattr(each, name) for name in ("split", "domain", "folder")}
+                | composition_numbers(each.composition)
+                for each in plans
+            ]
+        write_text(target / DESCRIPTION, manifest.seal(described))
+        return described
+
+    def _splits(self, documents: Documents) -> dict[str, tuple[int, int]]:
+        """Give first and last document of each split of one domain; ``val`` is what makers of shards call it."""
+        rows, column = len(documents.sizes), self.settings.domains
+        of = f" of {column} {documents.language!r}" if column is not None else ""
+        held = heldout_rows(self.settings.heldout, rows, of)
+        name = "heldout" if self.settings.format == "zarr" else "val"
+        return {name: (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
+
+    def _folder(self, domain: str | None) -> str:
+        if self.settings.domains is None:
+            return ""
+        return folder_name(domain, self.settings.domains, "composed.domains to another column")
+
+    def _lay_out(self, target: Path, buckets: Sequence[PlannedBucket], facts: TokenFacts) -> None:
+        arrays = {
+            f"{bucket.path}{suffix}": (layout, bucket.samples)
+            for bucket in buckets
+            for suffix, layout in self._layouts(bucket.capacity, facts).items()
+        }
+        attributes = self._attributes() | ({"loss_mask": True} if facts.masked else {})
+        lay_out(target, arrays, attributes)
+
+    def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
+        """Give the layouts of a bucket's arrays by what follows the bucket in their names."""
+        settings, chunk = self.settings, (_chunk_rows(capacity), capacity)
+        tokens = Layout(
+            capacity, facts.dtype, self._end_of_text(), settings.zarr_format, settings.codec, chunk, settings.checksum
+        )
+        mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
+        return {"": tokens} | (mask if facts.masked else {})
+
+    def _file_samples(self, capacity: int, facts: TokenFacts) -> int:
+        """Give how many samples a file has, but the last of a bucket."""
+        if self.settings.format == "zarr":
+            return BAND
+        return max(self.settings.shard_bytes // (capacity * np.dtype(facts.dtype).itemsize), 1)
+
+    def _sample_tasks(self, buckets: Sequence[PlannedBucket], facts: TokenFacts) -> Iterator[WriteTask]:
+        number = 0
+        for bucket in buckets:
+            most = self._file_samples(bucket.capacity, facts)
+            for file, first in enumerate(range(0, bucket.samples, most)):
+                here = SampleFile(
+                    bucket.path,
+                    bucket.capacity,
+                    file,
+                    first,
+                    min(most, bucket.samples - first),
+                    bucket.plan,
+                    bucket.first + first,
+                    bucket.first_document,
+                    facts.dtype,
+                    facts.masked,
+                )
+                yield WriteTask(f"samples-{number:06d}", ("samples", *asdict(here).values()))
+                number += 1
+
+    def _told(
+        self, plan: PlannedSplit, bucket: PlannedBucket, facts: TokenFacts, written: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Describe a bucket; its identity is a digest of its files and of what decides how they are read."""
+        files = {name: each for one in written if one["bucket"] == bucket.path for name, each in one["files"].items()}
+        digests = [(name, files[name]["sha256"]) for name in sorted(files)]
+        about = [self.settings.format, facts.dtype, self._masked(facts), self._end_of_text(), bucket.samples, digests]
+        counts = {name: getattr(bucket, name) for name in ("capacity", "samples", "pieces", "documents", "tokens")}
+        return {
+            "path": bucket.path,
+            "split": plan.split,
+            "domain": plan.name,
+            **counts,
+            "file_samples": self._file_samples(bucket.capacity, facts),
+            "identity": hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32],
+        }
+
+    def _masked(self, facts: TokenFacts) -> bool:
+        """Say whether what is written has a loss mask."""
+        return facts.masked and self.settings.format in HOLDS_MASK
+
+    def _shard_settings(self, dtype: str) -> dict[str, Any]:
+        settings = {
+            "end_of_text": self._end_of_text(),
+            "terminate": "never",
+            "vocabulary_size": self._vocabulary_size(),
+            "dtype": dtype,
+            "on_loss": self.settings.on_loss,
+        }
+        return FORMATS[self.settings.format].settings("write", settings)
+
+
+def _chunk_rows(capacity: int) -> int:
+    """Give how many samples are decoded for one: a power of two, as a band is."""
+    return min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
+
+
+def _refuse_nothing(plans: Sequence[PlannedSplit], strategy: Strategy) -> None:
+    if not any(each.composition.samples for each in plans if each.split == "train"):
+        raise FormatError(
+            "there is no sample to train on: every document is empty, held out, or dropped as shorter than the "
+            f"smallest capacity of {strategy.label}, {strategy.capacities[0]:,}"
+        )
+
+
+def _document_tasks(plans: Sequence[PlannedSplit]) -> Iterator[WriteTask]:
+    number = 0
+    for each in plans:
+        for file, first in enumerate(range(0, each.documents, FILE_DOCUMENTS)):
+            start, stop = each.first_document + first, each.first_document + min(first + FILE_DOCUMENTS, each.documents)
+            yield WriteTask(
+                f"documents-{number:06d}", ("documents", f"documents/{each.path}/{file:05d}.parquet", start, stop)
+            )
+            number += 1

@@ -1,0 +1,373 @@
+"""The two passes that build parquet files of documents.
+
+Pass one keeps the documents of every part as they are, uncompressed, so that any of them can be read by its place, and
+beside them some 40 bytes about each: its size, its language and where a shuffle puts it. Then one sort gives the order,
+which is cut into files of about equal size. Pass two gathers the documents of one file, a row group at a time.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.stages import SORT_KEY, document_ids
+from longcrawl.errors import FormatError, StageError
+from longcrawl.storage.files import whole_file, write_text
+
+__all__ = [
+    "ORDER",
+    "PLACE",
+    "Documents",
+    "cut",
+    "order_documents",
+    "read_batches",
+    "read_order",
+    "read_places",
+    "row_bytes",
+    "row_groups",
+    "spill_documents",
+]
+
+ORDER = "order"
+LANGUAGE = "language"
+NO_LANGUAGE = 0xFFFFFFFF
+INDEX = np.dtype(
+    [
+        ("batch", "<u4"),
+        ("row", "<u4"),
+        ("bytes", "<u8"),
+        ("sort_key", "<u8"),
+        ("id_hash", "<u8"),
+        ("language", "<u4"),
+    ]
+)
+PLACE = np.dtype([("part", "<u4"), ("batch", "<u4"), ("row", "<u4"), ("bytes", "<u8")])
+ROW_GROUP = 32 << 20
+"""Bytes of documents in a row group, more or less: what a reader holds at once."""
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """All documents of one language, or all there are: a stretch of the order."""
+
+    language: str | None
+    start: int
+    sizes: npt.NDArray[np.uint64]
+    """Bytes of each, in their order."""
+
+
+def spill_documents(
+    tables: Iterable[pa.Table],
+    spill: Path,
+    part: int,
+    *,
+    shuffled: bool,
+    group: str = LANGUAGE,
+    sizes: Callable[[pa.RecordBatch], Longs] | None = None,
+    unique: str | None = None,
+) -> None:
+    """Write the documents of one part: ``NNNNN.arrow``, then ``NNNNN.index`` (:data:`INDEX`), then ``NNNNN.json``.
+
+    Args:
+        tables: the documents.
+        spill: the folder to write to.
+        part: its number.
+        shuffled: whether there is a column ``sort_key`` to order documents by.
+        group: the column of text that groups documents, if they have it.
+        sizes: returns the bytes of each document by which files are cut; None for those of all its values.
+        unique: what ids are hashed under, if :func:`order_documents` is to find equal ones; the hash decides between
+            equal sort keys, too.
+
+    Raises:
+        StageError: two columns have one name, or a column is of a type that no size is known of.
+
+    """
+    spill.mkdir(parents=True, exist_ok=True)
+    schema: pa.Schema | None = None
+    index, languages, number = [np.empty(0, INDEX)], dict[str, int](), 0
+    with whole_file(spill / f"{part:05d}.arrow") as beside, beside.open("wb") as file:
+        writer: Any = None
+        for table in tables:
+            _refuse_twin_columns(table)
+            documents = _plain(table.drop_columns(SORT_KEY) if shuffled else table)
+            if schema is None:
+                schema = documents.schema
+                writer = pa.ipc.new_file(file, schema)
+            elif documents.schema != schema:
+                raise StageError(f"documents change their columns on the way: {_difference(schema, documents.schema)}")
+            first = 0
+            for batch in documents.combine_chunks().to_batches():
+                writer.write_batch(batch)
+                found = _index(batch, languages, group)
+                rows = table.slice(first, batch.num_rows)
+                if shuffled:
+                    found["sort_key"] = rows[SORT_KEY].to_numpy()
+                if shuffled or unique is not None:
+                    ids = document_ids(rows, "a shuffled output" if unique is None else unique).to_pylist()
+                    found["id_hash"] = keyed_hash(ids, unique or "parquet", 0)
+                found["bytes"] = (sizes or _row_sizes)(batch)
+                found["batch"] = number
+                index.append(found)
+                first, number = first + batch.num_rows, number + 1
+        if writer is not None:
+            writer.close()
+    joined = np.concatenate(index)
+    with whole_file(spill / f"{part:05d}.index") as beside:
+        joined.tofile(beside)
+    told = {"rows": len(joined), "languages": list(languages), "has_language": _has_text(schema, group)}
+    write_text(spill / f"{part:05d}.json", json.dumps(told))
+
+
+def order_documents(
+    spill: Path, parts: int, *, shuffled: bool, by_language: bool = False, unique: bool = False
+) -> tuple[list[Documents], pa.Schema]:
+    """Put all documents in their final order: by language if so asked, then by sort key if shuffled, then by part.
+
+    Returns:
+        the documents, one entry for each language or one for all, and their columns.
+
+    Raises:
+        FormatError: there are none, parts have different columns, there is no column for the language, or two
+            documents have one id where ids are to be unique.
+
+    """
+    found = [json.loads((spill / f"{part:05d}.json").read_text("utf-8")) for part in range(parts)]
+    rows = sum(each["rows"] for each in found)
+    if not rows:
+        raise FormatError("there are no documents to write: every document left before the output")
+    filled = [part for part in range(parts) if found[part]["rows"]]
+    schema = _one_schema(spill, filled)
+    if by_language and not all(found[part]["has_language"] for part in filled):
+        raise FormatError(
+            f"parquet.by is 'language', and the documents have no column {LANGUAGE!r} of text, only: "
+            f"{', '.join(schema.names)}; add the stage identify_language, or set parquet.by to none"
+        )
+    names = sorted({name for each in found for name in each["languages"]}) if by_language else []
+    places, keys, ids = np.empty(rows, PLACE), np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
+    language = np.zeros(rows, np.uint32)
+    start = 0
+    for part in filled:
+        index = np.fromfile(spill / f"{part:05d}.index", INDEX)
+        here = slice(start, start + len(index))
+        places["part"][here] = part
+        for name in ("batch", "row", "bytes"):
+            places[name][here] = index[name]
+        keys[here], ids[here] = index["sort_key"], index["id_hash"]
+        if by_language:
+            language[here] = _ranks(index["language"], found[part]["languages"], names)
+        start += len(index)
+    if unique:
+        _refuse_equal_ids(spill, ids, places)
+    if shuffled or by_language:
+        order = np.lexsort((ids, keys, language))
+        places, language = places[order], language[order]
+    with whole_file(spill / ORDER) as beside:
+        places.tofile(beside)
+    return [*_by_language(places, language, [*names, None])], schema
+
+
+def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
+    """Cut a stretch of documents into files of about equal size, as few as hold no more than ``file_bytes`` on average.
+
+    Returns:
+        first and last document of each, in the order of all documents.
+
+    """
+    sizes = documents.sizes[start:stop].astype(np.int64)
+    whole = int(sizes.sum())
+    share = max(-(-whole // max(-(-whole // file_bytes), 1)), 1)
+    bounds = _changes((np.cumsum(sizes) - sizes) // share)
+    return [(documents.start + start + first, documents.start + start + last) for first, last in bounds]
+
+
+def read_order(spill: Path, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order."""
+    return np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
+
+
+def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = None) -> Iterator[npt.NDArray[Any]]:
+    """Yield the places of documents ``start`` to ``stop`` of the order, row group by row group."""
+    places = read_order(spill, start, stop)
+    sizes = places["bytes"].astype(np.int64)
+    for first, last in _changes((np.cumsum(sizes) - sizes) // (group_bytes or ROW_GROUP)):
+        yield places[first:last]
+
+
+def read_batches(
+    spill: Path, places: npt.NDArray[Any]
+) -> Iterator[tuple[npt.NDArray[np.intp], pa.RecordBatch, npt.NDArray[np.uint32]]]:
+    """Yield the batches that hold documents, on mapped files: which of ``places`` are in a batch, it, and its rows.
+
+    Raises:
+        FormatError: a spill file is cut.
+
+    """
+    for part in np.unique(places["part"]).tolist():
+        of_part = np.flatnonzero(places["part"] == part)
+        file = spill / f"{part:05d}.arrow"
+        try:
+            with pa.memory_map(str(file)) as mapped:
+                stored = pa.ipc.open_file(mapped)
+                for batch in np.unique(places["batch"][of_part]).tolist():
+                    chosen = of_part[places["batch"][of_part] == batch]
+                    yield chosen, stored.get_batch(batch), places["row"][chosen]
+        except (OSError, pa.ArrowException) as damaged:
+            raise FormatError(f"{file} is cut: remove the run's folder 'work' and run again") from damaged
+
+
+def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
+    """Read documents from where they were spilled, in the order of ``places``: all columns, or of some those they have.
+
+    Raises:
+        FormatError: a spill file is cut.
+
+    """
+    pieces, positions = [], []
+    for chosen, batch, rows in read_batches(spill, places):
+        wanted = batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
+        pieces.append(wanted.take(pa.array(rows)))
+        positions.append(chosen)
+    back = np.argsort(np.concatenate(positions), kind="stable")
+    table = pa.Table.from_batches(pieces)
+    # One chunk a column: where pages of a parquet file end depends on where chunks do.
+    return table.take(pa.array(back)).combine_chunks()
+
+
+def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
+    """Give the bytes that each value takes, without offsets and null flags.
+
+    >>> row_bytes(pa.array([["a", "bcd"], None, []])).tolist(), row_bytes(pa.array([{"a": 1, "b": "é"}])).tolist()
+    ([4, 0, 0], [10])
+
+    Raises:
+        StageError: for a type that has none, such as a map or a union.
+
+    """
+    kind = values.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(values), np.int64)
+    if pa.types.is_struct(kind):
+        fields = [row_bytes(child, of) for child in values.flatten()]
+        total: Longs = np.sum([np.zeros(len(values), np.int64), *fields], axis=0, dtype=np.int64)
+        return total
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        ends = np.cumsum(_known(pc.list_value_length(values)))
+        before = np.concatenate([[0], np.cumsum(row_bytes(values.flatten(), of))])
+        inside: Longs = np.diff(before[np.concatenate([[0], ends])])
+        return inside
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        return _known(pc.binary_length(values))
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+        return np.full(len(values), max(kind.bit_width // 8, 1), np.int64)
+    raise StageError(
+        f"parquet files take no column {of!r} of type {kind}: drop it, or cast it to text, numbers or lists"
+    )
+
+
+def _row_sizes(batch: pa.RecordBatch) -> Longs:
+    total = np.zeros(batch.num_rows, np.int64)
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        total += row_bytes(values, name)
+    return total
+
+
+def _index(batch: pa.RecordBatch, languages: dict[str, int], group: str) -> npt.NDArray[Any]:
+    index = np.zeros(batch.num_rows, INDEX)
+    index["row"] = np.arange(batch.num_rows)
+    index["language"] = NO_LANGUAGE
+    if _has_text(batch.schema, group):
+        encoded = batch.column(group).dictionary_encode()
+        numbers = [languages.setdefault(name, len(languages)) for name in encoded.dictionary.to_pylist()]
+        known = encoded.indices.is_valid().to_numpy(zero_copy_only=False)
+        chosen = pc.fill_null(encoded.indices, 0).to_numpy()[known]
+        index["language"][known] = np.array(numbers, np.uint32)[chosen]
+    return index
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Decode dictionaries, which differ from batch to batch, and drop what a schema says beside its columns."""
+    fields = []
+    for column in table.schema:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        fields.append(pa.field(column.name, kind, column.nullable))
+    return table.cast(pa.schema(fields))
+
+
+def _refuse_twin_columns(table: pa.Table) -> None:
+    names = table.column_names
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        raise StageError(f"the documents have two columns called {twins[0]!r}: rename or drop one of them")
+
+
+def _has_text(schema: pa.Schema | None, column: str) -> bool:
+    if schema is None or column not in schema.names:
+        return False
+    kind = schema.field(column).type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _one_schema(spill: Path, parts: Sequence[int]) -> pa.Schema:
+    first: pa.Schema | None = None
+    for part in parts:
+        with pa.memory_map(str(spill / f"{part:05d}.arrow")) as mapped:
+            schema = pa.ipc.open_file(mapped).schema
+        if first is not None and schema != first:
+            raise FormatError(f"parts hold documents of different columns: {_difference(first, schema)}")
+        first = schema
+    return first
+
+
+def _difference(one: pa.Schema, other: pa.Schema) -> str:
+    told = [sorted(f"{column.name} {column.type}" for column in schema) for schema in (one, other)]
+    ours, theirs = ([name for name in told[side] if name not in told[1 - side]] for side in (0, 1))
+    here, there = ", ".join(ours) or "the same in another order", ", ".join(theirs) or "nothing else"
+    return f"here {here}, there {there}; make them alike"
+
+
+def _refuse_equal_ids(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:
+    by_id = np.argsort(ids, kind="stable")
+    for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
+        one, other = read_places(spill, places[by_id[first : first + 2]], ["id"])["id"].to_pylist()
+        if one == other:
+            raise FormatError(f"two rows are called {one!r}; ids must be unique: drop one of the documents")
+
+
+def _ranks(codes: npt.NDArray[np.uint32], here: Sequence[str], names: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """Turn the numbers that a part gives its languages into their places among all; no language comes last."""
+    places = {name: place for place, name in enumerate(names)}
+    table = np.array([*(places[name] for name in here), len(names)], np.uint32)
+    return table[np.minimum(codes, len(here))]
+
+
+def _by_language(
+    places: npt.NDArray[Any], language: npt.NDArray[np.uint32], names: Sequence[str | None]
+) -> Iterator[Documents]:
+    for first, last in _changes(language):
+        yield Documents(names[language[first]], first, places["bytes"][first:last])
+
+
+def _changes(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
+    """Give first and last of each stretch of equal values."""
+    bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)] if len(values) else [0]
+    return list(itertools.pairwise(bounds))
+
+
+def _known(values: pa.Array) -> Longs:
+    known: Longs = pc.fill_null(pc.cast(values, pa.int64()), 0).to_numpy(zero_copy_only=False)
+    return known

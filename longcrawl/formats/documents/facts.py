@@ -1,0 +1,188 @@
+"""What is told of documents in parquet files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+import pyarrow.dataset as pads
+
+from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.display.markdown import code, plain
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.documents.write import DESCRIPTION, UNKNOWN, dataset_configs, read_description
+from longcrawl.printable import as_lines, printable
+from longcrawl.storage.manifest import is_sealed, verify_files
+from longcrawl.storage.stored_tables import open_documents, read_footers, read_row
+
+__all__ = ["ParquetInspection", "ParquetResult"]
+
+CHARACTERS = 600
+VALUE = 100
+"""Characters of a value that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetInspection(Inspection):
+    """What one split of parquet files holds, and one of its documents."""
+
+    documents: int
+    files: int
+    stored_bytes: int
+    document_bytes: int
+    columns: Mapping[str, str]
+    values: Mapping[str, str]
+    """The other columns of the document, each as a short text."""
+
+    def __str__(self) -> str:
+        smaller = self.document_bytes / max(self.stored_bytes, 1)
+        lines = [
+            f"{self.path}  split {self.split}: {self.documents:,} documents in {_count(self.files, 'file')}",
+            f"columns {', '.join(f'{name} {kind}' for name, kind in self.columns.items())}",
+            f"{self.stored_bytes:,} bytes stored, {smaller:.2f} times smaller than raw",
+            f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),
+            *(f"  {name}: {value}" for name, value in self.values.items()),
+        ]
+        return f"{as_lines(lines)}\n{'  (no text)' if self.text is None else printable(self.text)}"
+
+
+@result
+class ParquetResult(Result):
+    """Documents in parquet files, which everybody reads."""
+
+    name: ClassVar[str] = "parquet"
+    description: ClassVar[str] = DESCRIPTION
+    tags: ClassVar[tuple[str, ...]] = ("web-text",)
+    fewer_files: ClassVar[str] = "a larger parquet.file_bytes"
+    smaller_files: ClassVar[str] = "a smaller parquet.file_bytes"
+
+    def documents(self, described: Mapping[str, Any]) -> int:
+        """Count the documents."""
+        return sum(split["documents"] for split in described["splits"].values())
+
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Give documents and files of every split, and how many folders of languages."""
+        splits = described["splits"].items()
+        said = [f"{name} {told['documents']:,} documents in {_count(told['files'], 'file')}" for name, told in splits]
+        languages = described.get("languages")
+        return ", ".join([*said, *([_count(len(languages), "folder")] if languages else [])])
+
+    def read_back(self, folder: Path) -> str:
+        """Read the first document with the features that `datasets` gives it, and say what came."""
+        # Not a stream of `datasets`: pyarrow aborts a process that ends soon after one was left (apache/arrow#45214).
+        files = _files(folder, read_description(folder), "train")[:1]
+        features = datasets.Features.from_arrow_schema(read_footers(files)[0].schema.to_arrow_schema())
+        first = _document(files, 0)
+        columns = ", ".join(f"{name} {_kind(feature)}" for name, feature in features.items())
+        shown = f"; the first is {first['id']}" if "id" in first else ""
+        return f"documents of {columns}{shown}"
+
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give one configuration, or one for each language and one for all."""
+        return dataset_configs(described, "parquet/")
+
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Give a table of documents and bytes, by language where there are several."""
+        by_language = described["by"] == "language"
+        head, rule = ["split", "documents", "bytes", "files"], ["---", "---:", "---:", "---:"]
+        groups = [(each["folder"], each["splits"]) for each in described["languages"]] if by_language else []
+        rows = [
+            [f"`{name}`", split, f"{told['documents']:,}", f"{told['bytes']:,}", f"{told['files']:,}"]
+            for name, splits in [("all", described["splits"]), *groups]
+            for split, told in splits.items()
+        ]
+        lines = (
+            [["configuration", *head], ["---", *rule], *rows] if by_language else [head, rule, *(r[1:] for r in rows)]
+        )
+        columns = ", ".join(f"{code(name)} {plain(kind)}" for name, kind in described["columns"].items())
+        order = "The order is random" if described["shuffled"] else "The order is that of the source"
+        said = f"Every row is one document: {columns}. Bytes are before compression. {order}."
+        return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", said])
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give the name of the configuration that has all documents."""
+        return {"configuration": dataset_configs(described, "parquet/")[-1]["config_name"]}
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:
+        """Say what languages are."""
+        said = []
+        if described["by"] == "language":
+            said.append(f"A language is what the column `language` says; documents without one are in `{UNKNOWN}`.")
+        if "text" not in described["columns"]:
+            said.append("The documents have no column `text`.")
+        return said
+
+    def verify(self, folder: Path) -> Verification:
+        """Compare every file with its checksum; one that is not described would be loaded with the others."""
+        described = read_description(folder)
+        if not is_sealed(folder / DESCRIPTION, described):
+            problems = [f"{DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
+        else:
+            there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")}
+            extra = sorted(there - described["files"].keys())
+            problems = [
+                *verify_files(folder, described["files"]),
+                *(f"{name} is not part of this output" for name in extra),
+            ]
+        return Verification(
+            str(folder), f"{len(described['files'])} files compared with their SHA-256", tuple(problems)
+        )
+
+    def inspect(self, folder: Path, split: str, row: int) -> ParquetInspection:
+        """Give how much a split holds, and one document; languages come one after the other."""
+        described = read_description(folder)
+        if split not in described["splits"]:
+            raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
+        told = described["splits"][split]
+        if not 0 <= row < told["documents"]:
+            raise FormatError(f"{folder} split {split!r} has documents 0 to {told['documents'] - 1:,}, not {row}")
+        files = _files(folder, described, split)
+        found = _document(files, row)
+        text = found.pop("text", None)
+        row_id, url = found.pop("id", None), found.pop("url", None)
+        return ParquetInspection(
+            path=str(folder),
+            split=split,
+            row=row,
+            row_id=None if row_id is None else str(row_id),
+            url=url,
+            text=None if text is None else str(text)[:CHARACTERS],
+            documents=told["documents"],
+            files=told["files"],
+            stored_bytes=sum(file.stat().st_size for file in files),
+            document_bytes=told["bytes"],
+            columns=described["columns"],
+            values={name: _shown(value) for name, value in found.items()},
+        )
+
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return all files."""
+        return open_documents(sorted(folder.rglob("*.parquet")))
+
+
+def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]:
+    """Give the files of a split, in the order of ``parquet.json``."""
+    return [folder / name for name in described["files"] if Path(name).name.startswith(f"{split}-")]
+
+
+def _document(files: list[Path], row: int) -> dict[str, Any]:
+    """Read one document, of a split's files end to end; only its row group is read."""
+    if (found := read_row(files, row)) is not None:
+        return found
+    raise CorruptionError(
+        f"the files hold fewer documents than {DESCRIPTION} says; longcrawl verify says what is wrong"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _kind(feature: Any) -> str:
+    return str(getattr(feature, "dtype", type(feature).__name__))
+
+
+def _shown(value: Any) -> str:
+    shown = " ".join(str(value).split())
+    return shown if len(shown) <= VALUE else f"{shown[: VALUE - 1]}…"

@@ -1,0 +1,230 @@
+"""Documents as parquet files that plain ``datasets.load_dataset`` reads. Written in two passes with bounded memory.
+
+Specification
+-------------
+``NAME/`` holds parquet files with a row per document and all its columns, but ``sort_key``, by which a shuffle has
+ordered it: ``train-00000-of-00003.parquet`` and, where documents are held out, ``heldout-00000-of-00001.parquet``;
+with ``by: language`` in a folder for each language, such as ``en/train-00000-of-00001.parquet``. Files are compressed
+by zstd (level 3), and their row groups hold about 32 MiB of documents each.
+
+Documents come part after part as they were read, or in the order of the shuffle where there was one.
+
+Beside the files lie
+
+* ``README.md``, from which `datasets` learns the configurations: ``documents``, or one for each language and ``all``,
+  the default;
+* ``parquet.json``: columns, languages, documents per split, and bytes and SHA-256 of every file and, last, its own.
+  It is written last: without it the output is not finished.
+
+A language gives its folder and configuration their name. Documents without one are in ``unknown``. Bytes other than
+ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal digits, and so does the first letter of a
+language called ``all``, ``ledger`` or ``unknown``, or that begins with ``_``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import yaml
+
+from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
+from longcrawl.core.stages import Stage
+from longcrawl.errors import FormatError
+from longcrawl.formats.documents.build import Documents, cut, order_documents, read_places, row_groups, spill_documents
+from longcrawl.formats.heldout import check_heldout, heldout_rows
+from longcrawl.storage import manifest
+from longcrawl.storage.files import file_entries, whole_file, write_text
+from longcrawl.storage.stored_tables import table_writer
+
+__all__ = ["DESCRIPTION", "ParquetOutput", "ParquetWriter", "dataset_configs", "folder_name", "read_description"]
+
+DESCRIPTION = "parquet.json"
+VERSION = 1
+UNKNOWN = "unknown"
+RESERVED = ("all", "ledger", "edits", UNKNOWN)
+LONGEST = 100
+SPLITS = ("train", "heldout")
+
+
+@output("parquet")
+class ParquetOutput(Output):
+    """Write documents as parquet files (see this module's docstring).
+
+    ``file_bytes`` is how many bytes of documents a file holds at most, on average and before compression; ``by``
+    "language" makes a folder and a dataset configuration for each value of the column ``language``. ``heldout`` is a
+    fraction below 1 of all documents, or a whole number of them, of each language where there are several: the first
+    of the order.
+
+    Peak memory is some 160 MB in either pass, whatever the number of documents, as long as none is larger than a row
+    group (benchmarks/parquet_write.py); ordering takes some 70 bytes for each document. The folder ``work`` of a run
+    holds the documents once more, uncompressed, until it is done.
+    """
+
+    second_pass = ("file_bytes", "by", "heldout")
+
+    file_bytes: int = 500_000_000
+    by: Literal["none", "language"] = "none"
+    heldout: float = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heldout(self.heldout, "parquet")
+        self.check_least(file_bytes=1)
+
+    def writer(self, stages: Sequence[Stage]) -> "ParquetWriter":
+        """Learn from the stages whether documents have been shuffled; every stage can feed this output."""
+        return ParquetWriter(self, are_shuffled(stages))
+
+
+@dataclass(frozen=True)
+class ParquetWriter(OrderedWriter):
+    """Writes one folder of parquet files."""
+
+    settings: ParquetOutput
+
+    def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
+        """First pass: keep the documents of one part, and the size, language and sort key of each."""
+        spill_documents(tables, spill, part, shuffled=self.shuffled)
+
+    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+        """Order all documents, cut off the held-out ones, and list the files."""
+        target.mkdir(parents=True, exist_ok=True)
+        by_language = self.settings.by == "language"
+        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_language)
+        tasks: list[WriteTask] = []
+        for documents in stretches:
+            for split, files in self._splits(documents):
+                for number, (start, stop) in enumerate(files):
+                    name = f"{split}-{number:05d}-of-{len(files):05d}.parquet"
+                    language = (documents.language,) if by_language else ()
+                    tasks.append(WriteTask(f"file-{len(tasks):06d}", (language, split, name, start, stop)))
+        return tasks
+
+    def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
+        """Second pass: gather the documents of one file, row group by row group."""
+        language, split, name, start, stop = task.details
+        path = "/".join([*map(folder_name, language), name])
+        size, columns, file = 0, pa.schema([]), None
+        with whole_file(target / path) as beside:
+            for places in row_groups(spill, start, stop):
+                table = read_places(spill, places)
+                if file is None:
+                    columns = table.schema
+                    file = table_writer(beside, columns, compression="zstd", compression_level=3)
+                file.write_table(table, row_group_size=table.num_rows)
+                size += int(places["bytes"].sum())
+            if file is not None:
+                file.close()
+        return {
+            "language": list(language),
+            "split": split,
+            "rows": stop - start,
+            "bytes": size,
+            "columns": {column.name: str(column.type) for column in columns},
+            "files": file_entries(target, [path]),
+        }
+
+    def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:  # noqa: ARG002  # files are final
+        """Describe every file in ``parquet.json``, and the configurations in ``README.md``."""
+        described: dict[str, Any] = {
+            "longcrawl_parquet": VERSION,
+            "by": self.settings.by,
+            "shuffled": self.shuffled or self.in_order,
+            "columns": written[0]["columns"],
+            "splits": _totals(written),
+        }
+        if self.settings.by == "language":
+            languages = list(dict.fromkeys(each["language"][0] for each in written))
+            described["languages"] = [
+                {
+                    "language": language,
+                    "folder": folder_name(language),
+                    "splits": _totals([each for each in written if each["language"] == [language]]),
+                }
+                for language in languages
+            ]
+        write_text(target / "README.md", _readme(described))
+        files = [each["files"] for each in written] + [file_entries(target, ["README.md"])]
+        described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
+        write_text(target / DESCRIPTION, manifest.seal(described))
+        return described
+
+    def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Give the files of each split of one stretch of documents."""
+        rows = len(documents.sizes)
+        of = f" of language {documents.language or UNKNOWN!r}" if self.settings.by == "language" else ""
+        held = heldout_rows(self.settings.heldout, rows, of)
+        bounds = {"heldout": (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
+        return [(split, cut(documents, *bound, self.settings.file_bytes)) for split, bound in bounds.items()]
+
+
+def folder_name(language: str | None, what: str = "language", setting: str = "parquet.by to none") -> str:
+    """Name the folder and configuration of a language, or of another column's value; no two of them share one.
+
+    >>> [folder_name(each) for each in ("en", "zh-Hant", "eng_Latn", None, "unknown", "en/US", "..", "_x")]
+    ['en', 'zh-Hant', 'eng_Latn', 'unknown', '~75nknown', 'en~2FUS', '~2E~2E', '~5Fx']
+
+    Raises:
+        FormatError: it would be too long for a folder.
+
+    """
+    if language is None:
+        return UNKNOWN
+    escaped = re.sub(rb"[^A-Za-z0-9_-]", lambda byte: b"~%02X" % byte[0][0], language.encode()).decode()
+    if language in RESERVED or language.startswith("_"):
+        escaped = f"~{ord(language[0]):02X}{escaped[1:]}"
+    if not language:
+        escaped = "~"
+    if len(escaped) > LONGEST:
+        raise FormatError(
+            f"the {what} {language[:40]!r}… is too long for the name of a folder: set {setting}, "
+            f"or correct the column {what!r}"
+        )
+    return escaped
+
+
+def dataset_configs(described: Mapping[str, Any], folder: str = "") -> list[dict[str, Any]]:
+    """Give the dataset configurations; paths begin with ``folder``."""
+    if described["by"] == "none":
+        found = {"documents": ("", described["splits"])}
+    else:
+        found = {"all": ("*/", described["splits"])}
+        found |= {each["folder"]: (f"{each['folder']}/", each["splits"]) for each in described["languages"]}
+    configs: list[dict[str, Any]] = []
+    for name, (place, splits) in found.items():
+        files = [{"split": split, "path": f"{folder}{place}{split}-*.parquet"} for split in splits]
+        configs.append({"config_name": name, "data_files": files} | ({} if configs else {"default": True}))
+    return configs
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Read ``parquet.json``.
+
+    Raises:
+        FormatError: there is none, or it is of a version that this longcrawl does not know.
+
+    """
+    return manifest.read_description(
+        path / DESCRIPTION, "parquet", VERSION, ("splits", "by", "columns", "files"), ("documents", "bytes", "files")
+    )
+
+
+def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    totals = {}
+    for split in SPLITS:
+        of_split = [each for each in written if each["split"] == split]
+        if of_split:
+            totals[split] = {
+                "documents": sum(each["rows"] for each in of_split),
+                "bytes": sum(each["bytes"] for each in of_split),
+                "files": len(of_split),
+            }
+    return totals
+
+
+def _readme(described: Mapping[str, Any]) -> str:
+    head = yaml.safe_dump({"configs": dataset_configs(described)}, sort_keys=False, allow_unicode=True)
+    return f"---\n{head}---\n\nDocuments written by longcrawl; `{DESCRIPTION}` describes every file.\n"

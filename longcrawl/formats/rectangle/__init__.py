@@ -1,0 +1,1 @@
+"""The rectangle of LongCrawl64."""

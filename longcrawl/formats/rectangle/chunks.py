@@ -1,0 +1,276 @@
+"""Open one split of a rectangle for reading chunk by chunk.
+
+A rectangle is a folder with two token arrays of shape (documents, tokens per document), dtype uint16 or uint32, one
+document per row. Each split lies in ``<folder>/<split>`` (ours, Zarr format 3 or 2) or ``<folder>/<split>.zarr`` (the
+original LongCrawl64, Zarr format 2). Two engines give equal chunks:
+
+* ``"direct"`` reads little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked against its
+  crc32c) or not;
+* ``"zarr"`` reads everything that zarr-python reads.
+
+Both read local folders and URLs of fsspec (``http://``, ``hf://``, ``memory://``). "direct" fetches the index of a
+shard once and then the bytes of each chunk that is asked for; plain Zarr over ``hf://`` reads five megabytes ahead.
+
+A chunk that a shard's index records as absent is all fill value. A *file* that is absent reads as fill value in plain
+Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError` unless ``on_missing_chunks="fill"``.
+
+Changed bytes are a CorruptionError too, in what longcrawl has written. Shards carry a crc32c behind each chunk,
+compared whenever that is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when it
+is first read. Metadata is compared with that file when a split is opened. :attr:`SplitArray.checksum` says which. In
+arrays that carry none, changed bytes are noticed only where blosc notices them.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.rectangle._folder import Folder, open_folder
+from longcrawl.formats.rectangle._layout import ArrayLayout, parse_layout
+from longcrawl.formats.rectangle._readers import (
+    ChunkReader,
+    DirectReader,
+    OnMissingChunks,
+    StoredArray,
+    Tokens,
+    ZarrReader,
+)
+from longcrawl.storage.manifest import sealed_files
+from longcrawl.storage.structured import load_json
+from longcrawl.storage.unreadable import unreadable
+
+__all__ = [
+    "GPT2_END_OF_TEXT",
+    "LOSS_MASK_SUFFIX",
+    "Engine",
+    "OnMissingChunks",
+    "SplitArray",
+    "has_split",
+    "open_loss_mask",
+    "open_split",
+]
+
+Engine = Literal["auto", "direct", "zarr"]
+"""Who decodes chunks: "direct" (blosc), "zarr" (zarr-python), or "auto": direct where it can."""
+
+GPT2_END_OF_TEXT = 50256
+"""The end-of-text id of a rectangle that does not name its own, as the original LongCrawl64 does not."""
+
+DESCRIPTIONS = ("rectangle.json", "composed.json")
+"""What names the checksums of all files: of a rectangle; of a composed dataset, whose splits are folders of arrays."""
+
+LOSS_MASK_SUFFIX = "_loss_mask"
+"""What follows the name of a split in that of its loss mask: ``train_loss_mask``."""
+
+
+@dataclass(frozen=True)
+class SplitArray:
+    """One split of a rectangle, or its loss mask; picklable, usable from threads and after a fork.
+
+    Attributes:
+        root: the rectangle's folder or URL.
+        name: the array's folder in it: ``train`` or ``train.zarr``.
+        layout: shape, dtype, chunk shape and fill value.
+        end_of_text: id that separates documents, from the group's attributes.
+        vocabulary_size: ids are below it, from there, too; None where it is not recorded.
+        engine: the engine that reads, never "auto".
+        on_missing_chunks: what a missing file does.
+        masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
+        file_checksums: SHA-256 of chunks that are files of their own, by their names in ``root``, where recorded.
+
+    """
+
+    root: str
+    name: str
+    layout: ArrayLayout
+    end_of_text: int
+    engine: Literal["direct", "zarr"]
+    on_missing_chunks: OnMissingChunks = "error"
+    masked: bool = False
+    file_checksums: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    vocabulary_size: int | None = None
+    _reader: ChunkReader = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        reader: ChunkReader
+        stored = StoredArray(self.root, self.name, self.layout, self.file_checksums)
+        if self.engine == "direct":
+            reader = DirectReader(stored, self.on_missing_chunks)
+        else:
+            reader = ZarrReader(stored, open_folder(self.root), self.on_missing_chunks)
+        object.__setattr__(self, "_reader", reader)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without open files."""
+        names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
+        return SplitArray, tuple(getattr(self, name) for name in names)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Documents, and tokens per document."""
+        return self.layout.shape
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """The stored dtype in native byte order: uint16 or uint32, bool of a loss mask."""
+        return self.layout.dtype
+
+    @property
+    def checksum(self) -> Literal["crc32c", "sha256", "none"]:
+        """What the bytes of each chunk are compared with as they are read."""
+        return "sha256" if self.layout.checksum == "none" and self.file_checksums else self.layout.checksum
+
+    def read_chunk(self, row_chunk: int, column_chunk: int) -> Tokens:
+        """Decode one chunk: a new array, clipped at the array's last row and column.
+
+        Raises:
+            CorruptionError: the file is missing, cut or does not decode; the message names file and chunk.
+            IndexError: there is no such chunk.
+
+        """
+        if not (0 <= row_chunk < self.layout.chunk_grid[0] and 0 <= column_chunk < self.layout.chunk_grid[1]):
+            raise IndexError(
+                f"{self.root}/{self.name} has {self.layout.chunk_grid} chunks, none at {(row_chunk, column_chunk)}"
+            )
+        return self._reader.read(row_chunk, column_chunk)
+
+
+def open_split(
+    path: str | os.PathLike[str],
+    split: str = "train",
+    engine: Engine = "auto",
+    on_missing_chunks: OnMissingChunks = "error",
+) -> SplitArray:
+    """Open one split of the rectangle at ``path``, a local folder or an fsspec URL.
+
+    >>> array = open_split("mini64.zarr", "heldout")  # doctest: +SKIP
+    >>> array.shape, array.dtype, array.layout.chunks  # doctest: +SKIP
+    ((52131, 65536), dtype('uint16'), (64, 2048))
+
+    Raises:
+        FormatError: no such folder or split (the message names what is there), or not a rectangle.
+
+    """
+    array = _open(os.fspath(path), split, engine, on_missing_chunks)
+    if array.dtype == np.bool_:
+        raise FormatError(f"{array.root}/{array.name}: token ids are uint16 or uint32, this array has {array.dtype}")
+    return array
+
+
+def has_split(path: str | os.PathLike[str], split: str) -> bool:
+    """Return whether there is metadata of a split, whole or not."""
+    folder = open_folder(os.fspath(path))
+    return any(folder.exists(file) for file in _metadata_files(split))
+
+
+def open_loss_mask(array: SplitArray) -> SplitArray:
+    """Open the loss mask of a split that is ``masked``: bool, of the shape and the chunks of its tokens.
+
+    Raises:
+        FormatError: there is none, or it does not lie as the tokens do.
+
+    """
+    name = f"{array.name}{LOSS_MASK_SUFFIX}"
+    mask = _open(array.root, name, "zarr" if array.engine == "zarr" else "auto", array.on_missing_chunks)
+    if mask.dtype != np.bool_ or mask.shape != array.shape or mask.layout.chunks != array.layout.chunks:
+        raise FormatError(
+            f"{mask.root}/{mask.name} is {mask.dtype} {mask.shape} in chunks of {mask.layout.chunks}, a loss mask is "
+            f"bool and lies as its tokens, {array.shape} in chunks of {array.layout.chunks}; build the rectangle again"
+        )
+    return mask
+
+
+def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChunks) -> SplitArray:
+    folder = open_folder(path)
+    checksums = _recorded_checksums(folder, split)
+    name, metadata = _find_array(folder, split, checksums)
+    layout = parse_layout(metadata, f"{folder.root}/{name}")
+    if engine == "direct" and layout.indirect:
+        raise FormatError(f"{folder.root}/{name}: the direct engine does not read {layout.indirect}; use engine='auto'")
+    chosen: Literal["direct", "zarr"] = "zarr" if engine == "zarr" or layout.indirect else "direct"
+    attributes = _attributes(folder, checksums)
+    return SplitArray(
+        folder.root,
+        name,
+        layout,
+        _end_of_text(folder.root, attributes),
+        chosen,
+        on_missing_chunks,
+        attributes.get("loss_mask") is True,
+        {file: each for file, each in checksums.items() if layout.index_at == "none" and file.startswith(f"{name}/")},
+        _vocabulary_size(folder.root, attributes),
+    )
+
+
+def _recorded_checksums(folder: Folder, split: str) -> dict[str, str]:
+    """Return the SHA-256 of all files of a finished dataset of longcrawl; nothing of others."""
+    name = DESCRIPTIONS["/" in split]
+    text = folder.read(name)
+    return {} if text is None else sealed_files(text, f"{folder.root}/{name}")
+
+
+def _attributes(folder: Folder, checksums: Mapping[str, str]) -> Mapping[str, Any]:
+    attributes = (_read_json(folder, "zarr.json", checksums) or {}).get("attributes")
+    attributes = attributes or _read_json(folder, ".zattrs", checksums) or {}
+    if not isinstance(attributes, dict):
+        raise FormatError(f"{folder.root}: the attributes in zarr.json are not an object; fetch this file again")
+    return attributes
+
+
+def _metadata_files(split: str) -> list[str]:
+    return [f"{name}/{file}" for name in (split, f"{split}.zarr") for file in ("zarr.json", ".zarray")]
+
+
+def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    for file in _metadata_files(split):
+        metadata = _read_json(folder, file, checksums)
+        if metadata is not None and metadata.get("node_type", "array") == "array":
+            return file.rpartition("/")[0], metadata
+    if folder.exists(".zarray") or (_read_json(folder, "zarr.json", checksums) or {}).get("node_type") == "array":
+        parent = folder.root.rsplit("/", 1)[0]
+        raise FormatError(
+            f"{folder.root} is one array, not a rectangle: open the folder that holds its splits, {parent!r}"
+        )
+    names = folder.names()
+    if names is None:
+        raise FormatError(
+            f"there is no rectangle at {folder.root}, which does not exist or cannot be listed; check the path"
+        )
+    found = ", ".join(repr(name) for name in names[:8]) or "nothing"
+    inside = f"; open the rectangle in it, {f'{folder.root}/rectangle'!r}" if "rectangle" in names else ""
+    raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}{inside}")
+
+
+def _end_of_text(root: str, attributes: Mapping[str, Any]) -> int:
+    end_of_text = attributes.get("end_of_text", GPT2_END_OF_TEXT)
+    if not isinstance(end_of_text, int) or isinstance(end_of_text, bool) or end_of_text < 0:
+        raise FormatError(f"{root}: the attribute end_of_text must be a token id, it is {end_of_text!r}")
+    return end_of_text
+
+
+def _vocabulary_size(root: str, attributes: Mapping[str, Any]) -> int | None:
+    size = attributes.get("vocabulary_size")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        raise FormatError(f"{root}: the attribute vocabulary_size must be a number of ids, it is {size!r}")
+    return size
+
+
+def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[str, Any] | None:
+    text = folder.read(name)
+    if text is None:
+        if name in checksums:
+            raise CorruptionError(f"{folder.root}/{name} is missing, which was written with this dataset; copy it back")
+        return None
+    if name in checksums and hashlib.sha256(text).hexdigest() != checksums[name]:
+        raise CorruptionError(
+            f"{folder.root}/{name} has been changed: its SHA-256 differs from the one recorded; copy this file again"
+        )
+    with unreadable(f"{folder.root}/{name}", FormatError, "it must be JSON; fetch this file again"):
+        value = load_json(text)
+    if not isinstance(value, dict):
+        raise FormatError(f"{folder.root}/{name} holds no JSON object; fetch this file again")
+    return value

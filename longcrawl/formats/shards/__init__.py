@@ -1,0 +1,1 @@
+"""Token shards of several trainers."""

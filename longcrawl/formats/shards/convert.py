@@ -1,0 +1,221 @@
+"""From one format of token shards to another: tokens and documents as they are, what cannot be held by name."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from longcrawl.errors import FormatError
+from longcrawl.formats.shard_format import Reading, ShardFormat
+from longcrawl.formats.shards.checks import check_word, local_path
+from longcrawl.formats.shards.entries import overlaps_masked
+from longcrawl.formats.shards.shard import OVERLAP, Documents
+from longcrawl.formats.shards.spec import FORMATS, find_format, shards_in
+from longcrawl.formats.shards.writing import (
+    NOTE,
+    Loss,
+    OnLoss,
+    Terminate,
+    TokenType,
+    WrittenShard,
+    check_overlaps,
+    documents_of,
+    report_losses,
+)
+from longcrawl.printable import as_lines
+from longcrawl.storage.structured import load_yaml
+from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.user_warnings import warn_user
+
+__all__ = ["Conversion", "convert", "shard_settings"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion has written, what is lost, and what is known and not written down."""
+
+    target: str
+    format: str
+    shards: tuple[WrittenShard, ...]
+    losses: tuple[str, ...]
+    not_recorded: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    """What the target has no place of its own for, and holds in another way."""
+
+    def __str__(self) -> str:
+        documents, tokens = (sum(getattr(each, name) for each in self.shards) for name in ("documents", "tokens"))
+        shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
+        lines = [f"{self.target}: {shards} of {self.format}, {documents:,} documents, {tokens:,} tokens"]
+        lines += [f"  kept: {each}" for each in self.kept]
+        lines += [f"  lost: {loss}" for loss in self.losses]
+        if self.not_recorded:
+            lines.append(f"  {self.format} does not record {', '.join(self.not_recorded)}: say so when you open it")
+        return as_lines(lines)
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    to: str | None = None,
+    *,
+    source_format: str | None = None,
+    on_loss: OnLoss = "error",
+    end_of_text: int | None = None,
+    terminate: Terminate = "never",
+    vocabulary_size: int | None = None,
+    dtype: TokenType = "auto",
+    reading: Mapping[str, Any] | None = None,
+    writing: Mapping[str, Any] | None = None,
+) -> Conversion:
+    """Convert token shards from one format to another, a few million tokens at a time.
+
+    Overlaps become a loss mask in datatrove's, which has no other place for them: no loss is due on either.
+
+    Args:
+        source: a shard, or a folder of them; folders in it count, too.
+        target: the shard to write, or, for a folder, the folder, where each shard keeps its name but for its ending.
+        to: the format's name: "datatrove", "gpt-simple", "megatron", "nanogpt" or "token-parquet". None takes what the
+            ending of ``target`` says, where it says it.
+        source_format: the format of ``source``, where the files do not tell.
+        on_loss: what is done about something that the target cannot hold: "error" writes nothing of that shard, "warn"
+            writes the rest. Either names it.
+        end_of_text: the id that separates documents: it finds them in a flat file, and ``terminate`` adds it.
+        terminate: whether it is added to documents where it is "missing", "always", or "never".
+        vocabulary_size: an id that is not below it is an error.
+        dtype: what a token is stored as; "auto" goes by the vocabulary, and keeps what it is where none is known.
+        reading: further settings of the source's ``open``, such as ``{"token_size": 4}``.
+        writing: further settings of the target's ``write``, such as ``{"header": "llm.c"}``.
+
+    Raises:
+        FormatError: no such format or setting, nothing to convert, or something would be lost under "error".
+        CorruptionError: a shard contradicts itself.
+
+    """
+    check_word("on_loss", on_loss, OnLoss)
+    pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
+    given = _known({"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}) | dict(reading or {})
+    policy = NOTE if on_loss == "warn" else on_loss
+    settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
+    masks = _Masks()
+    # A feed takes shards that all have a mask, or none.
+    masking = {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
+        find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
+    )
+    shards: list[WrittenShard] = []
+    not_recorded: dict[str, None] = {}
+    for one, other in pairs:
+        read = find_format(one, source_format).reading(one, given)
+        read = replace(read, documents=masks.of(read.documents)) if masking else read
+        shards.append(_write(read, into, other, settings))
+        not_recorded |= {
+            f"{name} {value}": None for name, value in _known(read.facts).items() if name not in into.records
+        }
+    losses = _summed(loss for shard in shards for loss in shard.losses)
+    for loss in losses:
+        warn_user(f"{into.name} cannot hold {loss}")
+    kept = (f"the overlaps of {masks.overlapping:,} documents, by the loss mask",) if masks.overlapping else ()
+    return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded), kept)
+
+
+def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Give ``reading`` and ``writing`` of :func:`convert` as they are typed, with YAML values.
+
+    >>> shard_settings(["reading.token_size=4", "writing.header=llm.c"])
+    {'reading': {'token_size': 4}, 'writing': {'header': 'llm.c'}}
+
+    Raises:
+        FormatError: something else is typed.
+
+    """
+    given: dict[str, dict[str, Any]] = {"reading": {}, "writing": {}}
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        side, _, name = path.partition(".")
+        if side not in given or not name or not equals:
+            raise FormatError(
+                f"--set takes reading.NAME=VALUE or writing.NAME=VALUE, such as writing.header=llm.c, got {override!r}"
+            )
+        try:
+            given[side][name] = load_yaml(text)
+        except yaml.YAMLError as wrong:
+            raise FormatError(f"--set {path} has a value that is no YAML: {text!r}; put it in quotes") from wrong
+    return given
+
+
+class _Masks:
+    """Says by loss masks what overlaps say, and counts the documents that overlap."""
+
+    def __init__(self) -> None:
+        self.overlapping = 0
+
+    def of(self, documents: Iterable[pa.Table | Documents]) -> Iterator[Documents]:
+        """Give documents with a loss mask, and without overlaps."""
+        first = 0
+        for each in documents:
+            batch = each if isinstance(each, Documents) else documents_of(each)
+            check_overlaps(batch, first)
+            first += len(batch.lengths)
+            if batch.overlaps is not None:
+                self.overlapping += int(np.count_nonzero(batch.overlaps))
+            masked = overlaps_masked(batch)
+            everything = np.ones(len(batch.tokens), bool)
+            yield masked if masked.loss_mask is not None else replace(masked, loss_mask=everything)
+
+
+def _summed(losses: Iterable[Loss]) -> list[str]:
+    """Say each loss once, with the sum of its counts."""
+    counts: dict[str, int | None] = {}
+    for loss in losses:
+        known = counts.get(loss.what)
+        counts[loss.what] = loss.count if known is None or loss.count is None else known + loss.count
+    return [str(Loss(what, count)) for what, count in counts.items()]
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _write(read: Reading, into: ShardFormat, target: Path, settings: Mapping[str, Any]) -> WrittenShard:
+    lost = () if "columns" in into.holds else read.left_out
+    losses = report_losses([Loss(each) for each in lost], settings["on_loss"], into.name)
+    facts = {name: value for name, value in _known(read.facts).items() if name in into.records or name != "tokenizer"}
+    written = into.write(read.documents, target, **{**facts, **settings})
+    return replace(written, losses=(*losses, *written.losses))
+
+
+def _pairs(
+    source: Path, target: Path, source_format: str | None, to: str | None
+) -> tuple[list[tuple[Path, Path]], ShardFormat]:
+    """Give shards and what they become, and the format that they become.
+
+    Raises:
+        FormatError: the format is not named and cannot be seen, there is nothing to convert, or a shard would be
+            written over itself.
+
+    """
+    folder = source.is_dir()
+    into = find_format(target, to) if to is not None else _by_ending(target)
+    if not folder:
+        pairs = [(source, target)]
+    else:
+        found = shards_in(source, source_format, None)
+        pairs = [(file, (target / file.relative_to(source)).with_suffix(into.suffix)) for file in found]
+    for one, other in pairs:
+        own = {file.resolve() for file in find_format(one, source_format).shard_files(one)}
+        if own & {file.resolve() for file in into.shard_files(other)}:
+            raise FormatError(f"{other} would be written over the shard that is read: give another name or folder")
+    return pairs, into
+
+
+def _by_ending(target: Path) -> ShardFormat:
+    fitting = [each.name for each in FORMATS.values() if each.suffix == target.suffix]
+    if len(fitting) != 1:
+        raise FormatError(
+            f"{target} does not say by its ending which format it is to be in: set to, or type --to, with one of "
+            f"{', '.join(fitting or FORMATS)}"
+        )
+    return FORMATS[fitting[0]]

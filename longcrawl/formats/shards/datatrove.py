@@ -1,0 +1,204 @@
+"""datatrove's tokenised files: ``.ds``, with ``.ds.index``, ``.ds.loss`` and ``.ds.metadata`` beside it.
+
+Specification
+-------------
+* ``NAME.ds``: tokens, little-endian uint16 or uint32, no header. Documents lie one after the other, with an end-of-text
+  token at the end of each where the tokenizer added one.
+* ``NAME.ds.index``: for each document the place after its last token, counted in tokens, little-endian uint64, no
+  header and no leading 0.
+* ``NAME.ds.loss``, if any: a byte for each token, 1 where its loss counts and 0 where not.
+* ``NAME.ds.metadata``, if any: three lines of text, ``TOKENIZER|BYTES`` (bytes of a token), the number of tokens, and
+  that number for people: ``gpt2|2``, ``225829``, ``226 kT``.
+
+The files do not say the end-of-text id nor the size of the vocabulary. How wide a token is follows from the last entry
+of the index and the size of ``.ds``; without an index, ``.metadata`` or the user must say it.
+
+datatrove 0.10's own dataset gives wrong positions where an index has an empty document (two equal entries); its merger
+fails on a tokenizer's name with ``|``, so such a name is refused here.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.checks import (
+    check_size,
+    check_word,
+    end_problems,
+    file_bytes,
+    find_ends,
+    local_path,
+    map_file,
+)
+from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
+from longcrawl.tokens.loss_mask import LOSS_MASK
+
+__all__ = ["INDEX", "LOSS", "METADATA", "NAME", "SUFFIX", "Datatrove", "open", "shard_files", "verify", "write"]
+
+NAME = "datatrove"
+SUFFIX = ".ds"
+INDEX, LOSS, METADATA = ".index", ".loss", ".metadata"
+UNKNOWN = "Unknown Tokenizer"
+"""What datatrove calls a tokenizer whose name it was not told."""
+
+
+class Datatrove(ShardFormat):
+    """datatrove's shards; a path names the ``.ds`` file."""
+
+    name, suffix = NAME, SUFFIX
+    holds = frozenset([LOSS_MASK])
+    records = frozenset(["tokenizer"])
+
+    def shard_files(self, path: "str | Path") -> tuple[Path, Path, Path, Path]:
+        """Name the files of a shard, the index last; loss and metadata need not be there."""
+        file = local_path(path)
+        if file.suffix != SUFFIX:
+            raise FormatError(f"{path} is no name of a datatrove shard: it must end in {SUFFIX}")
+        loss, metadata, index = (file.with_name(file.name + suffix) for suffix in (LOSS, METADATA, INDEX))
+        return file, loss, metadata, index
+
+    def encode(self, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
+        """Write tokens, ends and loss mask as they come.
+
+        Args:
+            stream: of documents.
+            files: to write.
+            tokenizer: a name for ``.metadata``, which is written only where there is one.
+
+        """
+        if tokenizer is not None and ("|" in tokenizer or "\n" in tokenizer):
+            raise FormatError(
+                f"tokenizer {tokenizer!r} has a sign that .metadata cannot hold: leave | and line ends out"
+            )
+        tokens, ends = files.open(SUFFIX), files.open(SUFFIX + INDEX)
+        flags = files.open(SUFFIX + LOSS) if LOSS_MASK in stream.has else None
+        for batch in stream:
+            write_array(ends, stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths), np.uint64)
+            write_array(tokens, batch.tokens, stream.token_type)
+            if flags is not None and batch.loss_mask is not None:
+                write_array(flags, batch.loss_mask, np.uint8)
+        if tokenizer is not None:
+            text = f"{tokenizer}|{stream.token_type.itemsize}\n{stream.tokens}\n{_for_people(stream.tokens)}"
+            files.beside(SUFFIX + METADATA).write_text(text, "utf-8")
+
+    def decode(self, opening: Opening, *, token_size: Literal[2, 4] | None = None) -> Parsed:
+        """Map tokens, ends and loss mask.
+
+        Args:
+            opening: the files. Only where there is no index are ends looked for by the end-of-text token.
+            token_size: bytes of a token; None to take it from the files.
+
+        """
+        check_word("token_size", token_size, (2, 4, None))
+        file, loss, metadata, index = opening.files
+        size = file_bytes(file)
+        entries = _read_index(index) if index.is_file() else None
+        recorded = _read_metadata(metadata)
+        width = _width(file, size, token_size or recorded.token_size, entries)
+        tokens = map_file(file, f"<u{width}", size // width)
+        ends = entries
+        if entries is None and opening.end_of_text is not None:
+            opening.compare(0)
+            ends = find_ends(tokens, opening.end_of_text)
+        mask = None
+        if loss.is_file():
+            check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
+            mask = map_file(loss, np.uint8, len(tokens)).view(np.bool_)
+        contradictions = []
+        if recorded.tokens not in (None, len(tokens)):
+            contradictions.append(
+                f"{metadata} says on line 2 that there are {recorded.tokens:,} tokens, {file.name} has "
+                f"{len(tokens):,}: fetch both again, or remove the metadata"
+            )
+        return Parsed(
+            tokens,
+            ends,
+            loss_mask=mask,
+            tokenizer=recorded.tokenizer,
+            settings={"token_size": width},
+            of_sizes=contradictions,
+            of_ends=() if entries is None else end_problems(entries, len(tokens), index, lambda number: 8 * number),
+        )
+
+
+FORMAT = Datatrove()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # datatrove.open reads as it should
+
+
+def _read_index(index: Path) -> npt.NDArray[np.int64]:
+    size = file_bytes(index)
+    if size % 8:
+        raise CorruptionError(
+            f"{index} is cut at byte {size:,}, its entries have 8 bytes: fetch it again, or write the shard anew"
+        )
+    # An end of 2**63 or more is negative here, and found to fall.
+    return map_file(index, "<i8", size // 8)
+
+
+def _width(file: Path, size: int, told: int | None, entries: npt.NDArray[np.int64] | None) -> int:
+    """Find how many bytes a token has, and that the file has as many tokens as its index says."""
+    last = int(entries[-1]) if entries is not None and len(entries) else None if entries is None else 0
+    if told is None and last is None:
+        raise FormatError(
+            f"{file} has no {file.name}{INDEX} and nothing else says how wide its tokens are: open it with "
+            "token_size=2 or token_size=4"
+        )
+    if told is None:
+        told = next((width for width in (2, 4) if last is not None and size == last * width), None)
+    if told is None:
+        raise CorruptionError(
+            f"{file} has {size:,} bytes, but its index ends at token {last:,}, which is byte {2 * (last or 0):,} or "
+            f"{4 * (last or 0):,}: one of them is cut or has grown, so fetch both again, or write them anew"
+        )
+    if last is not None:
+        check_size(file, last * told, f"and {file.name}{INDEX}, with {told} bytes a token, asks for")
+    if size % told:
+        raise CorruptionError(
+            f"{file} has {size:,} bytes, which are no whole tokens of {told}: it is cut at byte {size:,}, or "
+            "token_size is wrong"
+        )
+    return told
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    """What ``.metadata`` says, None for what it does not."""
+
+    tokenizer: str | None = None
+    token_size: int | None = None
+    tokens: int | None = None
+
+
+def _read_metadata(metadata: Path) -> _Metadata:
+    if not metadata.is_file():
+        return _Metadata()
+    lines = metadata.read_text("utf-8", "replace").split("\n")
+    name, _, width = lines[0].rpartition("|")
+    if len(lines) < 2 or not re.fullmatch(r"[0-9]{1,18}", lines[1].strip()) or (name and width not in ("2", "4")):
+        raise CorruptionError(
+            f"{metadata} must have a tokenizer's name, | and 2 or 4 on line 1, and the number of tokens on line 2: "
+            "fetch it again, or remove it"
+        )
+    # Older releases write the name alone.
+    known = name or width
+    tokenizer = None if known.startswith(UNKNOWN) else known
+    return _Metadata(tokenizer, int(width) if name else None, int(lines[1]))
+
+
+def _for_people(tokens: int) -> str:
+    """Give a number of tokens in three digits, with the SI prefix of its thousands, as datatrove does.
+
+    >>> _for_people(225_829), _for_people(999_900), _for_people(12)
+    ('226 kT', '1.00 MT', '12.0 T')
+    """
+    exponent = len(str(tokens)) - 1
+    carried = round(tokens / 10**exponent, 2) >= 10
+    exponent += carried
+    prefix = ("", "k", "M", "G", "T", "P", "E")[exponent // 3]
+    return f"{tokens / 1000 ** (exponent // 3):.{2 - exponent % 3}f} {prefix}T"

@@ -1,0 +1,280 @@
+"""What is told of token shards that a run or a crawl has written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow.dataset as pads
+
+from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.rectangle.spec import unescape
+from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.write import read_description
+from longcrawl.printable import as_lines, printable
+from longcrawl.storage.manifest import verify_described
+from longcrawl.storage.stored_tables import open_documents, read_row
+from longcrawl.tokens.encoders import load_encoder
+
+__all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
+
+CHARACTERS = 600
+TOKENIZER = "tokenizer.json"
+DATATROVE = """@software{penedo2024datatrove,
+  title = {{DataTrove}: large scale data processing},
+  author = {Penedo, Guilherme and Kydl{\\'i}{\\v{c}}ek, Hynek and Cappelli, Alessandro and Sasko, Mario
+    and Wolf, Thomas},
+  year = {2024},
+  url = {https://github.com/huggingface/datatrove}
+}"""
+WORDS = {
+    "documents": ("document", "documents"),
+    "entries": ("entry", "entries"),
+    "tokens": ("token", "tokens"),
+    "shards": ("shard", "shards"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardInspection(Inspection):
+    """What one split of token shards holds, and one of its documents."""
+
+    counts: Mapping[str, int]
+    """Documents, entries, tokens and shards of the split."""
+    dtype: str
+    stored_bytes: int
+    shard: str
+    entry: int
+    entries: int
+    n_tokens: int
+
+    def __str__(self) -> str:
+        held = ", ".join(_count(count, *WORDS[name]) for name, count in self.counts.items())
+        windows = f", {self.entries:,} windows" if self.entries > 1 else ""
+        lines = [
+            f"{self.path}  split {self.split}: {held}, {self.dtype}",
+            f"{self.stored_bytes:,} bytes stored",
+            f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),
+            f"  {self.shard} entry {self.entry:,}{windows}; {self.n_tokens:,} tokens",
+        ]
+        shown = "  (no tokenizer to decode it)" if self.text is None else printable(self.text)
+        return f"{as_lines(lines)}\n{shown}"
+
+
+class ShardResult(Result):
+    """Token shards for a trainer, and tables that say where their documents came from for everybody."""
+
+    tags: ClassVar[tuple[str, ...]] = ("pretokenized",)
+    lengths: ClassVar[str] = "documents/**/*.parquet"
+
+    def __init_subclass__(cls) -> None:
+        cls.description = f"{cls.name}.json"
+        cls.fewer_files = f"a larger {cls.name}.shard_bytes"
+        cls.smaller_files = f"a smaller {cls.name}.shard_bytes"
+
+    def documents(self, described: Mapping[str, Any]) -> int:
+        """Count the documents; windows of one count once."""
+        return sum(split["documents"] for split in described["splits"].values())
+
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Give tokens, documents and shards of every split."""
+        said = [
+            f"{name} {told['tokens']:,} tokens of {_count(told['documents'], 'document')} in "
+            f"{_count(told['shards'], 'shard')}"
+            for name, told in described["splits"].items()
+        ]
+        buckets = described.get("buckets")
+        return ", ".join([*said, *([_count(len(buckets), "bucket")] if buckets else [])])
+
+    def read_back(self, folder: Path) -> str:
+        """Open the first shard as a trainer would, and say what came."""
+        described = read_description(folder, self.name)
+        name = self._first(described)
+        shard = self._open(folder, described, name)
+        first = ", ".join(map(str, shard.tokens[:4].tolist()))
+        return f"{name}: {_count(len(shard), 'entry', 'entries')} of {shard.tokens.dtype} tokens, beginning {first}"
+
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give the tables of where documents came from: plain `datasets` reads no token shards."""
+        depth = "*/" if "buckets" in described else ""
+        files = [
+            {"split": split, "path": f"{self.name}/documents/{split}/{depth}*.parquet"} for split in described["splits"]
+        ]
+        return [{"config_name": "documents", "data_files": files, "default": True}]
+
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Give a table of what there is, by bucket where there are several."""
+        groups = [(each["folder"], each["splits"]) for each in described.get("buckets", [])]
+        lines = [
+            "| split | bucket | documents | entries | tokens | shards |",
+            "| --- | --- | ---: | ---: | ---: | ---: |",
+        ]
+        for bucket, splits in [("all", described["splits"]), *groups]:
+            for split, told in splits.items():
+                counts = " | ".join(f"{told[name]:,}" for name in ("documents", "entries", "tokens", "shards"))
+                lines.append(f"| {split} | `{bucket}` | {counts} |")
+        said = "An entry is a document with its end-of-text token."
+        if described["max_length"] is not None:
+            said = (
+                "An entry is a document with its end-of-text token, or a window of at most "
+                f"{described['max_length']:,} tokens of one; each but the first begins with the last "
+                f"{described['overlap_size']:,} of the one before."
+            )
+        order = "The order is random" if described["shuffled"] else "The order is that of the source"
+        return "\n".join([*lines, "", f"{said} {order}."])
+
+    def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
+        """Say that samples are made by the trainer, and what of the documents is whole."""
+        entries = sum(split["entries"] for split in described["splits"].values())
+        documents = self.documents(described)
+        whole = "Documents are whole: each is one entry."
+        if entries > documents:
+            whole = f"{documents:,} documents are {entries:,} entries: long ones are windows."
+        ways = "`longcrawl compose RUN` says what each way would pad, cut and mix."
+        return f"{whole} A trainer makes samples of them; {ways}"
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give the first shard, all of them as a pattern, and the end of text."""
+        depth = "*/" if "buckets" in described else ""
+        suffix = FORMATS[self.name].suffix
+        files, shard = f"{self.name}/train/{depth}*{suffix}", f"{self.name}/{self._first(described)}"
+        words = {"files": files, "shard": shard, "end_of_text": str(described["end_of_text"])}
+        return words | {"format": self.name, "row": "an entry", "settings": "", "given": ""}
+
+    def card_template(self) -> str:
+        """Return the section on loading of a card, with what cards of all token shards have in common."""
+        shards = resources.files("longcrawl.cards").joinpath("shards.md").read_text("utf-8")
+        return super().card_template().replace("$shards", shards.rstrip())
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:
+        """Say what tokens are, and what no loss is due on."""
+        said = [f"Tokens are {described['dtype']}; token {described['end_of_text']} ends each document."]
+        if described["json_escaped"]:
+            said.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
+        if described["overlap_size"]:
+            said.append("The overlap of a window is context: compute no loss on it, or its tokens count twice.")
+        return said
+
+    def verify(self, folder: Path) -> Verification:
+        """Compare every file with its checksum; a shard that is not described would be read with the others."""
+        described = read_description(folder, self.name)
+        checked = f"{len(described['files'])} files compared with their SHA-256"
+        return Verification(str(folder), checked, tuple(verify_described(folder, self.description, described)))
+
+    def inspect(self, folder: Path, split: str, row: int) -> ShardInspection:
+        """Give how much a split holds, and one document; buckets come one after the other."""
+        described = read_description(folder, self.name)
+        if split not in described["splits"]:
+            raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
+        told = described["splits"][split]
+        if not 0 <= row < told["documents"]:
+            raise FormatError(f"{folder} split {split!r} has documents 0 to {told['documents'] - 1:,}, not {row}")
+        found = _document([folder / name for name in _tables(described, split)], row)
+        shard = self._open(folder, described, found["shard"])
+        tokens = shard.tokens[shard.start(found["entry"]) : int(shard.ends[found["entry"]])]
+        return ShardInspection(
+            path=str(folder),
+            split=split,
+            row=row,
+            row_id=found.get("id"),
+            url=found.get("url"),
+            text=_decoded(folder, tokens.tolist(), described),
+            counts=told,
+            dtype=described["dtype"],
+            stored_bytes=sum(
+                each["bytes"] for name, each in described["files"].items() if name.startswith(f"{split}/")
+            ),
+            shard=found["shard"],
+            entry=found["entry"],
+            entries=found["entries"],
+            n_tokens=found["n_tokens"],
+        )
+
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return the tables of where documents came from."""
+        return open_documents(sorted(folder.glob(self.lengths)))
+
+    def _first(self, described: Mapping[str, Any]) -> str:
+        """Name the first shard to train on."""
+        buckets = described.get("buckets")
+        folder = f"train/{buckets[0]['folder']}" if buckets else "train"
+        return f"{folder}/00000{FORMATS[self.name].suffix}"
+
+    def _open(self, folder: Path, described: Mapping[str, Any], name: str) -> TokenShard:
+        settings: dict[str, Any] = {"end_of_text": described["end_of_text"], "check": "ends"}
+        return FORMATS[self.name].open(folder / name, **settings, **self._open_settings(described))
+
+    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # for formats that say less
+        """Give what the files do not say of themselves."""
+        return {}
+
+
+@result
+class GptSimpleResult(ShardResult):
+    """GPT-Simple's shards."""
+
+    name: ClassVar[str] = "gpt-simple"
+
+
+@result
+class DatatroveResult(ShardResult):
+    """datatrove's tokenised files."""
+
+    name: ClassVar[str] = "datatrove"
+    citation: ClassVar[str] = DATATROVE
+
+
+@result
+class MegatronResult(ShardResult):
+    """Megatron-LM's indexed datasets."""
+
+    name: ClassVar[str] = "megatron"
+
+
+@result
+class NanoGptResult(ShardResult):
+    """Flat files of tokens."""
+
+    name: ClassVar[str] = "nanogpt"
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Give also the type of a token, which flat files do not say."""
+        offset = "1024" if described["header"] == "llm.c" else "0"
+        settings = f'settings = {{"end_of_text": {described["end_of_text"]}, "token_size": {_width(described)}}}'
+        dataset = {"row": "a document", "settings": settings, "given": ", **settings"}
+        return super().card_words(described) | {"dtype": described["dtype"], "offset": offset} | dataset
+
+    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the width of a token and whether there is a header."""
+        return {"token_size": _width(described), "header": described["header"]}
+
+
+def _width(described: Mapping[str, Any]) -> int:
+    return 2 if described["dtype"] == "uint16" else 4
+
+
+def _tables(described: Mapping[str, Any], split: str) -> list[str]:
+    return [name for name in described["files"] if name.startswith(f"documents/{split}/")]
+
+
+def _document(tables: list[Path], row: int) -> dict[str, Any]:
+    """Read one row, of tables end to end."""
+    if (found := read_row(tables, row)) is not None:
+        return found
+    raise CorruptionError("the tables hold fewer documents than was described; longcrawl verify says what is wrong")
+
+
+def _decoded(folder: Path, tokens: list[int], described: Mapping[str, Any]) -> str | None:
+    if not (folder / TOKENIZER).exists():
+        return None
+    inside = tokens[:-1] if tokens[-1:] == [described["end_of_text"]] else tokens
+    inside = inside[1:] if inside[:1] == [described["end_of_text"]] else inside
+    text = load_encoder(str(folder / TOKENIZER)).decode(inside[:CHARACTERS])
+    return (unescape(text) if described["json_escaped"] else text)[:CHARACTERS]
+
+
+def _count(number: int, one: str, several: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

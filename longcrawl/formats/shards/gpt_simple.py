@@ -1,0 +1,175 @@
+"""GPT-Simple's pretokenised shards: ``.bin`` and ``.idx``.
+
+Specification
+-------------
+``NAME.bin`` holds tokens, little-endian uint16 or uint32, no header. ``NAME.idx`` is little-endian, too:
+
+===================== ==================================================================================
+bytes                 what
+===================== ==================================================================================
+0                     ``GPTS``
+4                     uint32 version, 1
+8                     uint32 type of the tokens: 2 is uint16, 4 is uint32
+12                    uint32 number of entries, *n*
+16                    int64 x (*n* + 1): where each entry starts, counted in tokens, then the number of tokens
+16 + 8 (*n* + 1)      uint16 x *n*: with how many tokens of the entry before it each begins; no loss is due on them
+===================== ==================================================================================
+
+An entry is a document or a window of a long one. A document's last token is the end-of-document token; of its windows
+only the last one has it. The files do not say its id, nor the size of the vocabulary. GPT-Simple itself takes
+uint16 for fewer than 65,536 ids.
+
+Here an entry is a document of the shard, with its ``overlap``. An overlap of more than 65,535 tokens is refused;
+GPT-Simple 0.1.2 writes it modulo 65,536.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, local_path, map_file
+from longcrawl.formats.shards.shard import OVERLAP, Documents
+from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
+
+__all__ = [
+    "MAGIC",
+    "MOST_OVERLAP",
+    "NAME",
+    "SUFFIX",
+    "GptSimple",
+    "bin_and_idx",
+    "open",
+    "shard_files",
+    "verify",
+    "write",
+]
+
+NAME = "gpt-simple"
+SUFFIX = ".bin"
+OTHER_SUFFIXES = (".ds", ".index", ".parquet", ".zarr", ".npy", ".json", ".jsonl", ".txt", ".gz", ".zst")
+"""Endings that say another format; others are part of a name, as in ``part-0.5``."""
+MAGIC, VERSION = b"GPTS", 1
+HEADER = struct.Struct("<4sIII")
+MOST_ENTRIES = (1 << 32) - 1
+MOST_OVERLAP = (1 << 16) - 1
+
+
+class GptSimple(ShardFormat):
+    """GPT-Simple's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending."""
+
+    name, suffix = NAME, SUFFIX
+    holds = frozenset([OVERLAP])
+
+    def shard_files(self, path: "str | Path") -> tuple[Path, Path]:
+        """Name the two files of a shard."""
+        return bin_and_idx(path)
+
+    def encode(self, stream: DocumentStream, files: NewFiles) -> None:
+        """Write tokens as they come, and the index with the overlaps at its end."""
+        tokens, index, overlaps = files.open(".bin"), files.open(".idx"), files.spool()
+        index.write(bytes(HEADER.size))
+        write_array(index, np.zeros(1), np.int64)
+        for batch in stream:
+            write_array(tokens, batch.tokens, stream.token_type)
+            write_array(index, stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths), np.int64)
+            write_array(overlaps, _overlaps(batch, stream.documents), np.uint16)
+        append_spool(index, overlaps)
+        index.seek(0)
+        index.write(_header(stream, files.path))
+
+    def decode(self, opening: Opening) -> Parsed:
+        """Map tokens, offsets and overlaps."""
+        data, index = opening.files
+        width, entries = _read_header(index)
+        offsets = map_file(index, "<i8", entries + 1, HEADER.size)
+        if offsets[0] != 0:
+            raise CorruptionError(
+                f"{index} says at byte {HEADER.size} that the first document starts at token {int(offsets[0]):,}, "
+                "not 0: fetch it again, or write the shard anew"
+            )
+        count = max(int(offsets[-1]), 0)
+        check_size(data, count * width, f"and {index.name}, with {width} bytes a token, asks for")
+        overlaps = map_file(index, "<u2", entries, HEADER.size + 8 * (entries + 1))
+        problems = _index_problems(index, offsets[1:], overlaps, count)
+        return Parsed(map_file(data, f"<u{width}", count), offsets[1:], overlaps=overlaps, of_ends=problems)
+
+
+FORMAT = GptSimple()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # gpt_simple.open reads as it should
+
+
+def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
+    """Name the ``.bin`` and ``.idx`` files of a shard by either of them, or by what both begin with.
+
+    Raises:
+        FormatError: the path ends as another format's files do.
+
+    """
+    file = local_path(path)
+    if file.suffix in OTHER_SUFFIXES:
+        raise FormatError(f"{path} is no name of a shard of .bin and .idx: it must end in {SUFFIX}, or in neither")
+    stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
+    return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
+
+
+def _index_problems(
+    index: Path, ends: npt.NDArray[np.int64], overlaps: npt.NDArray[np.uint16], tokens: int
+) -> Iterator[str]:
+    falling = list(end_problems(ends, tokens, index, lambda number: HEADER.size + 8 * (number + 1)))
+    yield from falling
+    if falling:
+        return
+    first_overlap = HEADER.size + 8 * (len(ends) + 1)
+    too_long = np.flatnonzero(overlaps > np.diff(ends, prepend=0))
+    for number in too_long[:1].tolist():
+        yield (
+            f"{index} gives at byte {first_overlap + 2 * number:,} document {number:,} an overlap of "
+            f"{int(overlaps[number]):,} tokens, more than it has: write the shard anew"
+        )
+
+
+def _read_header(index: Path) -> tuple[int, int]:
+    """Give bytes of a token and number of entries, after the size of the index has been found to fit them."""
+    file_bytes(index)
+    with index.open("rb") as file:
+        head = file.read(HEADER.size)
+    if len(head) < HEADER.size or head[:4] != MAGIC:
+        raise CorruptionError(
+            f"{index} does not begin with {MAGIC.decode()} and 12 bytes more: it is no GPT-Simple index"
+        )
+    _, version, width, entries = HEADER.unpack(head)
+    if version != VERSION:
+        raise FormatError(
+            f"{index} is of version {version:,} at byte 4, this longcrawl reads {VERSION}: upgrade longcrawl"
+        )
+    if width not in (2, 4):
+        raise CorruptionError(f"{index} has the token type {width:,} at byte 8, where 2 or 4 must be: fetch it again")
+    check_size(
+        index, HEADER.size + 8 * (entries + 1) + 2 * entries, f"and its header, with {entries:,} entries, asks for"
+    )
+    return width, entries
+
+
+def _header(stream: DocumentStream, data: Path) -> bytes:
+    if stream.documents > MOST_ENTRIES:
+        raise FormatError(f"{data} would have {stream.documents:,} documents, an index counts {MOST_ENTRIES:,}: cut it")
+    if stream.documents and not stream.tokens:
+        raise FormatError(f"{data} would have documents and no token, which GPT-Simple cannot map: leave it out")
+    return HEADER.pack(MAGIC, VERSION, stream.token_type.itemsize, stream.documents)
+
+
+def _overlaps(batch: Documents, documents: int) -> npt.NDArray[np.int64]:
+    if batch.overlaps is None:
+        return np.zeros(len(batch.lengths), np.int64)
+    if len(batch.overlaps) and batch.overlaps.max() > MOST_OVERLAP:
+        number = int(np.argmax(batch.overlaps > MOST_OVERLAP))
+        raise FormatError(
+            f"document {documents - len(batch.lengths) + number:,} has an overlap of {int(batch.overlaps[number]):,} "
+            f"tokens, GPT-Simple's index holds {MOST_OVERLAP:,}: make overlap_size smaller"
+        )
+    return batch.overlaps

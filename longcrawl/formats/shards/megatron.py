@@ -1,0 +1,176 @@
+"""Megatron-LM's indexed datasets: ``.bin`` and ``.idx``.
+
+Specification
+-------------
+``NAME.bin`` holds tokens, little-endian, no header. ``NAME.idx`` is little-endian, too:
+
+========================== =========================================================================
+bytes                      what
+========================== =========================================================================
+0                          ``MMIDIDX`` and two zero bytes
+9                          uint64 version, 1
+17                         uint8 type of the tokens: 8 is uint16, 4 is int32
+18                         uint64 number of sequences, *n*
+26                         uint64 number of document indices, *d*: one more than there are documents
+34                         int32 x *n*: tokens of each sequence
+34 + 4 *n*                 int64 x *n*: byte of ``.bin`` where each sequence starts
+34 + 12 *n*                int64 x *d*: 0, then for each document how many sequences there are up to its end
+34 + 12 *n* + 8 *d*        int8 x *n*, in multimodal sets only: the mode of each sequence
+========================== =========================================================================
+
+A document is one sequence, or several where the preparation split it into sentences; here it is one run of tokens, and
+what is inside of it is not kept. Documents written here have one sequence each, as those of datatrove's writer, and the
+bytes of its files. The other token types that Megatron knows (int64, int16, int8, uint8 and floats) are refused.
+
+Ids from 2,147,483,648 on, and documents of as many tokens, have no place in the format. Megatron maps ``.bin`` to
+memory, which an empty file cannot be: a shard without tokens is refused.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, map_file
+from longcrawl.formats.shards.gpt_simple import bin_and_idx
+from longcrawl.formats.shards.shard import Documents
+from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
+
+__all__ = ["MAGIC", "NAME", "SUFFIX", "Megatron", "open", "shard_files", "verify", "write"]
+
+NAME = "megatron"
+SUFFIX = ".bin"
+MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+HEADER = struct.Struct("<9sQBQQ")
+WIDTHS = {8: 2, 4: 4}
+"""Bytes of a token by the code of its type; int32 ids are read as uint32, which is the same for all that are ids."""
+CODES = {2: 8, 4: 4}
+MOST = (1 << 31) - 1
+BLOCK = 1 << 20
+
+
+class Megatron(ShardFormat):
+    """Megatron-LM's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending.
+
+    Tokens are stored as uint16 or int32. Opening a shard computes ends of documents from the index, in 8 bytes of
+    memory for each sequence.
+    """
+
+    name, suffix = NAME, SUFFIX
+
+    def shard_files(self, path: "str | Path") -> tuple[Path, Path]:
+        """Name the two files of a shard."""
+        return bin_and_idx(path)
+
+    def encode(self, stream: DocumentStream, files: NewFiles) -> None:
+        """Write tokens as they come, and the index with lengths, pointers and indices of documents."""
+        tokens, index, pointers = files.open(".bin"), files.open(".idx"), files.spool()
+        width = stream.token_type.itemsize
+        index.write(bytes(HEADER.size))
+        for batch in stream:
+            _refuse_large(batch, stream.documents - len(batch.lengths))
+            write_array(tokens, batch.tokens, np.uint16 if width == 2 else np.int32)
+            write_array(index, batch.lengths, np.int32)
+            starts = stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths) - batch.lengths
+            write_array(pointers, starts * width, np.int64)
+        append_spool(index, pointers)
+        for first in range(0, stream.documents + 1, BLOCK):
+            write_array(index, np.arange(first, min(first + BLOCK, stream.documents + 1)), np.int64)
+        if not stream.tokens:
+            raise FormatError(f"{files.path} would have no token, and Megatron cannot map an empty file: leave it out")
+        index.seek(0)
+        index.write(HEADER.pack(MAGIC, VERSION, CODES[width], stream.documents, stream.documents + 1))
+
+    def decode(self, opening: Opening) -> Parsed:
+        """Map tokens, and sum up the lengths of sequences."""
+        data, index = opening.files
+        opening.compare(1)
+        width, sequences, indices, has_modes = _read_header(index)
+        lengths = map_file(index, "<i4", sequences, HEADER.size)
+        upto = map_file(index, "<i8", indices, HEADER.size + 12 * sequences)
+        _check_indices(index, upto, sequences)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        total = max(int(ends[-1]) if sequences else 0, 0)
+        check_size(data, total * width, f"and {index.name}, with {width} bytes a token, asks for")
+        one_each = indices == sequences + 1
+        left_out = [] if one_each else ["the ends of sequences inside of documents"]
+        left_out += ["the modes of sequences"] * has_modes
+        return Parsed(
+            map_file(data, f"<u{width}", total),
+            ends if one_each else np.concatenate([[0], ends])[upto[1:]],
+            left_out=tuple(left_out),
+            of_ends=_index_problems(data, index, ends, total, width),
+        )
+
+
+FORMAT = Megatron()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # megatron.open reads as it should
+
+
+def _index_problems(
+    data: Path, index: Path, sequence_ends: npt.NDArray[np.int64], tokens: int, width: int
+) -> Iterator[str]:
+    sequences = len(sequence_ends)
+    yield from end_problems(sequence_ends, tokens, index, lambda number: HEADER.size + 4 * number, what="sequence")
+    pointers = map_file(index, "<i8", sequences, HEADER.size + 4 * sequences)
+    for first in range(0, sequences, BLOCK):
+        starts = np.concatenate(
+            [sequence_ends[first - 1 : first] if first else [0], sequence_ends[first:][: BLOCK - 1]]
+        )
+        wrong = np.flatnonzero(pointers[first : first + BLOCK] != starts[: sequences - first] * width)
+        if len(wrong):
+            number = first + int(wrong[0])
+            yield (
+                f"{index} says at byte {HEADER.size + 4 * sequences + 8 * number:,} that sequence {number:,} starts at "
+                f"byte {int(pointers[number]):,} of {data.name}, by the lengths it is byte "
+                f"{int(starts[wrong[0]]) * width:,}: fetch it again, or write the shard anew"
+            )
+            break
+
+
+def _read_header(index: Path) -> tuple[int, int, int, bool]:
+    """Give bytes of a token, numbers of sequences and of document indices, and whether there are modes."""
+    size = file_bytes(index)
+    with index.open("rb") as file:
+        head = file.read(HEADER.size)
+    if len(head) < HEADER.size or not head.startswith(MAGIC):
+        raise CorruptionError(f"{index} does not begin with MMIDIDX and 27 bytes more: it is no index of Megatron")
+    _, version, code, sequences, indices = HEADER.unpack(head)
+    if version != VERSION:
+        raise FormatError(
+            f"{index} is of version {version:,} at byte 9, this longcrawl reads {VERSION}: upgrade longcrawl"
+        )
+    if code not in WIDTHS:
+        raise FormatError(
+            f"{index} has the token type {code} at byte 17, only 8 (uint16) and 4 (int32) are read: write it anew"
+        )
+    expected = HEADER.size + 12 * sequences + 8 * indices
+    has_modes = size == expected + sequences and sequences > 0
+    if not has_modes:
+        check_size(index, expected, f"and its header, with {sequences:,} sequences and {indices:,} indices, asks for")
+    return WIDTHS[code], sequences, indices, has_modes
+
+
+def _check_indices(index: Path, upto: npt.NDArray[np.int64], sequences: int) -> None:
+    first_byte = HEADER.size + 12 * sequences
+    if not len(upto) or upto[0] != 0:
+        raise CorruptionError(
+            f"{index} has no 0 at byte {first_byte:,}, where its document indices begin: write it anew"
+        )
+    ends = upto[1:]
+    for problem in end_problems(ends, sequences, index, lambda number: first_byte + 8 * (number + 1), unit="sequence"):
+        raise CorruptionError(problem)
+
+
+def _refuse_large(batch: Documents, first: int) -> None:
+    if len(batch.lengths) and batch.lengths.max() > MOST:
+        number = int(np.argmax(batch.lengths))
+        raise FormatError(
+            f"document {first + number:,} has {int(batch.lengths[number]):,} tokens, Megatron counts {MOST:,}: cut it"
+        )
+    if batch.tokens.dtype == np.uint32 and len(batch.tokens) and batch.tokens.max() > MOST:
+        raise FormatError(f"an id is {int(batch.tokens.max()):,}, Megatron's int32 holds {MOST:,}: leave it out")

@@ -1,0 +1,225 @@
+"""Flat files of tokens: nanoGPT's ``.bin``, and the same with the header of llm.c, which modded-nanogpt reads.
+
+Specification
+-------------
+``NAME.bin`` of nanoGPT is little-endian uint16 tokens and nothing else. With a header it is
+
+========== ======================================================================================
+bytes      what
+========== ======================================================================================
+0          int32 20240520 where tokens are uint16, 20240801 where they are uint32
+4          int32 version, 1 or 7 in the same order
+8          int32 number of tokens
+12         zeros up to byte 1,024
+1,024      tokens, little-endian
+========== ======================================================================================
+
+There is no index. What separates documents is the end-of-text token: nanoGPT has it at the end of each document, llm.c
+at the start. So ends can be found only by whoever knows its id, in one pass over the tokens; and documents that do not
+have it there, or have it elsewhere, too, cannot be told apart from their neighbours. A file does not say its id, nor
+the size of the vocabulary, nor, without a header, how wide a token is or how many there are: that such a file is cut is
+not noticed.
+"""
+
+import struct
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.checks import check_size, check_word, file_bytes, find_ends, local_path, map_file
+from longcrawl.formats.shards.shard import Documents
+from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
+
+__all__ = ["NAME", "SUFFIX", "Header", "NanoGpt", "has_header", "open", "refuse_wide", "shard_files", "verify", "write"]
+
+NAME = "nanogpt"
+SUFFIX = ".bin"
+Header = Literal["none", "llm.c"]
+HEADER = struct.Struct("<iii")
+HEADER_BYTES = 1024
+VERSIONS = {20240520: (1, 2), 20240801: (7, 4)}
+"""The version, and the bytes of a token, by the number that a header begins with."""
+MOST = (1 << 31) - 1
+
+
+class NanoGpt(ShardFormat):
+    """Flat files; a path ends in ``.bin``."""
+
+    name, suffix = NAME, SUFFIX
+
+    def shard_files(self, path: "str | Path") -> tuple[Path]:
+        """Name the file of a shard."""
+        file = local_path(path)
+        if file.suffix != SUFFIX:
+            raise FormatError(f"{path} is no name of a flat file of tokens: it must end in {SUFFIX}")
+        return (file,)
+
+    def encode(
+        self, stream: DocumentStream, files: NewFiles, *, header: Header = "none", place: Place | None = None
+    ) -> None:
+        """Write tokens as they come, and count the documents whose ends could not be found again.
+
+        Args:
+            stream: of documents. nanoGPT itself reads uint16, so that without a header uint32 must be asked for.
+            files: to write.
+            header: "llm.c" for its header, "none" for nanoGPT.
+            place: whether the end-of-text token is at the "end" or the "start" of a document; None for what nanoGPT
+                and llm.c do.
+
+        """
+        check_word("header", header, Header)
+        stream.put_at(place or ("start" if header == "llm.c" else "end"))
+        marks = _Marks(stream.end_of_text, stream.place)
+        tokens = files.open(SUFFIX)
+        tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))
+        for batch in stream:
+            refuse_wide(stream.token_type, stream.dtype, header)
+            marks.count(batch)
+            write_array(tokens, batch.tokens, stream.token_type)
+        if header == "llm.c":
+            tokens.seek(0)
+            tokens.write(_header(stream, files.path))
+        stream.lost += marks.losses()
+
+    def decode(
+        self,
+        opening: Opening,
+        *,
+        token_size: Literal[2, 4] | None = None,
+        header: Header | Literal["auto"] = "auto",
+        place: Place | None = None,
+    ) -> Parsed:
+        """Map tokens, and find ends by the end-of-text token, where it is named; else they are unknown.
+
+        Args:
+            opening: the file.
+            token_size: bytes of a token; None for what the header says, and 2 where there is none.
+            header: whether there is one; "auto" looks for its first two numbers.
+            place: where in a document the end-of-text token is; None for what nanoGPT and llm.c do.
+
+        """
+        check_word("token_size", token_size, (2, 4, None))
+        check_word("header", header, ("auto", "none", "llm.c"))
+        check_word("place", place, ("end", "start", None))
+        (file,) = opening.files
+        size = file_bytes(file)
+        # A changed header would be read as tokens; all tokens are looked at for the ends of documents.
+        opening.compare(0, None if opening.end_of_text is not None else 1)
+        found = None if header == "none" else _read_header(file)
+        if found is None and header == "llm.c":
+            raise CorruptionError(f"{file} does not begin with the header of llm.c: open it with header='none'")
+        width = found[0] if found else token_size or 2
+        if token_size not in (None, width):
+            raise FormatError(
+                f"{file} says in its header that a token has {width} bytes, not {token_size}: leave token_size out"
+            )
+        first_byte = HEADER_BYTES if found else 0
+        if found:
+            check_size(file, HEADER_BYTES + found[1] * width, f"and its header, with {found[1]:,} tokens, asks for")
+        elif size % width:
+            raise CorruptionError(
+                f"{file} has {size:,} bytes, which are no whole tokens of {width}: it is cut at byte {size:,}, or "
+                "token_size is wrong"
+            )
+        tokens = map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
+        at_start = (place or ("start" if found else "end")) == "start"
+        end = opening.end_of_text
+        return Parsed(
+            tokens,
+            None if end is None else find_ends(tokens, end, at_start=at_start),
+            first_byte=first_byte,
+            settings={"token_size": width, "header": "llm.c" if found else "none", "place": place},
+        )
+
+
+FORMAT = NanoGpt()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # nanogpt.open reads as it should
+
+
+def has_header(file: Path) -> bool:
+    """Say whether a file begins with the header of llm.c."""
+    return _read_header(file) is not None
+
+
+def refuse_wide(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> None:
+    """Refuse uint32 where nothing in the file says so and nobody has asked for it, as readers take uint16.
+
+    Raises:
+        FormatError: saying what to type.
+
+    """
+    if stored == np.uint32 and header == "none" and dtype == "auto":
+        raise FormatError(
+            "tokens would be uint32 in a flat file without a header, which nanoGPT reads as uint16: name a "
+            "vocabulary_size of 65,536 or less, or set dtype to 'uint32', or header to 'llm.c'"
+        )
+
+
+class _Marks:
+    """Counts the documents that cannot be told apart by their end-of-text tokens."""
+
+    def __init__(self, end_of_text: int | None, place: Place) -> None:
+        self._end_of_text, self._place = end_of_text, place
+        self._documents = self._lost = 0
+        self._last_is_open = False
+
+    def count(self, batch: Documents) -> None:
+        """Look at the next documents."""
+        if not len(batch.lengths):
+            return
+        self._documents += len(batch.lengths)
+        ends = np.cumsum(batch.lengths)
+        marks = np.flatnonzero(batch.tokens == self._end_of_text)
+        found = np.searchsorted(marks, ends) - np.searchsorted(marks, ends - batch.lengths)
+        some = batch.lengths > 0
+        at_place = np.zeros(len(ends), bool)
+        looked_at = (ends - 1 if self._place == "end" else ends - batch.lengths)[some]
+        at_place[some] = batch.tokens[looked_at] == self._end_of_text
+        lost = (found != 1) | ~at_place
+        # What follows the last mark, or comes before the first, is a document of its own.
+        edge = self._edge(lost, some & (found == 0))
+        self._lost += int(np.count_nonzero(lost)) + edge
+
+    def losses(self) -> list[Loss]:
+        """Say which ends of the documents so far are lost."""
+        if self._end_of_text is None:
+            said = Loss("where {} documents end, as no end_of_text was given", self._documents)
+            return [said] if self._documents else []
+        what = f"the ends of {{}} documents, which do not have {self._end_of_text} at the {self._place} alone"
+        return [Loss(what, self._lost)] if self._lost else []
+
+    def _edge(self, lost: "npt.NDArray[np.bool_]", unmarked: "npt.NDArray[np.bool_]") -> int:
+        """Clear the document at the open edge; give 1 if an earlier batch's turns out to have one after it."""
+        if self._place == "start":
+            if self._documents == len(lost) and unmarked[0]:
+                lost[0] = False
+            return 0
+        earlier, self._last_is_open = self._last_is_open, bool(unmarked[-1])
+        if self._last_is_open:
+            lost[-1] = False
+        return int(earlier)
+
+
+def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
+    """Give bytes of a token and number of tokens, None where the file does not begin as one with a header."""
+    with file.open("rb") as opened:
+        head = opened.read(HEADER_BYTES)
+    if len(head) < HEADER.size:
+        return None
+    magic, version, tokens = HEADER.unpack_from(head)
+    if magic not in VERSIONS or version != VERSIONS[magic][0] or any(head[HEADER.size :]):
+        return None
+    if tokens < 0:
+        raise CorruptionError(f"{file} says at byte 8 that it has {tokens:,} tokens: fetch it again, or write it anew")
+    return (2 if VERSIONS[magic][1] == 2 else 4), tokens
+
+
+def _header(stream: DocumentStream, file: Path) -> bytes:
+    if stream.tokens > MOST:
+        raise FormatError(f"{file} would have {stream.tokens:,} tokens, the header of llm.c counts {MOST:,}: cut it")
+    magic = next(magic for magic, (_, width) in VERSIONS.items() if width == stream.token_type.itemsize)
+    return HEADER.pack(magic, VERSIONS[magic][0], stream.tokens)

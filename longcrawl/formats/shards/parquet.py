@@ -1,0 +1,328 @@
+"""Tokens in parquet: a row per document, as any reader of parquet takes it.
+
+Specification
+-------------
+``NAME.parquet`` has the columns
+
+* ``tokens``: list of uint16 or uint32, no nulls;
+* ``n_tokens``: int64, the length of the list;
+* ``overlap``, if any: uint32, with how many tokens of the row before it a row begins;
+* ``loss_mask``, if any: list of bool, as long as ``tokens``, false where no loss is to be computed;
+* whatever else the documents have: ``id``, ``url`` …
+
+and, in the metadata of its schema, the key ``longcrawl`` with a JSON object of ``end_of_text``, ``vocabulary_size`` and
+``tokenizer``, each only where it is known. Pages are compressed with zstd; a row group has some four million tokens.
+
+Files of others are read, too: any column of lists of integers, named by ``column`` (often ``input_ids``), and without
+``n_tokens``. Parquet is compressed and cannot be mapped to memory, so opening a file decodes it into a temporary one
+without a name, which is mapped. :func:`read` goes through it row group by row group instead.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.errors import CorruptionError, FormatError, StageError
+from longcrawl.formats.shard_format import Opening, Parsed, Reading, ShardFormat
+from longcrawl.formats.shards.checks import check_ids, file_bytes, local_path
+from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
+from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array
+from longcrawl.storage.block_checksums import read_checksums
+from longcrawl.storage.stored_tables import table_writer
+from longcrawl.storage.structured import load_json
+from longcrawl.tokens.loss_mask import LOSS_MASK
+
+__all__ = ["KEY", "NAME", "SUFFIX", "Facts", "TokenParquet", "facts", "open", "read", "shard_files", "verify", "write"]
+
+NAME = "token-parquet"
+SUFFIX = ".parquet"
+KEY = b"longcrawl"
+FACTS = {"end_of_text": int, "vocabulary_size": int, "tokenizer": str}
+GROUP_TOKENS = 1 << 22
+ROWS = 1_024
+"""Rows that are read at a time."""
+
+
+class TokenParquet(ShardFormat):
+    """Tokens in parquet; a path ends in ``.parquet``.
+
+    Memory holds a row group and one table at a time while a shard is written. Opening one decodes it into a temporary
+    file, which takes as much room on disk as the tokens.
+    """
+
+    name, suffix = NAME, SUFFIX
+    holds = frozenset([OVERLAP, LOSS_MASK, "columns"])
+    records = frozenset(FACTS)
+
+    def shard_files(self, path: "str | Path") -> tuple[Path]:
+        """Name the file of a shard."""
+        file = local_path(path)
+        if file.suffix != SUFFIX:
+            raise FormatError(f"{path} is no name of a parquet file: it must end in {SUFFIX}")
+        return (file,)
+
+    def encode(self, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
+        """Write all columns; row groups do not depend on how documents are divided into tables.
+
+        Args:
+            stream: of documents.
+            files: to write.
+            tokenizer: its name, for the file's metadata.
+
+        """
+        known = {"end_of_text": stream.end_of_text, "vocabulary_size": stream.vocabulary_size, "tokenizer": tokenizer}
+        recorded = json.dumps({name: value for name, value in known.items() if value is not None})
+        tables = (batch.table() for batch in stream)
+        nothing = Documents(np.empty(0, stream.token_type), np.empty(0, np.int64)).table()
+        first = next(tables, nothing)
+        schema = first.schema.with_metadata({KEY: recorded.encode()})
+        with table_writer(files.beside(SUFFIX), schema, compression="zstd") as writer:
+            for group in _row_groups(chain([first], tables), schema):
+                writer.write_table(group, row_group_size=max(group.num_rows, 1))
+
+    def decode(self, opening: Opening, *, column: str = TOKENS) -> Parsed:
+        """Decode all rows; whatever is checked, all but the ids is looked at.
+
+        Args:
+            opening: the file.
+            column: of tokens.
+
+        """
+        (file,) = opening.files
+        opening.compare(0)
+        with _opened(file) as opened:
+            schema = opened.schema_arrow
+        known = _facts(schema, file, column, opening.end_of_text, opening.vocabulary_size)
+        documents = _decoded(_rows(file, column), _token_type(schema, column, file), file)
+        return Parsed(
+            documents.tokens,
+            np.cumsum(documents.lengths),
+            documents.overlaps,
+            documents.loss_mask,
+            first_byte=None,
+            end_of_text=known.end_of_text,
+            vocabulary_size=known.vocabulary_size,
+            tokenizer=known.tokenizer,
+            left_out=known.left_out,
+            settings={"column": column},
+        )
+
+    def reading(self, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
+        """Go through a shard row group by row group, without a temporary file."""
+        given = self.settings("open", settings)
+        column = given.get("column", TOKENS)
+        known = facts(path, column, given.get("end_of_text"), given.get("vocabulary_size"))
+        recorded = {name: getattr(known, name) for name in FACTS}
+        return Reading(read(path, column=column), known.left_out, recorded)
+
+    def has_overlaps(self, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG002  # no setting matters
+        """Return whether any document overlaps with the one before it; no tokens are read."""
+        with _opened(_compared(path)) as opened:
+            if OVERLAP not in opened.schema_arrow.names:
+                return False
+            return bool(pc.any(pc.not_equal(opened.read([OVERLAP])[OVERLAP], 0)).as_py())
+
+
+FORMAT = TokenParquet()
+open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # token_parquet.open reads as it should
+
+
+def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
+    """Read a shard in tables of some rows; ``column`` is called ``tokens`` there, and is uint16 or uint32.
+
+    Raises:
+        FormatError: there is no such file, or no column of tokens in it.
+        CorruptionError: it cannot be decoded, or contradicts itself; the message names file and row.
+
+    """
+    return _rows(_compared(path), column)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a file records of its tokens, and the columns in it that no shard holds."""
+
+    end_of_text: int | None
+    vocabulary_size: int | None
+    tokenizer: str | None
+    left_out: tuple[str, ...]
+
+
+def facts(
+    path: "str | Path", column: str = TOKENS, end_of_text: int | None = None, vocabulary_size: int | None = None
+) -> Facts:
+    """Read what a file records of its tokens, and add what is known besides.
+
+    Raises:
+        FormatError: there is no such file, or no column of tokens in it, or it says otherwise.
+        CorruptionError: its metadata cannot be read.
+
+    """
+    file = _compared(path)
+    with _opened(file) as opened:
+        return _facts(opened.schema_arrow, file, column, end_of_text, vocabulary_size)
+
+
+def _facts(schema: pa.Schema, file: Path, column: str, end_of_text: int | None, vocabulary_size: int | None) -> Facts:
+    _token_type(schema, column, file)
+    known = _recorded(schema, file)
+    others = [name for name in schema.names if name not in OWN and name != column]
+    left_out = (f"the column{'s' * (len(others) > 1)} {', '.join(others)}",) if others else ()
+    known["end_of_text"] = _agreed(file, "end_of_text", known["end_of_text"], end_of_text)
+    known["vocabulary_size"] = _agreed(file, "vocabulary_size", known["vocabulary_size"], vocabulary_size)
+    check_ids(known["end_of_text"], known["vocabulary_size"])
+    return Facts(**known, left_out=left_out)
+
+
+def _rows(file: Path, column: str) -> Iterator[pa.Table]:
+    first = 0
+    with _opened(file) as opened:
+        kind = _token_type(opened.schema_arrow, column, file)
+        try:
+            for batch in opened.iter_batches(ROWS, use_threads=False):
+                yield _table(pa.Table.from_batches([batch]), column, kind, f"{file}, rows from {first:,} on")
+                first += batch.num_rows
+        except (OSError, UnicodeDecodeError, pa.ArrowException) as broken:
+            raise CorruptionError(
+                f"{file} cannot be read after row {first:,} ({str(broken).splitlines()[0]}): fetch it again, or write "
+                "it anew"
+            ) from broken
+
+
+def _compared(path: "str | Path") -> Path:
+    """Return the file of a shard, all of which has been compared with its checksums, where it has any."""
+    (file,) = FORMAT.shard_files(path)
+    checksums = read_checksums(file, file)
+    if checksums is not None:
+        checksums.check()
+    return file
+
+
+def _recorded(schema: pa.Schema, file: Path) -> dict[str, Any]:
+    try:
+        recorded = load_json((schema.metadata or {}).get(KEY, b"{}"))
+        known = {name: recorded.get(name) for name in FACTS}
+    except (ValueError, AttributeError) as broken:
+        raise CorruptionError(
+            f"{file} has metadata under 'longcrawl' that is no JSON object: write it anew"
+        ) from broken
+    for name, value in known.items():
+        if value is not None and type(value) is not FACTS[name]:
+            raise CorruptionError(f"{file} says under 'longcrawl' that its {name} is {value!r}: write it anew")
+    return known
+
+
+def _opened(file: Path) -> pq.ParquetFile:
+    file_bytes(file)
+    try:
+        return pq.ParquetFile(file, page_checksum_verification=True)
+    except (OSError, ValueError, pa.ArrowException) as broken:
+        raise CorruptionError(
+            f"{file} is no parquet file, or is cut ({str(broken).splitlines()[0]}): fetch it again, or write it anew"
+        ) from broken
+
+
+def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
+    """Give the type of a token: uint16 where the file has that, uint32 for all other integers."""
+    if column not in schema.names:
+        raise FormatError(f"{file} has no column {column!r}, it has {', '.join(schema.names)}: name one as column")
+    value = getattr(schema.field(column).type, "value_type", None)
+    if value is None or not pa.types.is_integer(value):
+        kind = schema.field(column).type
+        raise FormatError(
+            f"{file} has no lists of integers in its column {column!r} but {kind}: name another as column"
+        )
+    return pa.uint16() if value in (pa.uint16(), pa.uint8()) else pa.uint32()
+
+
+def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Table:
+    """Give a batch with its tokens first, under their own name and in their own type."""
+    lists = pc.cast(table[column], pa.list_(kind))
+    if N_TOKENS in table.column_names:
+        differ = pc.not_equal(pc.cast(table[N_TOKENS], pa.int64()), pc.cast(pc.list_value_length(lists), pa.int64()))
+        row = pc.index(differ, True).as_py()
+        if row >= 0:
+            raise CorruptionError(
+                f"{where}: row {row:,} of these says that it has {table[N_TOKENS][row].as_py():,} tokens, it has "
+                f"{len(lists[row]):,}: write the shard anew"
+            )
+    others = {name: table[name] for name in table.column_names if name not in (column, TOKENS)}
+    return pa.table({TOKENS: lists} | others)
+
+
+def _decoded(tables: Iterable[pa.Table], kind: pa.DataType, file: Path) -> Documents:
+    """Put all documents into temporary files and map these to memory."""
+    dtype = np.dtype(kind.to_pandas_dtype())
+    lengths, overlaps = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as flags:
+        for table in tables:
+            block = _documents(table, file)
+            write_array(ids, block.tokens, dtype)
+            lengths.append(block.lengths)
+            if block.overlaps is not None:
+                overlaps.append(block.overlaps)
+            if block.loss_mask is not None:
+                write_array(flags, block.loss_mask, np.uint8)
+        tokens, mask = _mapped(ids, dtype), _mapped(flags, np.dtype("uint8"))
+    counts, shared = np.concatenate(lengths), np.concatenate(overlaps)
+    return Documents(
+        tokens,
+        counts,
+        shared if len(shared) == len(counts) and len(counts) else None,
+        mask.view(np.bool_) if len(mask) == len(tokens) and len(mask) else None,
+    )
+
+
+def _documents(table: pa.Table, file: Path) -> Documents:
+    try:
+        return documents_of(table)
+    except (FormatError, StageError) as broken:
+        raise CorruptionError(f"{file} contradicts itself: {broken}") from broken
+
+
+def _mapped(file: IO[bytes], dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
+    file.flush()
+    count = file.tell() // dtype.itemsize
+    return np.memmap(file, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
+
+
+def _agreed(file: Path, name: str, told: int | None, given: int | None) -> int | None:
+    if None not in (told, given) and told != given:
+        raise FormatError(f"{file} says that its {name} is {told:,}, not {given:,}: leave {name} out")
+    return told if given is None else given
+
+
+def _row_groups(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Regroup documents into tables of GROUP_TOKENS tokens, or one document."""
+    held: list[pa.Table] = []
+    room = GROUP_TOKENS
+    for table in tables:
+        if not table.schema.equals(schema):
+            raise FormatError(
+                f"tables of documents have different columns, {table.schema.names} after {schema.names}, or types: "
+                "give all the same"
+            )
+        ends = np.cumsum(table[N_TOKENS].to_numpy())
+        first = 0
+        while first < len(ends):
+            before = int(ends[first - 1]) if first else 0
+            stop = int(np.searchsorted(ends, before + room, "right"))
+            if stop <= first and held:
+                yield pa.concat_tables(held)
+                held, room = [], GROUP_TOKENS
+                continue
+            stop = max(stop, first + 1)
+            held.append(table.slice(first, stop - first))
+            room -= int(ends[stop - 1]) - before
+            first = stop
+    yield pa.concat_tables(held or [schema.empty_table()])

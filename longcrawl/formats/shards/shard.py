@@ -1,0 +1,246 @@
+"""A token shard: the tokens of many documents in one run, and where each document ends.
+
+It is what all pretokenised formats have in common, so that whatever reads one of them reads all. A format is a module
+of this package with ``write``, ``open`` and ``verify``; ``open`` gives a :class:`TokenShard`.
+
+What is in a document is what the file has between two ends: an end-of-text token, where the file has one, is the last
+token of its document.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.errors import FormatError
+from longcrawl.storage.block_checksums import BlockChecksums, FileBlocks
+from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
+
+__all__ = ["N_TOKENS", "OVERLAP", "TOKENS", "Documents", "TokenShard"]
+
+TOKENS = "tokens"
+N_TOKENS = "n_tokens"
+
+OVERLAP = "overlap"
+"""The column of how many tokens a document begins with that the one before it ended with; no loss is due on them."""
+
+LOSS_SUFFIX = ".loss"
+"""What follows the name of a file of tokens in that of its loss mask, where that is a file."""
+
+BLOCK_TOKENS = 1 << 22
+"""Tokens that are handled at a time, unless one document has more."""
+
+LIST_LIMIT = (1 << 31) - 1
+"""The values that an Arrow list column holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Some documents of a shard, one after the other; nothing is copied where it need not be.
+
+    Attributes:
+        tokens: of all of them, uint16 or uint32.
+        lengths: int64, tokens in each.
+        overlaps: int64, tokens of each that repeat the end of the one before; None where there is no such thing.
+        loss_mask: bool for each token, False where no loss is to be computed; None for True throughout.
+        others: further columns, a row for each document; None where there are none.
+
+    """
+
+    tokens: npt.NDArray[Any]
+    lengths: npt.NDArray[np.int64]
+    overlaps: npt.NDArray[np.int64] | None = None
+    loss_mask: npt.NDArray[np.bool_] | None = None
+    others: pa.Table | None = None
+
+    def table(self) -> pa.Table:
+        """Give the columns ``tokens``, ``n_tokens`` (int64), and ``overlap``, ``loss_mask`` and others if there are.
+
+        The tokens are those of this object, not copied.
+
+        Raises:
+            FormatError: there are too many tokens for one list column.
+
+        """
+        if len(self.tokens) > LIST_LIMIT:
+            raise FormatError(
+                f"{len(self.lengths):,} documents have {len(self.tokens):,} tokens, a list column holds "
+                f"{LIST_LIMIT:,}: read the shard as arrays, shard.tokens and shard.ends"
+            )
+        offsets = pa.array(np.concatenate([[0], np.cumsum(self.lengths)]), pa.int32())
+        columns = {
+            TOKENS: pa.ListArray.from_arrays(offsets, pa.array(self.tokens)),
+            N_TOKENS: pa.array(self.lengths, pa.int64()),
+        }
+        if self.overlaps is not None:
+            columns[OVERLAP] = pa.array(self.overlaps, pa.uint32())
+        if self.loss_mask is not None:
+            flags = pa.array(self.loss_mask, LOSS_MASK_TYPE.value_type)
+            columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, flags)
+        if self.others is not None:
+            columns |= dict(zip(self.others.column_names, self.others.columns, strict=True))
+        return pa.table(columns)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenShard:
+    """One shard, opened: arrays on its files, which are memory-mapped, so that opening it reads its index only.
+
+    It is pickled as its path and settings, and opened anew where it arrives.
+
+    >>> shard = open_shard("00000_tokens.ds")  # doctest: +SKIP
+    >>> len(shard), shard.tokens.dtype, shard.document(0)  # doctest: +SKIP
+    (16384, dtype('uint16'), memmap([ 464, 9214,  373, ...], dtype=uint16))
+
+    Attributes:
+        path: the file of tokens.
+        format: the name of its format.
+        tokens: all of them, uint16 or uint32.
+        document_ends: int64, for each document the place after its last token, or None; see :attr:`ends`.
+        overlaps: unsigned integers, for each document; None where the format has none.
+        loss_mask: bool, for each token; None where there is none, and every token counts.
+        end_of_text: the id of the end-of-text token, where it was named or the file says it.
+        vocabulary_size: likewise.
+        tokenizer: its name, where the file says it.
+        left_out: what else is in the file, in words: no attribute of this class holds it.
+        checksums: of blocks of the files, where they lie beside them. Opened with ``check="everything"`` all were
+            compared; else :meth:`document` and :meth:`documents` compare what they give, and whoever takes ``tokens``
+            calls :meth:`compare`.
+        first_byte: where the tokens begin in their file.
+
+    """
+
+    path: str
+    format: str
+    tokens: npt.NDArray[Any] = field(repr=False)
+    document_ends: npt.NDArray[np.int64] | None = field(repr=False)
+    overlaps: npt.NDArray[Any] | None = field(default=None, repr=False)
+    loss_mask: npt.NDArray[np.bool_] | None = field(default=None, repr=False)
+    end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    tokenizer: str | None = None
+    left_out: tuple[str, ...] = ()
+    opened_by: tuple[Callable[..., "TokenShard"], Mapping[str, Any]] | None = field(default=None, repr=False)
+    checksums: BlockChecksums | None = field(default=None, repr=False)
+    first_byte: int = field(default=0, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the tokens."""
+        if self.opened_by is None:
+            raise FormatError(f"a shard of {self.path} that no format has opened cannot be sent to another process")
+        return _reopen, (self.path, *self.opened_by)
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where documents end: int64 [documents], exclusive, never falling; the last is the number of tokens.
+
+        Raises:
+            FormatError: the files do not say where documents end.
+
+        """
+        if self.document_ends is None:
+            raise FormatError(
+                f"{self.path} does not say where its documents end: open it with end_of_text=ID, or type "
+                "--end-of-text ID, so that they are found by their end-of-text token"
+            )
+        self.compare_index()
+        return self.document_ends
+
+    def compare(self, first: int, stop: int) -> None:
+        """Compare the blocks that hold tokens ``first:stop`` and their loss mask with their checksums, each once.
+
+        Raises:
+            CorruptionError: one was changed.
+
+        """
+        blocks, mask = self._token_blocks, self._mask_blocks
+        if blocks is not None and blocks.left:
+            width = self.tokens.itemsize
+            blocks.check(self.first_byte + first * width, self.first_byte + stop * width)
+        if mask is not None and mask.left:
+            mask.check(first, stop)
+
+    def compare_index(self) -> None:
+        """Compare all files of the shard but those of tokens and of their loss mask with their checksums, each once.
+
+        Raises:
+            CorruptionError: one was changed.
+
+        """
+        for blocks in self._index_blocks:
+            if blocks.left:
+                blocks.check()
+
+    @cached_property
+    def _token_blocks(self) -> FileBlocks | None:
+        return None if self.checksums is None else self.checksums.files[PurePath(self.path).suffix]
+
+    @cached_property
+    def _mask_blocks(self) -> FileBlocks | None:
+        if self.checksums is None or self.loss_mask is None:
+            return None
+        return self.checksums.files.get(PurePath(self.path).suffix + LOSS_SUFFIX)
+
+    @cached_property
+    def _index_blocks(self) -> tuple[FileBlocks, ...]:
+        files = {} if self.checksums is None else self.checksums.files
+        return tuple(each for each in files.values() if each not in (self._token_blocks, self._mask_blocks))
+
+    @property
+    def unread(self) -> bool:
+        """Whether there are tokens that :meth:`compare` would compare with their checksums."""
+        return self._token_blocks is not None and bool(self._token_blocks.left)
+
+    def __len__(self) -> int:
+        """Count the documents."""
+        return len(self.ends)
+
+    def document(self, number: int) -> npt.NDArray[Any]:
+        """Give the tokens of one document, a view.
+
+        Raises:
+            IndexError: there is no such document.
+
+        """
+        if not 0 <= number < len(self):
+            raise IndexError(f"{self.path} has documents 0 to {len(self) - 1:,}, not {number}")
+        first, stop = self.start(number), int(self.ends[number])
+        self.compare(first, stop)
+        return self.tokens[first:stop]
+
+    def start(self, number: int) -> int:
+        """Give the place of a document's first token."""
+        return int(self.ends[number - 1]) if number else 0
+
+    def documents(self, start: int = 0, stop: int | None = None) -> Documents:
+        """Give the documents from ``start`` to before ``stop``."""
+        stop = len(self) if stop is None else stop
+        first = self.start(start)
+        ends = np.asarray(self.ends[start:stop])
+        last = int(ends[-1]) if len(ends) else first
+        self.compare(first, last)
+        return Documents(
+            self.tokens[first:last],
+            np.diff(ends, prepend=first),
+            None if self.overlaps is None else self.overlaps[start:stop].astype(np.int64),
+            None if self.loss_mask is None else self.loss_mask[first:last],
+        )
+
+    def blocks(self, block_tokens: int = BLOCK_TOKENS) -> Iterator[Documents]:
+        """Give all documents in order, some ``block_tokens`` tokens at a time, cut at the same places each time."""
+        start = 0
+        while start < len(self):
+            limit = self.start(start) + block_tokens
+            stop = max(int(np.searchsorted(self.ends, limit, "right")), start + 1)
+            stop = min(stop, start + block_tokens)
+            yield self.documents(start, stop)
+            start = stop
+
+
+def _reopen(path: str, opener: Callable[..., TokenShard], settings: Mapping[str, Any]) -> TokenShard:
+    return opener(path, **{**settings, "check": "sizes"})

@@ -1,0 +1,155 @@
+"""The formats of token shards by name, and which of them a file is in."""
+
+from pathlib import Path
+from typing import Any
+
+from longcrawl.core.results import Verification
+from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shard_format import ShardFormat
+from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
+from longcrawl.formats.shards import parquet as token_parquet
+from longcrawl.formats.shards.checks import local_path
+from longcrawl.formats.shards.folders import beside_shards, described_shards, named_split, sort_into_splits
+from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.storage.listing import list_files
+
+__all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard", "verify_shards"]
+
+
+FORMATS: dict[str, ShardFormat] = {
+    each.name: each
+    for each in (datatrove.FORMAT, gpt_simple.FORMAT, megatron.FORMAT, nanogpt.FORMAT, token_parquet.FORMAT)
+}
+"""Every format of token shards by its name."""
+
+_OF_SUFFIX = {datatrove.SUFFIX: datatrove.NAME, token_parquet.SUFFIX: token_parquet.NAME}
+_OF_INDEX = {gpt_simple.MAGIC: gpt_simple.NAME, megatron.MAGIC: megatron.NAME}
+
+
+def find_format(path: "str | Path", name: str | None = None) -> ShardFormat:
+    """Give the format of this name, or the one that the files at ``path`` are in.
+
+    Raises:
+        FormatError: there is no such format, or the files do not tell.
+        CorruptionError: there is an index of no known format.
+
+    """
+    if name is not None:
+        if name not in FORMATS:
+            raise FormatError(f"there is no format {name!r}; known: {', '.join(FORMATS)}")
+        return FORMATS[name]
+    file = local_path(path)
+    if file.suffix in _OF_SUFFIX:
+        return FORMATS[_OF_SUFFIX[file.suffix]]
+    data, index = gpt_simple.bin_and_idx(file)
+    if index.is_file():
+        with index.open("rb") as opened:
+            head = opened.read(16)
+        for magic, found in _OF_INDEX.items():
+            if head.startswith(magic):
+                return FORMATS[found]
+        raise CorruptionError(f"{index} begins as no index of GPT-Simple or Megatron does: fetch it again")
+    if data.is_file() and nanogpt.has_header(data):
+        return FORMATS[nanogpt.NAME]
+    if not data.is_file():
+        raise FormatError(f"there is no token shard at {path}; its name ends in .ds, .bin or .parquet")
+    raise FormatError(
+        f"{data} has no {index.name} beside it and no header: if it is a flat file of tokens name its format, nanogpt, "
+        "or type --from nanogpt"
+    )
+
+
+def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -> TokenShard:  # noqa: A002  # the word that says what is meant
+    """Open a token shard of any format, with the settings of its module's ``open``.
+
+    >>> open_shard("00000_tokens.ds", vocabulary_size=50_257)  # doctest: +SKIP
+    TokenShard(path='00000_tokens.ds', format='datatrove', end_of_text=None, vocabulary_size=50257, ...)
+
+    Raises:
+        FormatError: there is none, or its format does not have such a setting.
+        CorruptionError: its files contradict each other or the settings; the message names file and byte.
+
+    """
+    found = find_format(path, format)
+    return found.open(path, **settings)
+
+
+def verify_shard(path: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
+    """Look at all that is in a token shard, and say what is wrong.
+
+    Raises:
+        FormatError: there is none, or its format does not have such a setting.
+
+    """
+    try:
+        found = find_format(path, format)
+    except CorruptionError as broken:
+        return Verification(str(path), "the first bytes looked at", (str(broken),))
+    return found.verify(path, **settings)
+
+
+def verify_shards(folder: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
+    """Look at all that is in the token shards below a folder, and say what is wrong.
+
+    Raises:
+        FormatError: there are none, or the files do not tell their format, or it does not have such a setting.
+
+    """
+    found = [verify_shard(file, format, **settings) for file in shards_in(Path(folder), format, None)]
+    checked = found[0].checked if len(found) == 1 else f"{len(found):,} shards, the first: {found[0].checked}"
+    return Verification(str(folder), checked, tuple(problem for each in found for problem in each.problems))
+
+
+def shards_in(folder: Path, name: str | None = None, split: str | None = "train") -> list[Path]:
+    """List the shards below a folder, sorted; of an output those that its description lists.
+
+    Tables of documents or pieces beside the splits of an output are no shards.
+
+    Args:
+        folder: an output, a run, a split, a bucket, or any other.
+        name: of the format; None for all.
+        split: "train" for those that are not held out, "val" or another usual name for those that are, None for all;
+            see :func:`longcrawl.formats.shards.folders.sort_into_splits`.
+
+    Raises:
+        FormatError: there are none, or the split of one is unknown.
+
+    """
+    suffixes = {FORMATS[name].suffix} if name in FORMATS else {each.suffix for each in FORMATS.values()}
+    there = list_files(folder)
+    folders = {step.as_posix() for file in there for step in Path(file).parents}
+    outputs = _outputs(folder, there)
+    found = []
+    for file in (file for file in there if Path(file).suffix in suffixes):
+        output = next((each for each in _parents(file) if each in outputs), None)
+        if output is not None:
+            format_name, listed = outputs[output]
+            if file in listed and name in (None, format_name):
+                found.append(file)
+        elif not beside_shards(file, folders):
+            found.append(file)
+    splits = {} if split is None else sort_into_splits(found, outputs)
+    chosen = found if split is None else splits.get(named_split(split, splits.__contains__), [])
+    if not chosen:
+        what = "no token shard" if split is None else f"no token shard of the split {split!r}"
+        others = f"; splits: {', '.join(map(repr, splits))}" if splits else ""
+        raise FormatError(f"{folder} holds {what}: no file that ends in {' or '.join(sorted(suffixes))}{others}")
+    return [folder / file for file in chosen]
+
+
+def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
+    """Give the outputs among the folders below one: their format, and their shards as seen from there."""
+    outputs = {}
+    for file in files:
+        path = Path(file)
+        if path.suffix == ".json" and path.stem in FORMATS:
+            listed = described_shards(folder / path)
+            if listed is not None:
+                names = {(path.parent / name).as_posix() for name in listed}
+                outputs["" if path.parent == Path() else path.parent.as_posix()] = path.stem, names
+    return outputs
+
+
+def _parents(file: str) -> list[str]:
+    """Give the folders that a file is in, the innermost first, "" last."""
+    return ["" if each == Path() else each.as_posix() for each in Path(file).parents]

@@ -1,0 +1,362 @@
+"""Token shards as the end of a crawl or a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``.
+
+Specification
+-------------
+``NAME/`` holds shards of one format (each format's module has its specification) and what they were made of:
+
+* ``train/00000.bin``, ``train/00001.bin`` … and, where documents are held out, ``val/00000.bin`` …, with the files that
+  belong to each; with ``buckets: COLUMN`` in a folder for each value of that column, such as ``train/web/00000.bin``,
+  named as the folders of languages of the output ``parquet`` are;
+* ``documents/train/00000.parquet`` …, in the same folders: for each shard its documents in order, with ``shard`` (the
+  path of its file of tokens), ``entry`` and ``entries`` (the first and how many it is in the shard, several where it is
+  cut into windows), ``id``, ``url``, ``language`` and ``n_tokens``, whichever of these the documents have;
+* ``tokenizer.json``, when the tokens were made here;
+* ``NAME.json``, such as ``gpt-simple.json``: what there is of each split and bucket, and bytes and SHA-256 of every
+  file and, last, its own. It is written last: without it the output is not finished.
+
+Every document ends with the end-of-text token, which is added where it is missing; under the header of llm.c it begins
+with it instead. Documents come part after part as
+they were read, or in the order of the shuffle where there was one. A document and its windows are in one shard.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.core.outputs import WriteTask, are_shuffled, output
+from longcrawl.core.stages import Stage
+from longcrawl.errors import StageError
+from longcrawl.formats.documents.build import Documents, cut, order_documents, read_places, row_groups, spill_documents
+from longcrawl.formats.documents.write import folder_name
+from longcrawl.formats.heldout import heldout_rows
+from longcrawl.formats.shards import gpt_simple, nanogpt
+from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
+from longcrawl.formats.shards.shard import TOKENS
+from longcrawl.formats.shards.shard import Documents as Entries
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
+from longcrawl.formats.token_output import TokenOutput, TokenWriter
+from longcrawl.storage import manifest
+from longcrawl.storage.files import file_entries, whole_file, write_text
+from longcrawl.storage.stored_tables import write_table
+from longcrawl.tokens.encoders import local_file
+from longcrawl.tokens.tokenize import Tokenize
+from longcrawl.tokens.windows import Windows
+
+__all__ = [
+    "DatatroveOutput",
+    "GptSimpleOutput",
+    "MegatronOutput",
+    "NanoGptOutput",
+    "ShardOutput",
+    "ShardWriter",
+    "read_description",
+]
+
+Longs = npt.NDArray[np.int64]
+
+VERSION = 1
+SPLITS = ("train", "val")
+TOLD = ("id", "url", "language", "n_tokens")
+GROUP_BYTES = 8 << 20
+"""Bytes of tokens that are written at a time, unless one document has more."""
+
+
+@dataclass(frozen=True)
+class ShardOutput(TokenOutput):
+    """Write token shards (see this module's docstring).
+
+    ``shard_bytes`` is how many bytes of tokens a shard holds at most, on average. ``heldout`` is a fraction below 1
+    of all documents, or a whole number of them, of each bucket where there are several: the first of the order, which
+    become ``val``. ``buckets`` names a column of text, such as ``source`` or ``language``. ``end_of_text`` is taken
+    from the stage ``tokenize`` where it is left out, and so are ``vocabulary_size``, which every id must be below, and
+    ``dtype``: "auto" is uint16 for 65,536 ids or fewer, and what the documents have where no vocabulary is known.
+    ``on_loss`` says what is done about a loss mask that the format cannot hold.
+
+    Windows are those that the stage ``windows`` says.
+    """
+
+    second_pass: ClassVar[tuple[str, ...]] = ("shard_bytes", "heldout", "end_of_text", "on_loss")
+    overlaps: ClassVar[Literal["overlap", "loss_mask", "none"]] = "none"
+    """How the format says that no loss is due on the beginning of a window."""
+    windows: ClassVar[bool] = True
+    """Whether a window that does not end its document can be told from the next one."""
+
+    shard_bytes: int = 500_000_000
+    heldout: float = 0
+    buckets: str | None = None
+    end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    dtype: TokenType = "auto"
+    on_loss: OnLoss = "error"
+
+    def writer(self, stages: Sequence[Stage]) -> "ShardWriter":
+        """Take end of text and tokenizer from ``tokenize``, and refuse windows that the format cannot hold."""
+        tokenize = self.find_tokenize(stages)
+        windows = next((stage for stage in reversed(stages) if isinstance(stage, Windows)), None)
+        if windows is not None:
+            self._check_windows(windows)
+        return ShardWriter(self, are_shuffled(stages), tokenize=tokenize, windows=windows)
+
+    def format_settings(self) -> dict[str, Any]:
+        """Give what the format's ``write`` takes beside what all of them do."""
+        return {}
+
+    def ends(self) -> bool:
+        """Say whether a document ends with the end-of-text token, and does not begin with it."""
+        return True
+
+    def told(self) -> dict[str, Any]:
+        """Give what is to be known of the files beside what all formats tell."""
+        return {}
+
+    def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
+        """Refuse a type of tokens that readers of the format would not expect.
+
+        Raises:
+            FormatError: saying what to set.
+
+        """
+
+    def _check_windows(self, windows: Windows) -> None:
+        if not self.windows:
+            raise StageError(
+                f"{self.name} cannot tell windows apart, which end without an end-of-text token: leave the stage "
+                "windows out, a flat file needs none"
+            )
+        if windows.overlap_size and self.overlaps == "none":
+            raise StageError(
+                f"{self.name} cannot say that windows overlap, so their overlaps would count twice in the loss: set "
+                "windows.overlap_size to 0, or write gpt-simple or datatrove"
+            )
+        if self.overlaps == "overlap" and windows.overlap_size > gpt_simple.MOST_OVERLAP:
+            raise StageError(
+                f"windows.overlap_size is {windows.overlap_size:,}, the index of {self.name} holds "
+                f"{gpt_simple.MOST_OVERLAP:,}: make it smaller, or write datatrove"
+            )
+
+
+@output("gpt-simple")
+class GptSimpleOutput(ShardOutput):
+    """Write GPT-Simple's ``.bin`` and ``.idx``, with overlaps of windows; fields as those of :class:`ShardOutput`."""
+
+    overlaps = "overlap"
+
+
+@output("datatrove")
+class DatatroveOutput(ShardOutput):
+    """Write datatrove's ``.ds`` files; fields as those of :class:`ShardOutput`.
+
+    A loss mask is written to ``.ds.loss``, and there are overlaps of windows, too.
+    """
+
+    overlaps = "loss_mask"
+
+
+@output("megatron")
+class MegatronOutput(ShardOutput):
+    """Write Megatron-LM's ``.bin`` and ``.idx``; fields as those of :class:`ShardOutput`."""
+
+
+@output("nanogpt")
+class NanoGptOutput(ShardOutput):
+    """Write flat ``.bin`` files; fields as those of :class:`ShardOutput`, and ``header`` "llm.c" for that header.
+
+    With that header the end-of-text token is at the start of each document, as llm.c has it.
+    """
+
+    windows = False
+    second_pass = (*ShardOutput.second_pass, "header")
+
+    header: Literal["none", "llm.c"] = "none"
+
+    def format_settings(self) -> dict[str, Any]:
+        """Give the header."""
+        return {"header": self.header}
+
+    def ends(self) -> bool:
+        """Say that llm.c has the token at the start."""
+        return self.header == "none"
+
+    def told(self) -> dict[str, Any]:
+        """Give the header, which comes before the tokens."""
+        return {"header": self.header}
+
+    def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
+        """Refuse uint32 without a header unless it is asked for."""
+        nanogpt.refuse_wide(stored, asked, self.header)
+
+
+@dataclass(frozen=True)
+class ShardWriter(TokenWriter):
+    """Writes one folder of token shards of any format."""
+
+    settings: ShardOutput
+    windows: Windows | None = None
+
+    def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
+        """First pass: keep the tokens of one part, where they came from, and what tells their bucket."""
+        settings, bucket = self.settings, self.settings.buckets
+        kept = (spilled_columns(table, settings.name, bucket) for table in tables)
+        group = {} if bucket is None else {"group": bucket}
+        spill_documents(kept, spill, part, shuffled=self.shuffled, sizes=self._sizes, **group)
+
+    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+        """Order all documents, cut off the held-out ones, and list the shards."""
+        target.mkdir(parents=True, exist_ok=True)
+        by_bucket = self.settings.buckets is not None
+        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_bucket)
+        tasks: list[WriteTask] = []
+        for documents in stretches:
+            folder = (self._bucket_folder(documents.language),) if by_bucket else ()
+            for split, shards in self._splits(documents):
+                for number, bounds in enumerate(shards):
+                    path = "/".join([split, *folder, f"{number:05d}"])
+                    tasks.append(WriteTask(f"shard-{len(tasks):06d}", (path, documents.language, *bounds)))
+        return tasks
+
+    def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
+        """Second pass: gather the documents of one shard, and write where each came from beside it."""
+        path, bucket, start, stop = task.details
+        shard_format = FORMATS[self.settings.name]
+        name = path + shard_format.suffix
+        gathered = _Gathered(name)
+        tables = (read_places(spill, places) for places in row_groups(spill, start, stop, GROUP_BYTES))
+        entries = (gathered.add(table, *self._entries(table)) for table in tables)
+        shard: WrittenShard = shard_format.write(entries, target / name, **self._format_settings())
+        table = f"documents/{path}.parquet"
+        with whole_file(target / table) as beside:
+            told = pa.concat_tables(gathered.documents).combine_chunks()
+            write_table(told, beside, compression="zstd", compression_level=3)
+        files = [Path(file).relative_to(target).as_posix() for file in shard.files]
+        return {
+            "split": path.partition("/")[0],
+            "bucket": bucket,
+            "documents": stop - start,
+            "entries": shard.documents,
+            "tokens": shard.tokens,
+            "dtype": gathered.dtype,
+            "files": file_entries(target, [*files, table]),
+        }
+
+    def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:  # noqa: ARG002  # shards are final
+        """Add the tokenizer, and describe every file in ``NAME.json``."""
+        described: dict[str, Any] = {
+            "longcrawl_token_shards": VERSION,
+            "dtype": written[0]["dtype"],
+            **self._attributes(),
+            "max_length": self.windows.max_length if self.windows else None,
+            "overlap_size": self.windows.overlap_size if self.windows else None,
+            "shuffled": self.shuffled or self.in_order,
+            **self.settings.told(),
+            "splits": _totals(written),
+        }
+        if self.settings.buckets is not None:
+            values = list(dict.fromkeys(each["bucket"] for each in written))
+            described["bucket_column"] = self.settings.buckets
+            described["buckets"] = [
+                {
+                    "bucket": value,
+                    "folder": self._bucket_folder(value),
+                    "splits": _totals([each for each in written if each["bucket"] == value]),
+                }
+                for value in values
+            ]
+        files = [each["files"] for each in written]
+        if self.tokenize is not None:
+            files.append(file_entries(target, [self.tokenize.encoder().save(str(target))]))
+        described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
+        write_text(target / f"{self.settings.name}.json", manifest.seal(described))
+        return described
+
+    def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
+        """Give the entries of some documents, and how many each document has."""
+        # Without overlaps no window needs a mask.
+        overlaps = "none" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
+        end_of_text = self._end_of_text() if self.settings.ends() else None
+        stored: TokenType = "uint16" if self._stored_type(table[TOKENS].type) == np.uint16 else "uint32"
+        return entries_of(table, end_of_text, self.settings.name, overlaps, stored)
+
+    def _sizes(self, batch: pa.RecordBatch) -> Longs:
+        stored = self._stored_type(batch.column(TOKENS).type)
+        self.settings.check_type(stored, self._asked_type())
+        return token_bytes(batch, stored.itemsize)
+
+    def _stored_type(self, lists: pa.DataType) -> "np.dtype[Any]":
+        return stored_type(self._asked_type(), self._vocabulary_size(), np.dtype(lists.value_type.to_pandas_dtype()))
+
+    def _format_settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "end_of_text": self._end_of_text(),
+            "terminate": "never" if self.settings.ends() else "missing",
+            "vocabulary_size": self._vocabulary_size(),
+            "dtype": self._asked_type(),
+            "on_loss": self.settings.on_loss,
+        }
+        if self.settings.name == "datatrove" and self.tokenize is not None:
+            settings["tokenizer"] = _tokenizer_name(self.tokenize)
+        return FORMATS[self.settings.name].settings("write", settings | self.settings.format_settings())
+
+    def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Give the shards of each split of one bucket."""
+        rows = len(documents.sizes)
+        of = f" of {self.settings.buckets} {documents.language!r}" if self.settings.buckets is not None else ""
+        held = heldout_rows(self.settings.heldout, rows, of)
+        bounds = {"val": (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
+        return [(split, cut(documents, *bound, self.settings.shard_bytes)) for split, bound in bounds.items()]
+
+    def _bucket_folder(self, value: str | None) -> str:
+        return folder_name(value, str(self.settings.buckets), f"{self.settings.name}.buckets to another column")
+
+
+class _Gathered:
+    """What is told of the documents of one shard as they pass."""
+
+    def __init__(self, shard: str) -> None:
+        self.shard = shard
+        self.documents: list[pa.Table] = []
+        self.dtype = ""
+        self._entries = 0
+
+    def add(self, table: pa.Table, entries: Entries, counts: Longs) -> Entries:
+        """Count the entries of some documents, and give them."""
+        ends = self._entries + np.cumsum(counts)
+        places = {"shard": pa.repeat(self.shard, len(counts)), "entry": pa.array(ends - counts)}
+        places["entries"] = pa.array(counts)
+        told = {name: table[name] for name in TOLD if name in table.column_names}
+        self.documents.append(pa.table(places | told))
+        self.dtype = str(entries.tokens.dtype)
+        self._entries += int(counts.sum())
+        return entries
+
+
+def read_description(path: Path, name: str) -> dict[str, Any]:
+    """Read ``NAME.json``.
+
+    Raises:
+        FormatError: there is none, or it is of a version that this longcrawl does not know.
+
+    """
+    needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
+    return manifest.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
+
+
+def _tokenizer_name(tokenize: Tokenize) -> str:
+    """Name a tokenizer as its users know it: a file by its name alone, since folders differ between machines."""
+    file = local_file(tokenize.tokenizer)
+    return tokenize.tokenizer if file is None else file.name
+
+
+def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    totals = {}
+    for split in SPLITS:
+        of_split = [each for each in written if each["split"] == split]
+        if of_split:
+            totals[split] = {name: sum(each[name] for each in of_split) for name in ("documents", "entries", "tokens")}
+            totals[split]["shards"] = len(of_split)
+    return totals

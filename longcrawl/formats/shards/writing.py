@@ -1,0 +1,399 @@
+"""What writing a token shard has in common over formats: documents in one token type, ended, counted, checked."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.stages import column
+from longcrawl.errors import FormatError
+from longcrawl.formats.shards.checks import check_ids, check_word
+from longcrawl.formats.shards.shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
+from longcrawl.storage.block_checksums import SUFFIX, checksums_of
+from longcrawl.storage.files import PARTIAL, publish, write_text
+from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
+from longcrawl.user_warnings import warn_user
+
+DocumentBatch: TypeAlias = pa.Table | Documents
+"""Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""
+
+TokenType = Literal["auto", "uint16", "uint32"]
+"""What a token is stored as; "auto" takes uint16 for a vocabulary of 65,536 ids or fewer and uint32 for a larger one.
+
+Where no vocabulary is named, it is what the first documents have, and uint32 for any other integer than uint16.
+"""
+
+Terminate = Literal["missing", "always", "never"]
+"""Whether ``end_of_text`` is added to a document: where it does not have it at that place, always, or never."""
+
+OnLoss = Literal["error", "warn"]
+"""What is done where a format cannot hold what documents have: nothing is written, or the rest, with a warning."""
+
+Place = Literal["end", "start"]
+"""Where in a document its end-of-text token is."""
+
+NOTE = "note"
+"""What :func:`longcrawl.convert` says instead of "warn", as it warns once for all its shards."""
+
+BLOCK = 1 << 22
+OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
+"""The columns that a shard has a meaning for."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a format cannot hold, in words that follow "cannot hold"; ``{}`` in them is how many there are."""
+
+    what: str
+    count: int | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.count is None else self.what.replace("{}", f"{self.count:,}")
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """What has been written: the shard, its files, and what is lost."""
+
+    path: str
+    files: tuple[str, ...]
+    documents: int
+    tokens: int
+    losses: tuple[Loss, ...] = ()
+
+
+@dataclass
+class DocumentStream:
+    """Documents on their way into a shard: in one token type, with end-of-text tokens, checked and counted.
+
+    Args:
+        source: tables or arrays of documents, or one.
+        dtype: see :data:`TokenType`.
+        end_of_text: the id that :data:`Terminate` is about; None adds none.
+        terminate: see :data:`Terminate`; None for "missing" where ``end_of_text`` is named.
+        vocabulary_size: an id that is not below it is an error; None for no bound.
+        holds: which of ``overlap`` and ``loss_mask`` the format has a place for; others are taken off and counted.
+        place: where the end-of-text token goes.
+
+    Raises:
+        FormatError: no tokens, null or negative ones, or ids that the token type or the vocabulary does not have.
+        StageError: no column ``tokens``, or a loss mask that does not fit it.
+
+    """
+
+    source: Iterable[DocumentBatch] | DocumentBatch
+    dtype: TokenType = "auto"
+    end_of_text: int | None = None
+    terminate: Terminate | None = None
+    vocabulary_size: int | None = None
+    holds: frozenset[str] = frozenset()
+    place: Place = "end"
+    documents: int = field(default=0, init=False)
+    tokens: int = field(default=0, init=False)
+    masked: int = field(default=0, init=False)
+    overlapping: int = field(default=0, init=False)
+    lost: list[Loss] = field(default_factory=list, init=False)
+    """What else the format has found that it cannot hold."""
+    token_type: "np.dtype[Any]" = field(init=False)
+    has: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_ids(self.end_of_text, self.vocabulary_size)
+        check_word("dtype", self.dtype, TokenType)
+        if self.terminate is not None:
+            check_word("terminate", self.terminate, Terminate)
+        if self.terminate in ("missing", "always") and self.end_of_text is None:
+            raise FormatError(
+                f"terminate {self.terminate!r} adds an end-of-text token, and none is named: set end_of_text=ID, or "
+                "type --end-of-text ID"
+            )
+        self.put_at(self.place)
+        several = [self.source] if isinstance(self.source, pa.Table | Documents) else self.source
+        batches = (each if isinstance(each, Documents) else documents_of(each) for each in several)
+        first = next(batches, None)
+        self._batches = batches if first is None else chain([first], batches)
+        found = np.dtype(np.uint16) if first is None else first.tokens.dtype
+        self.token_type = stored_type(self.dtype, self.vocabulary_size, found)
+        self.has = frozenset() if first is None else _extras(first)
+        if self.end_of_text is not None and self.end_of_text > np.iinfo(self.token_type).max:
+            raise FormatError(f"end_of_text {self.end_of_text:,} is no {self.token_type}: set dtype to 'uint32'")
+
+    def __iter__(self) -> Iterator[Documents]:
+        for batch in self._batches:
+            if _extras(batch) != self.has:
+                some = " and ".join(sorted(_extras(batch) ^ self.has))
+                raise FormatError(f"only some documents have {some}: give it to all, or to none")
+            self._check(batch)
+            kept = self._terminated(self._without_lost(batch))
+            self.documents += len(kept.lengths)
+            self.tokens += len(kept.tokens)
+            yield kept
+
+    def put_at(self, place: Place) -> None:
+        """Set where the end-of-text token goes, before the first document has passed.
+
+        Raises:
+            FormatError: there is no such place.
+
+        """
+        check_word("place", place, Place)
+        self.place = place
+
+    def losses(self) -> list[Loss]:
+        """List what of the documents that have passed the format does not hold."""
+        lost = [*self.lost]
+        if self.masked:
+            lost.append(Loss("the loss mask, which is False for {} tokens", self.masked))
+        if self.overlapping:
+            lost.append(Loss("the overlaps of {} documents, whose first tokens would count twice", self.overlapping))
+        return lost
+
+    def _check(self, batch: Documents) -> None:
+        if not len(batch.tokens):
+            return
+        low, high = int(batch.tokens.min()), int(batch.tokens.max())
+        limit = self.vocabulary_size or int(np.iinfo(self.token_type).max) + 1
+        if low >= 0 and high < min(limit, int(np.iinfo(self.token_type).max) + 1):
+            return
+        bad = low if low < 0 else high
+        at = int(np.argmax(batch.tokens == bad))
+        number = self.documents + int(np.searchsorted(np.cumsum(batch.lengths), at, "right"))
+        raise FormatError(f"document {number:,} has the id {bad:,}, but {self._reason(bad)}")
+
+    def _reason(self, bad: int) -> str:
+        """Say why an id cannot be stored, and what helps."""
+        if bad < 0:
+            return "ids begin with 0: mend the tokens, or drop the document"
+        if bad >= 1 << 32:
+            return "no format has ids of more than 32 bits: mend the tokens, or drop the document"
+        if self.vocabulary_size is not None and bad >= self.vocabulary_size:
+            return f"the vocabulary has {self.vocabulary_size:,}: check vocabulary_size"
+        return f"a token is stored as {self.token_type}: set dtype to 'uint32', or mend the tokens"
+
+    def _without_lost(self, batch: Documents) -> Documents:
+        overlaps, mask = batch.overlaps, batch.loss_mask
+        check_overlaps(batch, self.documents)
+        if overlaps is not None and OVERLAP not in self.holds:
+            self.overlapping += int(np.count_nonzero(overlaps))
+            overlaps = None
+        if mask is not None and LOSS_MASK not in self.holds:
+            self.masked += len(mask) - int(np.count_nonzero(mask))
+            mask = None
+        tokens = batch.tokens.astype(self.token_type, copy=False)
+        return replace(batch, tokens=tokens, overlaps=overlaps, loss_mask=mask)
+
+    def _terminated(self, batch: Documents) -> Documents:
+        if self.end_of_text is None or self.terminate == "never":
+            return batch
+        ends = np.cumsum(batch.lengths)
+        adds = np.ones(len(ends), bool)
+        if self.terminate != "always":
+            some = np.flatnonzero(batch.lengths)
+            looked_at = ends[some] - 1 if self.place == "end" else (ends - batch.lengths)[some]
+            adds[some] = batch.tokens[looked_at] != self.end_of_text
+        if not adds.any():
+            return batch
+        lengths = batch.lengths + adds
+        new_ends = np.cumsum(lengths)
+        added = (new_ends - 1 if self.place == "end" else new_ends - lengths)[adds]
+        kept = np.ones(int(new_ends[-1]), bool)
+        kept[added] = False
+        tokens = np.full(len(kept), self.end_of_text, self.token_type)
+        tokens[kept] = batch.tokens
+        mask = None
+        if batch.loss_mask is not None:
+            mask = np.ones(len(kept), bool)
+            mask[kept] = batch.loss_mask
+        return replace(batch, tokens=tokens, lengths=lengths, loss_mask=mask)
+
+
+def stored_type(dtype: TokenType, vocabulary_size: int | None, found: "np.dtype[Any]") -> "np.dtype[Any]":
+    """Give what a token is stored as, where documents have it as ``found``; see :data:`TokenType`."""
+    narrow = found == np.uint16 if vocabulary_size is None else vocabulary_size <= 1 << 16
+    return np.dtype(("uint16" if narrow else "uint32") if dtype == "auto" else dtype)
+
+
+def documents_of(table: pa.Table) -> Documents:
+    """Take documents out of a table; tokens of one chunk are not copied.
+
+    Raises:
+        FormatError: the tokens are no lists of integers, or there are nulls among them.
+        StageError: no column ``tokens``, or a loss mask that does not fit it.
+
+    """
+    if not isinstance(table, pa.Table):
+        raise FormatError(
+            "documents come in Arrow tables, "
+            f"not in a {type(table).__name__}: pass data.with_format('arrow').iter(1000)"
+        )
+    lists = column(table, TOKENS, "a token shard")
+    if pa.types.is_fixed_size_list(lists.type) or pa.types.is_large_list(lists.type):
+        kind = pa.list_(lists.type.value_type) if len(lists.flatten()) <= LIST_LIMIT else lists.type
+        lists = pc.cast(lists, kind)
+    if not hasattr(lists.type, "value_type") or not pa.types.is_integer(lists.type.value_type):
+        raise FormatError(f"the column {TOKENS!r} is {lists.type}: make it lists of uint16 or uint32, as tokenize does")
+    values = lists.flatten()
+    if lists.null_count or values.null_count:
+        raise FormatError(f"the column {TOKENS!r} has nulls in {table.num_rows:,} documents: drop or mend them")
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    mask = overlaps = None
+    if LOSS_MASK in table.column_names:
+        mask = loss_mask_of_tokens(table, lengths, "a token shard").flatten().to_numpy(zero_copy_only=False)
+    if OVERLAP in table.column_names:
+        found = column(table, OVERLAP, "a token shard")
+        if found.null_count or not pa.types.is_integer(found.type):
+            raise FormatError(f"the column {OVERLAP!r} is {found.type}: make it integers, 0 where nothing overlaps")
+        overlaps = found.to_numpy().astype(np.int64)
+    others = table.drop_columns([name for name in OWN if name in table.column_names])
+    tokens = values.to_numpy(zero_copy_only=False)
+    return Documents(tokens, lengths, overlaps, mask, others if others.num_columns else None)
+
+
+def check_overlaps(documents: Documents, first: int) -> None:
+    """Refuse overlaps that are no part of their documents, of which the first one has the number ``first``.
+
+    Raises:
+        FormatError: naming the document.
+
+    """
+    overlaps, lengths = documents.overlaps, documents.lengths
+    if overlaps is not None and np.any(wrong := (overlaps < 0) | (overlaps > lengths)):
+        number = int(np.argmax(wrong))
+        raise FormatError(
+            f"document {first + number:,} has an overlap of {int(overlaps[number]):,} and {int(lengths[number]):,} "
+            "tokens: an overlap is a part of its document"
+        )
+
+
+def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_name: str) -> tuple[Loss, ...]:
+    """Stop, or warn, if anything is lost; give the losses.
+
+    Raises:
+        FormatError: something is, and the policy is "error".
+
+    """
+    if on_loss != NOTE:
+        check_word("on_loss", on_loss, OnLoss)
+    if losses and on_loss == "error":
+        lost = "; nor ".join(map(str, losses))
+        raise FormatError(f"{format_name} cannot hold {lost}; to go on without, set on_loss='warn', or --on-loss warn")
+    if on_loss == "warn":
+        for loss in losses:
+            warn_user(f"{format_name} cannot hold {loss}")
+    return tuple(losses)
+
+
+def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike) -> None:
+    """Append an array to a file as little-endian ``dtype``, some at a time where it must be converted."""
+    kind = np.dtype(dtype).newbyteorder("<")
+    for first in range(0, len(values), BLOCK):
+        file.write(np.ascontiguousarray(values[first : first + BLOCK], kind).data)
+
+
+class NewFiles:
+    """The files of a shard while they are written, under other names beside their own, by what follows its stem.
+
+    Attributes:
+        path: of the shard, for messages.
+
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.path = files[0]
+        self._besides = {_after_stem(files[0], file): _beside(file) for file in files}
+        self._opened = ExitStack()
+
+    def beside(self, suffix: str) -> Path:
+        """Return the path where a file is to be written."""
+        return self._besides[suffix]
+
+    def open(self, suffix: str) -> IO[bytes]:
+        """Open a file for writing; it is closed when the shard is whole, or is given up."""
+        return self._opened.enter_context(self._besides[suffix].open("wb"))
+
+    def spool(self) -> IO[bytes]:
+        """Open a file without a name, in the same folder, for numbers that are written after all tokens."""
+        name = f".{self.path.name}-{os.getpid()}-"
+        return self._opened.enter_context(tempfile.TemporaryFile(dir=self.path.parent, prefix=name))
+
+    def close(self) -> None:
+        """Close all that were opened."""
+        self._opened.close()
+
+    def written(self) -> dict[str, Path]:
+        """List the files that were written."""
+        return {suffix: beside for suffix, beside in self._besides.items() if beside.exists()}
+
+    def remove(self) -> None:
+        """Remove what has not got its name."""
+        for beside in self._besides.values():
+            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_shard(*files: Path) -> Iterator[NewFiles]:
+    """Open the files of a shard for writing; they get their names when the block ends without an error.
+
+    The first is that of tokens. The last is the index, which says what belongs to the data: an earlier index is removed
+    first, the new one comes last. A file that was not written in the block is removed where it lay. The checksums of
+    all are written behind them, see :mod:`longcrawl.storage.block_checksums`.
+    """
+    sums = _checksums_beside(files[0])
+    for folder in {file.parent for file in files}:
+        folder.mkdir(parents=True, exist_ok=True)
+    new = NewFiles(files)
+    try:
+        with closing(new):
+            yield new
+        written = new.written()
+        checksums = checksums_of(written)
+        sums.unlink(missing_ok=True)
+        if len(files) > 1:
+            files[-1].unlink(missing_ok=True)
+        for file in files:
+            beside = written.get(_after_stem(files[0], file))
+            if beside is not None:
+                publish(beside, file)
+            else:
+                file.unlink(missing_ok=True)
+        write_text(sums, checksums)
+    finally:
+        new.remove()
+
+
+def written_files(*files: Path) -> tuple[str, ...]:
+    """Return the files of a shard that has been written, its checksums last."""
+    return tuple(str(each) for each in (*files, _checksums_beside(files[0])) if each.exists())
+
+
+def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
+    """Append all that is in a spool to a file."""
+    spool.seek(0)
+    shutil.copyfileobj(spool, file)
+
+
+def _after_stem(tokens: Path, file: Path) -> str:
+    return str(file).removeprefix(str(tokens)[: -len(tokens.suffix)])
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f"{file.name}{PARTIAL}-{os.getpid()}")
+
+
+def _checksums_beside(tokens: Path) -> Path:
+    return tokens.with_name(tokens.name + SUFFIX)
+
+
+def _extras(documents: Documents) -> frozenset[str]:
+    there = {OVERLAP: documents.overlaps, LOSS_MASK: documents.loss_mask}
+    return frozenset(name for name, values in there.items() if values is not None)

@@ -1,0 +1,376 @@
+"""A finished run on the Hub: the files that its manifest names, no others, and a tag for exactly these bytes.
+
+Up to ``COMMIT_FILES`` changed files are one commit, so that nobody sees a half of it. Larger pushes take several; from
+the first to the last of them ``unfinished-push.json`` says whose, and nothing on ``main`` says how to read what is
+there. Only what is all there gets a tag.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longcrawl.card.paths import local_paths
+from longcrawl.card.text import card_problems
+from longcrawl.core.results import RESULTS
+from longcrawl.errors import FormatError, HubError, RunError
+from longcrawl.hub.client import (
+    FILE_BYTES,
+    NOTHING_SENT,
+    SOME_SENT,
+    Repository,
+    Visibility,
+    check_visibility,
+    connect,
+    hub_errors,
+    over_limits,
+    read_repository,
+    refuse_other_visibility,
+)
+from longcrawl.hub.pushed_card import read_card, refuse_edited_card, refuse_head, warn_of_edits
+from longcrawl.hub.remote import DESCRIPTION_BYTES, is_intact, read_remote
+from longcrawl.hub.unfinished import CARD, TAG, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
+from longcrawl.manifest.folder import MANIFEST, read_manifest
+from longcrawl.printable import as_lines
+from longcrawl.storage.files import checksum
+from longcrawl.storage.manifest import is_sealed, verify_files
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+__all__ = ["COMMIT_FILES", "Push", "push"]
+
+COMMIT_FILES = 250
+"""Files in one commit: few commits, as the Hub limits them by the hour, and none so large that it times out."""
+
+TOO_MUCH = (413, 504)
+"""What the Hub answers where a commit is too large, or takes too long: half of it may be taken."""
+
+TAG_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Push:
+    """What a push sends, or has sent."""
+
+    repo: str
+    visibility: Visibility
+    send: Mapping[str, int]
+    """Bytes by path of the files that are new or changed."""
+    unchanged: Mapping[str, int]
+    """Bytes by path of those that lie there already."""
+    delete: tuple[str, ...]
+    """What an earlier push has left there and this run does not have."""
+    tag: str
+    """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself."""
+    commits: int = 1
+    """How many commits that takes; none where nothing is sent or deleted."""
+    commit: str | None = None
+    """The commit that holds the run; None of a dry run."""
+    begins: bool = field(repr=False, default=False)
+    """Whether the first of several commits is yet to come."""
+    digests: Mapping[str, str] = field(repr=False, default_factory=dict)
+    """SHA-256 by path of all files of the run."""
+    problems: tuple[str, ...] = ()
+    """Of a dry run, what the Hub would refuse in the head of the card, as far as it is known without asking it."""
+    local: tuple[str, ...] = ()
+    """Paths of this machine that the recipe names, and so the card, the recipe and the manifest on the Hub."""
+
+    def __str__(self) -> str:
+        size, same = sum(self.send.values()), sum(self.unchanged.values())
+        rest = f"{_files(len(self.unchanged))} ({same:,} bytes) unchanged, {_files(len(self.delete))} to delete"
+        told = f"{_files(len(self.send))} ({size:,} bytes) to send, {rest}"
+        told += f", in {self.commits:,} commits" if self.commits > 1 else ""
+        if self.commit is not None:
+            done = told.replace("to send", "new or changed").replace("to delete", "deleted")
+            return (
+                f"{self.repo} ({self.visibility}) holds the run at {self.commit[:TAG_LENGTH]}, tag {self.tag}: {done}"
+            )
+        width = max((len(f"{each:,}") for each in self.send.values()), default=0)
+        lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
+        lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
+        lines += [f"{CARD} would be refused: {problem}" for problem in self.problems]
+        lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
+        return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
+
+
+def push(
+    run: str | Path, repo: str, visibility: Visibility, *, dry_run: bool = False, instead_of: str | None = None
+) -> Push:
+    """Send a finished run to a dataset repository of the Hub, and tag it.
+
+    What was pushed loads by plain `datasets`: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. A push that
+    was stopped goes on when it is called again; files that lie on the Hub already are not sent again. What an earlier
+    run has left there goes, all else in the repository stays.
+
+    Args:
+        run: the folder of a finished run; temporary files in it are not sent.
+        repo: ``user/name``; it is made where it does not exist.
+        visibility: "private" or "public"; that of a repository which exists is not changed.
+        dry_run: say what would be sent, and change nothing.
+        instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
+
+    Raises:
+        RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
+        HubError: the Hub refuses it or cannot be reached; the message says what to do.
+
+    """
+    check_visibility(repo, visibility)
+    folder = Path(run)
+    manifest = read_manifest(folder)
+    _refuse_edited(folder, manifest)
+    _refuse_limits(folder, manifest)
+    _refuse_damage(folder, manifest)
+    card = read_card(folder / CARD)
+    digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    # A person may edit the card of a finished run.
+    digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
+    warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
+    with hub_errors(repo, NOTHING_SENT):
+        api = connect()
+        there = read_repository(api, repo)
+        refuse_other_visibility(repo, visibility, there)
+        tag = f"{TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
+        earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
+        planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
+        _refuse_unknown(instead_of, planned, there, earlier)
+        before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
+        if there and before and not before.is_like(folder / CARD, digests[CARD]):
+            refuse_edited_card(api, repo, there.head)
+        if dry_run:
+            return replace(planned, problems=tuple(card_problems(card)))
+        if CARD in planned.send:
+            refuse_head(folder / CARD, card)
+    with hub_errors(repo, SOME_SENT):
+        return _carry_out(api, folder, planned, there)
+
+
+def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
+    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
+    if beyond := over_limits(sizes):
+        told = RESULTS[manifest["output"]["format"]]
+        advice = told.smaller_files if max(sizes.values()) > FILE_BYTES else told.fewer_files
+        raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
+
+
+def _refuse_edited(folder: Path, manifest: Mapping[str, Any]) -> None:
+    if not is_sealed(folder / MANIFEST, manifest):
+        raise _not_whole(folder, f"{MANIFEST} has been changed")
+
+
+def _refuse_damage(folder: Path, manifest: Mapping[str, Any]) -> None:
+    if not (folder / CARD).is_file():
+        raise _not_whole(folder, f"{CARD} is missing")
+    rest = {name: entry for name, entry in manifest["files"].items() if name != CARD}
+    if problem := next(verify_files(folder, rest), None):
+        raise _not_whole(folder, problem)
+
+
+def _not_whole(folder: Path, problem: str) -> RunError:
+    return RunError(f"{folder} is not whole, so it is not pushed: {problem}; longcrawl verify {folder} says it all")
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """What longcrawl has put on the Hub before."""
+
+    files: frozenset[str] = frozenset()
+    unfinished: str | None = None
+    """The tag of a push that was stopped between two of its commits."""
+
+
+def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlier:
+    """Look up what an earlier push has put on the Hub, as the manifest there says, or its beginning."""
+    files: frozenset[str] = frozenset()
+    unfinished = None
+    if MANIFEST in there.files:
+        files = frozenset({*_manifest_files(repo, there), CARD, MANIFEST})
+    if UNFINISHED in there.files:
+        begun = _begun(repo, there)
+        if begun.tag not in accepted:
+            raise HubError(
+                f"{repo} holds a part of {begun.tag}, whose push was stopped or is going on: push that run again to "
+                f"finish it, or type --instead-of {begun.tag} behind the command to have this one there instead"
+            )
+        files, unfinished = files | begun.files, begun.tag
+    return _Earlier(files, unfinished)
+
+
+def _refuse_unknown(instead_of: str | None, planned: Push, there: Repository | None, earlier: _Earlier) -> None:
+    """Refuse a name of nothing that may be replaced; the same command again finds its own push there instead."""
+    own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
+    if instead_of in (None, CARD, earlier.unfinished) or (own and TAG.fullmatch(str(instead_of))):
+        return
+    whole = ", ".join(sorted(tag for tag in there.tags if TAG.fullmatch(tag))) if there else ""
+    found = f"a part of {earlier.unfinished}" if earlier.unfinished else f"no unfinished push, and {whole or 'no run'}"
+    raise HubError(
+        f"--instead-of {instead_of!r} is nothing that could be replaced, as {planned.repo} holds {found}: leave it out"
+    )
+
+
+def _begun(repo: str, there: Repository) -> UnfinishedPush:
+    try:
+        return UnfinishedPush.read(_fetch(repo, there, UNFINISHED))
+    except FormatError as wrong:
+        raise HubError(
+            f"{repo} holds an {UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or delete it "
+            "on the Hub"
+        ) from wrong
+
+
+def _manifest_files(repo: str, there: Repository) -> set[str]:
+    try:
+        text = _fetch(repo, there, MANIFEST)
+        manifest = read_remote(text, "it")
+    except FormatError as wrong:
+        raise _foreign(repo, MANIFEST) from wrong
+    if "longcrawl_run" not in manifest:
+        raise _foreign(repo, MANIFEST)
+    if not is_intact(manifest, text):
+        raise HubError(
+            f"{repo} holds a {MANIFEST} that was changed after a run put it there, so nothing says which files are the "
+            "run's: restore it from its history on the Hub, or choose another repository"
+        )
+    return set(manifest["files"])
+
+
+def _fetch(repo: str, there: Repository, name: str) -> bytes:
+    from huggingface_hub import HfFileSystem
+
+    if there.files[name].size > DESCRIPTION_BYTES:
+        raise _foreign(repo, name)
+    content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
+    return content
+
+
+def _foreign(repo: str, name: str) -> HubError:
+    return HubError(
+        f"{repo} holds {name}, which no run of longcrawl has put there: choose another repository, or delete it on the "
+        "Hub"
+    )
+
+
+def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: Repository, earlier: _Earlier) -> Push:
+    """Compare what a run has with what lies on the Hub."""
+    same = {
+        name
+        for name, digest in digests.items()
+        if name in there.files and there.files[name].is_like(folder / name, digest)
+    }
+    _refuse_foreign(repo, digests, same, there, earlier)
+    delete = tuple(sorted((earlier.files & there.files.keys()) - digests.keys()))
+    changes = sum(not says_how_to_read(name) for name in digests.keys() - same) + len(delete)
+    begins = changes > COMMIT_FILES and earlier.unfinished != tag
+    if begins:
+        same = {name for name in same if not says_how_to_read(name)}
+    sizes = {name: (folder / name).stat().st_size for name in sorted(digests)}
+    return Push(
+        repo,
+        there.visibility,
+        {name: size for name, size in sizes.items() if name not in same},
+        {name: size for name, size in sizes.items() if name in same},
+        delete,
+        tag,
+        max(-(-changes // COMMIT_FILES), int(len(same) < len(digests) or earlier.unfinished is not None)),
+        begins=begins,
+        digests=digests,
+        local=tuple(sorted(set(chain(*local_paths(read_manifest(folder)["recipe"]).values())))),
+    )
+
+
+def _refuse_foreign(
+    repo: str, digests: Mapping[str, str], same: set[str], there: Repository, earlier: _Earlier
+) -> None:
+    """Refuse to overwrite what somebody else wrote, or to have it loaded with the files of the run."""
+    if ".gitignore" in there.files:
+        raise HubError(
+            f"{repo} holds a .gitignore, for which the Hub may leave out files of the run without a word: choose "
+            "another repository, or delete it on the Hub"
+        )
+    folders = {name.partition("/")[0] for name in digests if "/" in name}
+    for name in there.files:
+        changed = name in digests and name not in same
+        among = name not in digests and name.partition("/")[0] in folders
+        if (changed or among) and name not in earlier.files:
+            raise _foreign(repo, name)
+
+
+def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | None) -> Push:
+    if there is None:
+        api.create_repo(planned.repo, repo_type="dataset", private=planned.visibility == "private")
+        there = _found(api, planned.repo)
+    commit = _commit(api, folder, planned, there)
+    if commit != there.head:
+        there = _found(api, planned.repo)
+        _refuse_differences(folder, planned, there)
+    if planned.tag not in there.tags:
+        api.create_tag(planned.repo, tag=planned.tag, revision=commit, repo_type="dataset", exist_ok=True)
+    return replace(planned, commit=commit)
+
+
+def _found(api: "HfApi", repo: str) -> Repository:
+    there = read_repository(api, repo)
+    if there is None:
+        raise HubError(f"the Hub has taken {repo} and does not show it: type the same command again in a minute")
+    return there
+
+
+def _commit(api: "HfApi", folder: Path, planned: Push, there: Repository) -> str:
+    """Commit what is to be sent and deleted, and give the last commit."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    left = [part for part in _parts(folder, planned, there) if part]
+    head, done = there.head, 0
+    divisible = planned.begins or UNFINISHED in there.files
+    while left:
+        of = f", part {done + 1} of {done + len(left)}" if done or len(left) > 1 else ""
+        try:
+            head = api.create_commit(
+                planned.repo, left[0], commit_message=planned.tag + of, repo_type="dataset", parent_commit=head
+            ).oid
+        except HfHubHTTPError as wrong:
+            half = len(left[0]) // 2
+            if not (divisible and half and wrong.response.status_code in TOO_MUCH):
+                raise
+            left[:1] = [left[0][:half], left[0][half:]]
+        else:
+            left, done = left[1:], done + 1
+    return head
+
+
+def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
+    """Give the operations of each commit; what says how to read the files is taken away first and comes last."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    opening: list[Any] = [
+        CommitOperationDelete(name, is_folder=False) for name in planned.delete if says_how_to_read(name)
+    ]
+    changes: list[Any] = [
+        CommitOperationDelete(name, is_folder=False) for name in planned.delete if not says_how_to_read(name)
+    ]
+    changes += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if not says_how_to_read(name)]
+    parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
+    if planned.begins:
+        begun = UnfinishedPush.of(planned.tag, {*planned.digests, *planned.delete})
+        gone = [name for name in planned.digests if says_how_to_read(name) and name in there.files.keys() - {CARD}]
+        opening += [CommitOperationDelete(name, is_folder=False) for name in gone]
+        # Whatever the first commit is cut down to, it says whose push this is.
+        opening[:0] = [CommitOperationAdd(UNFINISHED, begun.as_json()), CommitOperationAdd(CARD, begun.as_card())]
+    parts[0] = opening + parts[0]
+    parts[-1] += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if says_how_to_read(name)]
+    if planned.begins or UNFINISHED in there.files:
+        parts[-1].append(CommitOperationDelete(UNFINISHED, is_folder=False))
+    return parts
+
+
+def _refuse_differences(folder: Path, planned: Push, there: Repository) -> None:
+    """Look whether the Hub holds what was sent, by its own digests."""
+    for name, size in (*planned.send.items(), *planned.unchanged.items()):
+        found = there.files.get(name)
+        if found is None or found.size != size or not found.is_like(folder / name, planned.digests[name]):
+            raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"

@@ -1,0 +1,178 @@
+"""Is what lies behind a URL whole? Of the Hub's large files its own digests are compared, so nothing is downloaded."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from longcrawl.core.results import RESULTS, Verification
+from longcrawl.errors import FormatError, HubError
+from longcrawl.hub.client import RemoteFile, hub_errors, remote_files
+from longcrawl.hub.remote import DESCRIPTION_BYTES, is_intact, read_remote
+from longcrawl.hub.unfinished import UNFINISHED
+from longcrawl.manifest.folder import MANIFEST
+from longcrawl.storage.file_systems import fetch, file_system_of
+from longcrawl.storage.files import BLOCK
+from longcrawl.storage.network import ask
+
+__all__ = ["verify_url"]
+
+DATASETS = "hf://datasets/"
+
+
+def verify_url(url: str) -> Verification:
+    """Compare every file of a run, or of an output by itself, with the SHA-256 that its description gives.
+
+    On the Hub (``hf://datasets/user/name[@TAG]``) the bytes and the SHA-256 of large files are those that the Hub
+    itself lists, and only small files are fetched; anywhere else, everything is fetched. No file is followed out of
+    the folder, nor read beyond the bytes that it should have.
+
+    Raises:
+        FormatError: there is no description of a run or an output at ``url``, or it is not one of longcrawl's.
+        HubError: the Hub cannot be reached, or does not show it.
+        NotYetError: another server does not answer in time.
+
+    """
+    root = url.rstrip("/")
+    if "://" not in root and "::" not in root:
+        raise FormatError(f"{url} names no place: write it as hf://datasets/user/name")
+    with hub_errors(root) if root.startswith("hf://") else nullcontext():
+        place = _Place.at(root)
+        name, text = _description(place)
+        described = read_remote(text, f"{root}/{name}")
+        if not is_intact(described, text):
+            problems = [f"{name} has been changed: the SHA-256 that it gives of itself differs"]
+            return Verification(root, "the description by itself", tuple(problems))
+        inside = _output_folder(described, f"{root}/{name}") if name == MANIFEST else ""
+        counts: dict[str, int] = {"listed": 0, "fetched": 0}
+        problems = [
+            *(each for path, entry in described["files"].items() for each in _compare(place, path, entry, counts)),
+            *_strangers(place, inside, {*described["files"], name}),
+        ]
+    told = f"{counts['fetched']} fetched and compared with their SHA-256"
+    if counts["listed"]:
+        told = f"{counts['listed']} files compared with the SHA-256 that the Hub gives, {told}"
+    return Verification(root, told, tuple(problems))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A folder behind a URL."""
+
+    root: str
+    files: Any
+    path: str
+    listed: Mapping[str, RemoteFile]
+    """On the Hub, its files by path."""
+
+    @classmethod
+    def at(cls, root: str) -> "_Place":
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        files, path = file_system_of(root)
+        if files.protocol != "hf":
+            return cls(root, files, path, {})
+        files.invalidate_cache()
+        try:
+            return cls(root, files, path, remote_files(files, path))
+        except FileNotFoundError as missing:
+            raise HubError(_missing(root)) from missing
+        except RepositoryNotFoundError as missing:
+            if root.startswith(DATASETS):
+                raise
+            raise HubError(_missing(root)) from missing
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Fetch a file of up to ``most`` bytes, of a larger one the beginning; None where there is none."""
+        try:
+            return fetch(f"{self.root}/{name}", 0, most + 1)
+        except FileNotFoundError:
+            return None
+
+    def digest(self, name: str, most: int) -> tuple[int, str] | None:
+        """Return bytes and SHA-256 of a file, of one beyond ``most`` bytes those of its beginning."""
+        try:
+            return ask(f"{self.root}/{name}", partial(self._digest, name, most))
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        """Name all files; none where the server does not list them."""
+        if self.listed:
+            return sorted(self.listed)
+        try:
+            found = ask(self.root, partial(self.files.find, self.path))
+        except FileNotFoundError:
+            return []
+        return sorted(str(each)[len(self.path) :].strip("/") for each in found)
+
+    def _digest(self, name: str, most: int) -> tuple[int, str]:
+        """Fetch a file, a piece at a time, until it ends or has more than ``most`` bytes."""
+        digest, size = hashlib.sha256(), 0
+        with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
+            while size <= most and (block := file.read(8 * BLOCK)):
+                digest.update(block)
+                size += len(block)
+        return size, digest.hexdigest()
+
+
+def _missing(root: str) -> str:
+    if root.startswith(DATASETS):
+        return f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
+    return (
+        f"there is no {root}, which is no dataset's name: write datasets/ before it, {DATASETS}{root[len('hf://') :]}"
+    )
+
+
+def _description(place: _Place) -> tuple[str, bytes]:
+    if UNFINISHED in place.listed:
+        raise FormatError(
+            f"{place.path} is not whole, as a push to it was stopped or is going on: push it again, or verify a tag, "
+            "which is written behind its name as @run-…"
+        )
+    for name in (MANIFEST, *RESULTS.described()):
+        if not place.listed or name in place.listed:
+            text = place.read(name, DESCRIPTION_BYTES)
+            if text is not None:
+                return name, text
+    raise FormatError(
+        f"{place.path} holds neither a run nor an output of longcrawl: it has no {MANIFEST}, rectangle.json or the like"
+    )
+
+
+def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
+    """Give the folder of a run's output, of which nothing but what the manifest names may be."""
+    output = manifest.get("output")
+    name = output.get("format") if isinstance(output, dict) else None
+    if not isinstance(name, str) or name not in RESULTS:
+        raise FormatError(f"{where} names no output that this longcrawl knows: upgrade longcrawl, or push it again")
+    return f"{name}/"
+
+
+def _compare(place: _Place, name: str, entry: Mapping[str, Any], counts: dict[str, int]) -> Iterator[str]:
+    known, expected = place.listed.get(name), entry["bytes"]
+    if known is None and place.listed:
+        found = None
+    elif known is not None and (known.is_large or known.size != expected):
+        counts["listed"] += 1
+        found = known.size, known.oid
+    else:
+        counts["fetched"] += 1
+        found = place.digest(name, expected)
+    if found is None:
+        yield f"{name} is missing"
+    elif found[0] > expected and known is None:
+        yield f"{name} has more bytes than the {expected:,} expected"
+    elif found[0] != expected:
+        yield f"{name} has {found[0]:,} bytes, expected {expected:,}"
+    elif found[1] != entry["sha256"]:
+        yield f"{name} has been changed: its SHA-256 differs"
+
+
+def _strangers(place: _Place, inside: str, described: set[str]) -> Iterator[str]:
+    """Find files among those of an output that nothing describes; they would be read with it."""
+    for name in place.names():
+        if name.startswith(inside) and name not in described:
+            yield f"{name if name.isprintable() else repr(name)} is not part of this output"

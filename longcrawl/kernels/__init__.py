@@ -1,0 +1,1 @@
+"""Kernels of numba that several packages share."""

@@ -1,0 +1,198 @@
+"""What the signals need to know of every code point, as arrays that kernels index.
+
+Everything is asked of this Python's own ``str`` and ``unicodedata``, so a signal follows the Unicode version of the
+Python that computes it (the release's was 14.0, of Python 3.11). Building takes about a second; the arrays are kept in
+``$XDG_CACHE_HOME/longcrawl`` (``~/.cache/longcrawl``), one file per Unicode version.
+"""
+
+import os
+import string
+import unicodedata
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.storage.files import whole_file
+
+__all__ = [
+    "BULLETS",
+    "CAPITAL_SIGMA",
+    "FINAL_SIGMA",
+    "TERMINAL_MARKS",
+    "Characters",
+    "RawWords",
+    "cached_arrays",
+    "load_characters",
+]
+
+SPACE = 1 << 0
+WORD = 1 << 1
+"""Of ``\\w``: alphanumeric, or the underscore."""
+UPPER = 1 << 2
+LOWER = 1 << 3
+"""Lower or title case: a word that has one is not all upper case."""
+ASCII_LETTER = 1 << 4
+NUMERIC = 1 << 5
+"""The one character of its normal form is numeric."""
+CASED = 1 << 6
+"""Cased and not case-ignorable, as the rule of the final sigma reads it."""
+IGNORABLE = 1 << 7
+"""Case-ignorable, or ASCII punctuation, which is gone before letters are lowered."""
+BULLET = 1 << 8
+PUNCTUATION = 1 << 9
+TERMINAL = 1 << 10
+SENTENCE_END = 1 << 11
+SYMBOL = 1 << 12
+"""Ends a sentence, or is one of # { } …"""
+PLAIN = 1 << 13
+"""Its normal form is one character of combining class 0, whatever stands around it."""
+RAW_WORD = 1 << 14
+RAW_SPACE = 1 << 15
+"""Of ``\\w`` and ``\\s`` as the tokenizer of raw words reads them."""
+
+RawWords = Literal["re", "regex"]
+Rules = dict[int, Callable[[str], bool]]
+
+BULLETS = "•‣▶◀◦■□▪▫\N{EN DASH}"
+TERMINAL_MARKS = ".!?”"
+SENTENCE_ENDS = ".!?"
+SYMBOLS = SENTENCE_ENDS + "#{}…"
+CAPITAL_SIGMA = 0x3A3
+FINAL_SIGMA = 0x3C2
+CODE_POINTS = 0x110000
+
+_UNTOUCHED = {"Cn", "Co", "Cs"}
+"""Unassigned, private and surrogate code points have none of the properties and are their own normal form."""
+
+
+class Characters(NamedTuple):
+    """Properties and normal form (lower case, then NFD; ASCII punctuation has none) of every code point."""
+
+    flags: npt.NDArray[np.uint16]
+    """Shape (0x110000,): the constants of this module, or-ed."""
+    mapped: npt.NDArray[np.uint32]
+    """Shape (0x110000,): the normal form of a plain character, for others where it starts in ``sequences``."""
+    sequences: npt.NDArray[np.uint32]
+    """Normal forms one after the other: their length, how many of them are numeric, then their code points."""
+    combining: npt.NDArray[np.uint8]
+    """Shape (0x110000,): canonical combining class."""
+
+
+@lru_cache(maxsize=2)
+def load_characters(raw_words: RawWords) -> Characters:
+    r"""Give the arrays of this Python's Unicode version: from the cache folder where they are there, else built.
+
+    ``raw_words`` says whose ``\w`` and ``\s`` make raw words: those of Python's ``re`` or of the package ``regex``.
+    """
+    return Characters(**cached_arrays(f"{raw_words}-1", lambda: _build(raw_words)._asdict()))
+
+
+def cached_arrays(name: str, build: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    """Give the arrays that ``build`` makes of this Python's Unicode version, from the cache folder if it can be read.
+
+    A cache file that cannot be read is built again; where the folder cannot be written, every process builds its own.
+    """
+    path = _cache_folder() / f"unicode-{unicodedata.unidata_version}-{name}.npz"
+    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path) as kept:
+        return dict(kept)
+    made = build()
+    with suppress(OSError), whole_file(path) as beside, beside.open("wb") as opened:
+        np.savez(opened, **made)  # type: ignore[arg-type]  # its stubs take the arrays for allow_pickle
+    return made
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longcrawl"
+
+
+def _build(raw_words: RawWords) -> Characters:
+    assigned = [point for point in range(CODE_POINTS) if unicodedata.category(chr(point)) not in _UNTOUCHED]
+    characters = list(map(chr, assigned))
+    flags = np.full(CODE_POINTS, PLAIN, np.uint16)
+    mapped = np.arange(CODE_POINTS, dtype=np.uint32)
+    combining = np.zeros(CODE_POINTS, np.uint8)
+    combining[assigned] = list(map(unicodedata.combining, characters))
+    flags[assigned] |= _properties(characters, _RULES | _RAW_RULES[raw_words])
+    sequences: list[int] = []
+    for point, character in zip(assigned, characters, strict=True):
+        normal = "" if character in string.punctuation else unicodedata.normalize("NFD", character.lower())
+        if character.isspace() or (normal == character and not combining[point]):
+            flags[point] |= NUMERIC * character.isnumeric()
+        elif len(normal) == 1 and not unicodedata.combining(normal) and point != CAPITAL_SIGMA:
+            mapped[point] = ord(normal)
+            flags[point] |= NUMERIC * normal.isnumeric()
+        else:
+            flags[point] &= ~PLAIN & 0xFFFF
+            mapped[point] = len(sequences)
+            sequences += [len(normal), sum(map(str.isnumeric, normal)), *map(ord, normal)]
+    return Characters(flags, mapped, np.array(sequences, np.uint32), combining)
+
+
+def _properties(characters: list[str], rules: Rules) -> npt.NDArray[np.uint16]:
+    found = np.zeros(len(characters), np.uint16)
+    for flag, holds in rules.items():
+        found |= np.fromiter(map(holds, characters), np.bool_, len(characters)) * np.uint16(flag)
+    return found
+
+
+def _becomes_final_sigma(before: str) -> bool:
+    return (before + chr(CAPITAL_SIGMA)).lower()[-1] == chr(FINAL_SIGMA)
+
+
+def _is_cased(character: str) -> bool:
+    return _becomes_final_sigma(character)
+
+
+def _is_ignorable(character: str) -> bool:
+    passed_over = _becomes_final_sigma("a" + character) and not _is_cased(character)
+    return passed_over or character in string.punctuation
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def _is_word_to_regex(character: str) -> bool:
+    """Of Alphabetic, M, Nd, Pc or Join_Control, as UTS #18 says."""
+    category = unicodedata.category(character)
+    joins_or_is_alphabetic = any(first <= ord(character) <= last for first, last in _OTHER_WORD_CHARACTERS)
+    return category[0] in "LM" or category in ("Nd", "Nl", "Pc") or joins_or_is_alphabetic
+
+
+_OTHER_WORD_CHARACTERS = (
+    (0x200C, 0x200D),
+    (0x24B6, 0x24E9),
+    (0x1F130, 0x1F149),
+    (0x1F150, 0x1F169),
+    (0x1F170, 0x1F189),
+)
+"""The joiners, and the circled and squared letters: alphabetic, though their category is So."""
+
+_RULES: Rules = {
+    SPACE: str.isspace,
+    WORD: _is_word,
+    UPPER: str.isupper,
+    LOWER: lambda character: character.islower() or (character.istitle() and not character.isupper()),
+    ASCII_LETTER: string.ascii_letters.__contains__,
+    CASED: _is_cased,
+    IGNORABLE: _is_ignorable,
+    BULLET: BULLETS.__contains__,
+    PUNCTUATION: string.punctuation.__contains__,
+    TERMINAL: TERMINAL_MARKS.__contains__,
+    SENTENCE_END: SENTENCE_ENDS.__contains__,
+    SYMBOL: SYMBOLS.__contains__,
+}
+
+_RAW_RULES: dict[RawWords, Rules] = {
+    "re": {RAW_WORD: _is_word, RAW_SPACE: str.isspace},
+    "regex": {
+        RAW_WORD: _is_word_to_regex,
+        RAW_SPACE: lambda character: character.isspace() and character not in "\x1c\x1d\x1e\x1f",
+    },
+}

@@ -1,0 +1,112 @@
+"""Small kernels that the others share: rounding as Python does, hashing, and looking words up in a vocabulary."""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.word_lists import Vocabulary
+
+__all__ = ["compiled", "fill_table", "find_word", "inlined", "mixed", "round_all", "round_to_8_digits"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Points = npt.NDArray[np.uint32]
+
+_U = np.uint64
+_MIX = _U(0xFF51AFD7ED558CCD)
+_PRIME = _U(0x100000001B3)
+
+
+def compiled(function: F) -> F:
+    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
+    kernel: F = numba.njit(cache=True, nogil=True)(function)
+    return kernel
+
+
+def inlined(function: F) -> F:
+    """As ``compiled``, but put into its callers: calls with many arrays cost more than what they do."""
+    kernel: F = numba.njit(cache=True, nogil=True, inline="always")(function)
+    return kernel
+
+
+@compiled
+def round_to_8_digits(value: float) -> float:
+    """Give ``round(value, 8)`` of a number that is not negative, equal to Python's in every bit.
+
+    Python rounds the exact binary value, half to even. The product with 1e8 is exact as ``high + low``, so a number
+    near a half is decided exactly; from 2**26 on neighbouring numbers are further apart than the digits.
+    """
+    if not value < 67108864.0:
+        return value
+    high = value * 1e8
+    whole = np.floor(high)
+    off = high - whole - 0.5
+    if abs(off) < 1e-3:
+        split = 134217729.0 * value
+        upper = split - (split - value)
+        off += (upper * 1e8 - high) + (value - upper) * 1e8
+    up = off > 0.0 or (off == 0.0 and whole % 2.0 == 1.0)
+    return (whole + 1.0 if up else whole) / 1e8
+
+
+@compiled
+def round_all(values: Any) -> None:
+    """Round every number of a one-dimensional array in place, as ``round(value, 8)`` does; NaN stays."""
+    for at in range(len(values)):
+        values[at] = round_to_8_digits(values[at])
+
+
+@compiled
+def mixed(number: np.uint64) -> np.int64:
+    """Spread a hash or a key over all bits, as an index to be masked."""
+    number ^= number >> _U(33)
+    number *= _MIX
+    number ^= number >> _U(29)
+    return np.int64(number)
+
+
+@compiled
+def _sampled(language: int, points: Points, start: int, stop: int) -> np.int64:
+    """Hash a listed word by its length and its first and last two code points, which tell most of a list apart."""
+    second, before_last = min(start + 1, stop - 1), max(stop - 2, start)
+    head = _U(points[start]) | _U(points[second]) << _U(21) | _U(stop - start) << _U(42)
+    tail = _U(points[stop - 1]) | _U(points[before_last]) << _U(21) | _U(language) << _U(42)
+    return mixed(head * _PRIME ^ tail)
+
+
+@inlined
+def find_word(vocabulary: Vocabulary, language: int, points: Points, start: int, stop: int) -> int:
+    """Give the number of the word ``points[start:stop]`` in a language's list, -1 where it is not there."""
+    length = stop - start
+    if language < 0 or length > vocabulary.longest:
+        return -1
+    mask = len(vocabulary.table) - 1
+    at = _sampled(language, points, start, stop) & mask
+    while vocabulary.table[at] != 0:
+        word = vocabulary.table[at] - 1
+        first = vocabulary.bounds[word]
+        if vocabulary.languages[word] == language and vocabulary.bounds[word + 1] - first == length:
+            same = 0
+            while same < length and vocabulary.points[first + same] == points[start + same]:
+                same += 1
+            if same == length:
+                return word
+        at = (at + 1) & mask
+    return -1
+
+
+@compiled
+def fill_table(vocabulary: Vocabulary) -> None:
+    """Enter all words of a vocabulary into its table of zeros."""
+    mask = len(vocabulary.table) - 1
+    for word in range(len(vocabulary.languages)):
+        start, stop = vocabulary.bounds[word], vocabulary.bounds[word + 1]
+        at = _sampled(vocabulary.languages[word], vocabulary.points, start, stop) & mask
+        while vocabulary.table[at] != 0:
+            at = (at + 1) & mask
+        vocabulary.table[at] = word + 1

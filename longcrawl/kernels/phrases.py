@@ -1,0 +1,82 @@
+"""Phrases as a tree that kernels walk along a text, code point by code point, in any case."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PhraseTree", "lowered", "make_tree"]
+
+
+class PhraseTree(NamedTuple):
+    """Nodes and their edges; a node stands for the characters on the way to it, in lower case."""
+
+    keys: npt.NDArray[np.uint64]
+    """Shape (a power of two,): open addressing, node and code point of an edge, 0 where empty."""
+    children: npt.NDArray[np.int32]
+    """Where each of these edges leads."""
+    kinds: npt.NDArray[np.uint8]
+    """Shape (nodes,): the kinds of the phrases that end at a node, or-ed."""
+    begins: npt.NDArray[np.bool_]
+    """Shape (129,): whether an edge of any root takes this ASCII character; the last stands for all others."""
+    sure: int
+    """Characters of the shortest phrase, or 8."""
+    places: npt.NDArray[np.uint8]
+    """Shape (129,): bit n says whether a phrase can have this ASCII character as the n-th of its ``sure``, likewise."""
+
+
+def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree:
+    """Make a tree of the root, the text and the kind of each phrase; nodes 0 to ``roots`` - 1 are the roots."""
+    from longcrawl.kernels.phrase_trees import enter
+
+    given = list(phrases)
+    edges: dict[tuple[int, str], int] = {}
+    kinds = [0] * roots
+    for root, phrase, kind in given:
+        node = root
+        for character in lowered(phrase):
+            node = edges.setdefault((node, character), len(kinds))
+            kinds += [0] * (node == len(kinds))
+        kinds[node] |= kind
+    spelled = [(node, other, child) for (node, lower), child in edges.items() for other in _spellings(lower)]
+    nodes, points, children = np.array(spelled, np.int64).reshape(-1, 3).T
+    size = 1 << (2 * len(spelled)).bit_length()
+    begins, sure, places = _beginnings([lowered(phrase) for _, phrase, _ in given])
+    tree = PhraseTree(
+        np.zeros(size, np.uint64), np.zeros(size, np.int32), np.array(kinds, np.uint8), begins, sure, places
+    )
+    enter(tree, np.ascontiguousarray(nodes), np.ascontiguousarray(points), np.ascontiguousarray(children))
+    return tree
+
+
+def _beginnings(phrases: Sequence[str]) -> tuple[npt.NDArray[np.bool_], int, npt.NDArray[np.uint8]]:
+    """Give which characters start a phrase, and where others stand among the first that every phrase has."""
+    sure = max(1, min([8, *map(len, phrases)]))
+    places = np.zeros(129, np.uint8)
+    for phrase in phrases:
+        for place, lower in enumerate(phrase[:sure]):
+            for point in _spellings(lower):
+                places[min(point, 128)] |= 1 << place
+    return places & 1 != 0, sure, places
+
+
+def lowered(phrase: str) -> str:
+    """Give each character in lower case by itself; the few whose lower case is two characters stay as they are."""
+    return "".join(lower if len(lower := character.lower()) == 1 else character for character in phrase)
+
+
+def _spellings(lower: str) -> list[int]:
+    return [*_capitals().get(lower, []), ord(lower)]
+
+
+@lru_cache(maxsize=1)
+def _capitals() -> dict[str, list[int]]:
+    """Give the characters that have a given lower case, but for itself: K and the Kelvin sign for k."""
+    found: dict[str, list[int]] = {}
+    for point in range(0x110000):
+        lower = chr(point).lower()
+        if len(lower) == 1 and lower != chr(point):
+            found.setdefault(lower, []).append(point)
+    return found

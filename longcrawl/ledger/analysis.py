@@ -1,0 +1,316 @@
+"""What a dataset holds: how long its documents are, which sites they come from, which languages they are in.
+
+These are the figures that RefinedWeb's Appendix C gives of itself: document lengths (its Figure 5(a)) and the most
+frequent domain names (5(b)), and the languages of its Appendix D. They are counted file by file, from the columns
+``text``, ``n_tokens``, ``url`` and ``language``, whichever there are.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+from datasets.utils import tqdm
+
+from longcrawl.display.bars import BarRow, BarTable
+from longcrawl.engines.local import map_tasks
+from longcrawl.errors import CorruptionError
+from longcrawl.ledger.domains import DomainCounts, url_hosts
+from longcrawl.storage.stored_tables import DAMAGED, refuse_damaged
+from longcrawl.storage.unreadable import unreadable
+
+__all__ = ["Analysis", "LengthCounts", "Lengths", "analyse", "bin_name", "length_table"]
+
+NO_LANGUAGE = ""
+"""What stands for no language where languages are counted, since JSON has no null among its names."""
+BINS = 64
+TOLD = 20
+"""Domains and languages that are printed; :class:`Analysis` has more."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A histogram of lengths: bin ``n`` holds those of 2**(n-1) or more and less than 2**n, bin 0 those of 0."""
+
+    unit: str
+    documents: Mapping[int, int] = field(default_factory=dict)
+    """Documents by bin, bins without any left out."""
+    total: Mapping[int, int] = field(default_factory=dict)
+    """Characters or tokens of these documents together."""
+
+    @property
+    def bins(self) -> range:
+        """The bins from the shortest to the longest, those without documents included."""
+        return range(min(self.documents, default=0), max(self.documents, default=-1) + 1)
+
+    @property
+    def mean(self) -> float:
+        """The mean length of a document."""
+        return sum(self.total.values()) / max(sum(self.documents.values()), 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give JSON-ready values; :meth:`from_dict` is the way back."""
+        return {
+            "unit": self.unit,
+            "documents": {str(number): count for number, count in self.documents.items()},
+            "total": {str(number): count for number, count in self.total.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Lengths":
+        """Read what :meth:`as_dict` gave."""
+        documents, total = (
+            {int(number): count for number, count in values[name].items()} for name in ("documents", "total")
+        )
+        return cls(values["unit"], documents, total)
+
+
+class LengthCounts:
+    """A histogram of lengths that grows, one column at a time; several are added up."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+        self.counts = np.zeros((2, BINS), np.int64)
+        """Documents and units of each bin."""
+
+    def add(self, lengths: pa.ChunkedArray | pa.Array) -> None:
+        """Add the lengths of documents; a null counts as 0."""
+        known = np.asarray(pc.fill_null(pc.cast(lengths, pa.int64()), 0))
+        bins = np.frexp(known.astype(np.float64))[1]
+        found = np.stack([np.bincount(bins, minlength=BINS), np.bincount(bins, known, minlength=BINS)])
+        self.counts += found.astype(np.int64)
+
+    def add_lengths(self, lengths: Lengths) -> None:
+        """Add what was counted elsewhere."""
+        for row, counts in enumerate((lengths.documents, lengths.total)):
+            for number, count in counts.items():
+                self.counts[row, number] += count
+
+    def lengths(self) -> Lengths:
+        """Give the histogram."""
+        places = [int(place) for place in np.flatnonzero(self.counts[0])]
+        documents, total = ({place: int(row[place]) for place in places} for row in self.counts)
+        return Lengths(self.unit, documents, total)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What a dataset holds: text bars in a terminal, colours in a notebook, a table on a card."""
+
+    documents: int
+    lengths: tuple[Lengths, ...] = ()
+    """In characters of ``text``, and in ``n_tokens``, where the documents have these columns."""
+    domains: Mapping[str, int] = field(default_factory=dict)
+    """The 100 hosts with most documents, without ``www.``, most documents first; empty where there are no URLs."""
+    distinct_domains: int = 0
+    domains_error: int = 0
+    """How many documents a domain may have beyond its count: 0 up to a million domains, see ``DomainCounts``."""
+    without_url: int = 0
+    languages: Mapping[str, int] = field(default_factory=dict)
+    """Documents by language, most documents first; "" stands for those without; empty where there is no column."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give JSON-ready values; :meth:`from_dict` is the way back."""
+        return {
+            "documents": self.documents,
+            "lengths": [each.as_dict() for each in self.lengths],
+            "domains": dict(self.domains),
+            "distinct_domains": self.distinct_domains,
+            "domains_error": self.domains_error,
+            "without_url": self.without_url,
+            "languages": dict(self.languages),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
+        """Read what :meth:`as_dict` gave, of another version too."""
+        lengths = tuple(Lengths.from_dict(each) for each in values["lengths"])
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        return cls(**{**known, "documents": values["documents"], "lengths": lengths})
+
+    def __str__(self) -> str:
+        return "\n\n".join(table.text() for table in self.tables())
+
+    def markdown(self) -> str:
+        """Give the tables in Markdown, as dataset cards hold them."""
+        return "\n\n".join(table.markdown() for table in self.tables())
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self.tables())
+
+    def tables(self) -> list[BarTable]:
+        """Give a table of each kind of length, of domains and of languages, whichever there are."""
+        return [*(length_table(each) for each in self.lengths), *self.place_tables()]
+
+    def place_tables(self) -> list[BarTable]:
+        """Give the tables of domains and languages; none of languages where no document names one."""
+        tables = []
+        if self.domains:
+            rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
+            if self.domains_error:
+                rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
+            told = list(self.domains.items())[:TOLD]
+            tables.append(BarTable("domain", [self._row(*each) for each in told], rest))
+        if any(self.languages):
+            told = [(name or "none", count) for name, count in list(self.languages.items())[:TOLD]]
+            rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
+            tables.append(BarTable("language", [self._row(*each) for each in told], rest))
+        return tables
+
+    def _row(self, name: str, documents: int) -> BarRow:
+        return BarRow(name, documents, documents / self.documents)
+
+
+def length_table(lengths: Lengths) -> BarTable:
+    """Give a row for each bin from the shortest to the longest."""
+    documents, total = max(sum(lengths.documents.values()), 1), max(sum(lengths.total.values()), 1)
+    rows = []
+    for number in lengths.bins:
+        count = lengths.documents.get(number, 0)
+        rows.append(BarRow(bin_name(number), count, count / documents, lengths.total.get(number, 0) / total))
+    rest = f"{lengths.mean:,.0f} {lengths.unit} on average, {sum(lengths.total.values()):,} in all"
+    return BarTable(lengths.unit, rows, rest, f"of all {lengths.unit}")
+
+
+def bin_name(number: int) -> str:
+    """Name the lengths of a bin.
+
+    >>> bin_name(5)
+    '16 to 31'
+    """
+    return f"{1 << number - 1:,} to {(1 << number) - 1:,}" if number > 1 else str(number)
+
+
+Reader = Callable[[list[str]], Iterator[pa.Table]]
+"""What reads columns of a file."""
+
+
+def analyse(documents: pads.FileSystemDataset, num_proc: int = 1) -> Analysis:
+    """Count what files of documents hold, one row group of one file at a time.
+
+    Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
+    ``domains_error`` says what that may have cost.
+
+    Args:
+        documents: files with a row per document.
+        num_proc: processes; the answer does not depend on it.
+
+    Raises:
+        CorruptionError: a file cannot be read.
+
+    """
+    counts = _Counts()
+    with tqdm(total=len(documents.files), desc="analyse", unit="file") as bar:
+        for each in _in_order(documents, num_proc):
+            counts.add(each)
+            bar.update()
+    return counts.analysis()
+
+
+class _Counts:
+    """What has been counted so far. It is sent from process to process."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self.lengths: dict[str, LengthCounts] = {}
+        """By unit."""
+        self.domains = DomainCounts()
+        self.without_url = 0
+        self.languages: dict[str, int] = {}
+
+    def look_at(self, table: pa.Table) -> None:
+        if "text" in table.column_names:
+            self._lengths("characters", pc.utf8_length(table["text"]))
+        if "n_tokens" in table.column_names:
+            self._lengths("tokens", table["n_tokens"])
+        if "url" in table.column_names:
+            hosts = url_hosts(table["url"])
+            self.without_url += hosts.null_count
+            self.domains.add(_value_counts(hosts.drop_null()))
+        if "language" in table.column_names:
+            found = pc.fill_null(pc.cast(table["language"], pa.large_string()), NO_LANGUAGE)
+            _add(self.languages, _value_counts(found))
+
+    def _lengths(self, unit: str, lengths: pa.ChunkedArray) -> None:
+        self.lengths.setdefault(unit, LengthCounts(unit)).add(lengths)
+
+    def add(self, other: "_Counts") -> None:
+        self.documents += other.documents
+        for unit, found in other.lengths.items():
+            self.lengths.setdefault(unit, LengthCounts(unit)).counts += found.counts
+        self.domains.merge(other.domains)
+        self.without_url += other.without_url
+        _add(self.languages, other.languages)
+
+    def analysis(self) -> Analysis:
+        return Analysis(
+            self.documents,
+            tuple(each.lengths() for each in self.lengths.values()),
+            dict(self.domains.largest()),
+            self.domains.distinct,
+            self.domains.error,
+            self.without_url,
+            dict(sorted(self.languages.items(), key=lambda item: (-item[1], item[0]))),
+        )
+
+
+def _in_order(documents: pads.FileSystemDataset, num_proc: int) -> Iterator[_Counts]:
+    """Give the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
+    waiting: dict[int, _Counts] = {}
+    turn = 0
+    count = partial(_count, documents.files, documents.format)
+    for number, counts in map_tasks(count, range(len(documents.files)), num_proc):
+        waiting[number] = counts
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+
+
+def _count(files: Sequence[str], form: pads.FileFormat, number: int) -> tuple[int, _Counts]:
+    counts, file = _Counts(), Path(files[number])
+    refuse_damaged([file])
+    with unreadable(file, CorruptionError, DAMAGED), _opened(file, form) as (rows, schema, read):
+        counts.documents = rows
+        for table in read([column.name for column in schema if _is_looked_at(column)]):
+            counts.look_at(table)
+    return number, counts
+
+
+@contextmanager
+def _opened(file: Path, form: pads.FileFormat) -> Iterator[tuple[int, pa.Schema, Reader]]:
+    """Open a file of documents: its rows, its schema and what reads columns of it, of parquet a row group at a time."""
+    if not isinstance(form, pads.ParquetFileFormat):
+        found = pads.dataset(str(file), format=form)
+        yield found.count_rows(), found.schema, lambda columns: iter([found.to_table(columns=columns)])
+        return
+    with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+        groups = range(opened.num_row_groups)
+        yield (
+            opened.metadata.num_rows,
+            opened.schema_arrow,
+            lambda columns: (opened.read_row_group(group, columns) for group in groups),
+        )
+
+
+def _is_looked_at(column: pa.Field) -> bool:
+    if column.name == "n_tokens":
+        return bool(pa.types.is_integer(column.type))
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.name in ("text", "url", "language") and is_text
+
+
+def _value_counts(values: pa.ChunkedArray) -> dict[str, int]:
+    counted = pc.value_counts(values)
+    return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
+
+
+def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count

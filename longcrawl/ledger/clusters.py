@@ -1,0 +1,247 @@
+"""Clusters of duplicates, out of a ledger: which documents left for the same one, and how two of them differ."""
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from longcrawl.display.word_diff import WordDiff, diff_words
+from longcrawl.errors import LedgerError
+from longcrawl.ledger.funnel import EARLIER, LEDGER_SCHEMA, Reason, follow
+from longcrawl.printable import one_line
+
+__all__ = ["Cluster", "Clusters", "find_clusters"]
+
+NAMED = 5
+"""Removed documents that are named when a cluster is printed."""
+
+_PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:20em;overflow:auto;border:1px solid #999;padding:.6em"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Documents that left for the same one, through one deduplication stage or through several."""
+
+    kept: Reason
+    """The document that stayed when they left, and what became of it afterwards."""
+    removed: pa.Table
+    """Their ledger rows; ``kept_id`` is the document that each duplicates, which may have left for another one."""
+    earlier: bool = False
+    """Whether the kept document is one of an earlier dataset."""
+    diff: WordDiff | None = None
+    """How the two documents of ``pair`` differ; None where their texts are not to be had."""
+
+    @property
+    def size(self) -> int:
+        """How many documents are in it, with the kept one."""
+        return len(self.removed) + 1
+
+    @property
+    def rules(self) -> dict[str, int]:
+        """How many documents left by which stage and rule."""
+        counts = self.removed.group_by(["stage", "rule"], use_threads=False).aggregate([([], "count_all")])
+        return {f"{row['stage']} {row['rule']}": row["count_all"] for row in counts.to_pylist()}
+
+    @property
+    def direct(self) -> pa.Table:
+        """The rows of ``removed`` that left for the kept document itself, not for one that left for it later."""
+        elsewhere = pc.match_substring_regex(self.removed["rule"], EARLIER)
+        return self.removed.filter(
+            pc.and_(pc.equal(self.removed["kept_id"], self.kept.id), pc.equal(elsewhere, self.earlier))
+        )
+
+    @property
+    def similarity(self) -> tuple[float, float] | None:
+        """The least and the greatest similarity measured to the kept document; None where none was."""
+        bounds = pc.min_max(self.direct["value"]).as_py()
+        return None if bounds["min"] is None else (bounds["min"], bounds["max"])
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """The kept document and the least similar one that left for it; of an earlier dataset's, two that left."""
+        direct = self.direct
+        order = pc.sort_indices(direct, [("value", "ascending"), ("id", "ascending")])
+        ids = direct["id"].take(order[:2]).to_pylist()
+        if not self.earlier:
+            return self.kept.id, ids[0]
+        return (ids[0], ids[1]) if len(ids) > 1 else None
+
+    def facts(self) -> list[str]:
+        """Say what is known of it, line by line."""
+        place = " of an earlier dataset" if self.earlier else ""
+        fate = "" if self.kept.stage is None else f", which later {self.kept.fate}"
+        rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
+        if self.similarity is not None:
+            least, greatest = (f"{bound:.2f}" for bound in self.similarity)
+            rules += f"; similarity {least}" + (f" to {greatest}" if greatest != least else "")
+            by_way = self.removed.num_rows - self.direct.num_rows
+            rules += f" ({by_way:,} others left for documents that left later)" if by_way else ""
+        names = ", ".join(self._named(row) for row in self.removed[:NAMED].to_pylist())
+        more = f" and {self.removed.num_rows - NAMED:,} more" if self.removed.num_rows > NAMED else ""
+        facts = [f"{self.size:,} documents, kept {self.kept.id}{place}{fate}", f"by {rules}", f"left: {names}{more}"]
+        return [one_line(fact) for fact in facts]
+
+    def _named(self, row: Mapping[str, Any]) -> str:
+        """Name a document that left; where it left for another one than the kept, that one with its similarity."""
+        if row["kept_id"] == self.kept.id and Reason(**row).leads_on != self.earlier:
+            return str(row["id"])
+        similarity = "" if row["value"] is None else f", similarity {row['value']:.2f}"
+        return f"{row['id']} (a duplicate of {row['kept_id']}{similarity})"
+
+    def diff_heading(self) -> str:
+        """Say which texts are compared, and how much of them differs."""
+        if self.diff is None or self.pair is None:
+            return ""
+        return one_line(f"{self.pair[0]} and {self.pair[1]}: {self.diff.summary()}")
+
+    def _repr_html_(self) -> str:
+        return _as_html(self)
+
+    def __str__(self) -> str:
+        lines = self.facts()
+        if self.diff is not None:
+            lines += [self.diff_heading(), f"  {self.diff}"] if self.diff.pieces else [self.diff_heading()]
+        return "\n  ".join(lines)
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The largest clusters of duplicates, the largest first: text in a terminal, coloured diffs in a notebook."""
+
+    largest: tuple[Cluster, ...]
+    count: int
+    """How many clusters there are."""
+    removed: int
+    """How many documents left for another one."""
+    note: str | None = None
+    """Why a diff is missing."""
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return iter(self.largest)
+
+    def __len__(self) -> int:
+        return len(self.largest)
+
+    def __getitem__(self, number: int) -> Cluster:
+        return self.largest[number]
+
+    def compared(self) -> list[str]:
+        """Give the documents whose texts :meth:`with_texts` compares."""
+        return sorted({document for cluster in self.largest for document in cluster.pair or ()})
+
+    def with_texts(self, texts: Mapping[str, str], note: str | None = None) -> "Clusters":
+        """Give these clusters with diffs where both texts are there; ``note`` says why others are not."""
+        compared = []
+        for cluster in self.largest:
+            found = [texts[each] for each in cluster.pair or () if each in texts]
+            compared.append(replace(cluster, diff=diff_words(found[0], found[1]) if len(found) > 1 else None))
+        return replace(self, largest=tuple(compared), note=note)
+
+    def summary(self) -> str:
+        """Say how many there are."""
+        if not self.count:
+            return "no clusters: no document left as the duplicate of another one"
+        clusters = "1 cluster" if self.count == 1 else f"{self.count:,} clusters"
+        shown = "" if len(self) == self.count else f"; the largest {len(self):,} of them"
+        left = "1 document" if self.removed == 1 else f"{self.removed:,} documents"
+        return f"{clusters} of duplicates, from which {left} left{shown}"
+
+    def __str__(self) -> str:
+        said = [self.summary(), *(f"{number}. {cluster}" for number, cluster in enumerate(self.largest, 1))]
+        return "\n\n".join([*said, *([one_line(self.note)] if self.note else [])])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li>{_as_html(cluster)}</li>" for cluster in self.largest)
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<p><b>{html.escape(self.summary())}</b></p><ol>{items}</ol>{note}"
+
+
+class _Ends(NamedTuple):
+    """Documents that left as duplicates, and the document that each ends at."""
+
+    rows: pa.Table
+    ends: pa.Array
+    earlier: pa.Array
+
+
+def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None = None, most: int = 10) -> Clusters:
+    """Find the largest clusters; a document that was kept by one stage and left at a later one leads on to the next.
+
+    Args:
+        ledger: rows of ``LEDGER_SCHEMA``.
+        stages: the labels of all stages, in order.
+        stage: look at what left at this one only, by the documents that it kept.
+        most: how many clusters to give.
+
+    Raises:
+        LedgerError: there is no such stage, or ``most`` is less than 1.
+
+    """
+    if stage is not None and stage not in stages:
+        raise LedgerError(f"there is no stage {stage!r}; there are: {', '.join(stages) or 'none'}")
+    if most < 1:
+        raise LedgerError(f"the {most} largest clusters are none; ask for 1 or more")
+    condition = pc.field("kept_id").is_valid()
+    duplicates = ledger.to_table(filter=condition if stage is None else condition & (pc.field("stage") == stage))
+    found = _follow(duplicates, stages)
+    table = pa.table([found.ends, found.earlier], ["end", "earlier"])
+    counts = table.group_by(["end", "earlier"], use_threads=False).aggregate([([], "count_all")])
+    largest = counts.sort_by([("count_all", "descending"), ("end", "ascending"), ("earlier", "ascending")])[:most]
+    later = ledger.to_table(filter=pc.field("id").isin(_whole(largest["end"])))
+    kept, members = [], []
+    for one in largest.to_pylist():
+        chosen = pc.and_(pc.equal(found.ends, one["end"]), pc.equal(found.earlier, one["earlier"]))
+        removed = found.rows.filter(chosen)
+        kept.append(Reason(one["end"]) if one["earlier"] else _fate(one["end"], later, removed, stages))
+        members.append((removed, one["earlier"]))
+    ends = follow(ledger, stages, kept)
+    clusters = tuple(Cluster(end, *rows) for end, rows in zip(ends, members, strict=True))
+    return Clusters(clusters, counts.num_rows, duplicates.num_rows)
+
+
+def _follow(duplicates: pa.Table, stages: Sequence[str]) -> _Ends:
+    """Find where each document ends, the last stage first: what it kept has left at a later one, or not at all."""
+    known = _Ends(LEDGER_SCHEMA.empty_table(), pa.array([], pa.string()), pa.array([], pa.bool_()))
+    for stage in reversed(stages):
+        rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id").combine_chunks()
+        if not rows.num_rows:
+            continue
+        kept, elsewhere = _whole(rows["kept_id"]), _whole(pc.match_substring_regex(rows["rule"], EARLIER))
+        place = pc.index_in(kept, value_set=_whole(known.rows["id"]))
+        place = pc.if_else(elsewhere, pa.scalar(None, place.type), place)
+        ends = pc.coalesce(known.ends.take(place), kept)
+        earlier = pc.coalesce(known.earlier.take(place), elsewhere)
+        known = _Ends(
+            pa.concat_tables([rows, known.rows]),
+            pa.concat_arrays([ends, known.ends]),
+            pa.concat_arrays([earlier, known.earlier]),
+        )
+    return known
+
+
+def _whole(values: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+
+
+def _fate(document: str, ledger: pa.Table, removed: pa.Table, stages: Sequence[str]) -> Reason:
+    """Say what became of a kept document after the last of its duplicates had left."""
+    last = max(stages.index(stage) for stage in pc.unique(removed["stage"]).to_pylist())
+    rows = ledger.filter(pc.equal(ledger["id"], document)).to_pylist()
+    left = [row for row in rows if stages.index(row["stage"]) > last]
+    return Reason(**left[0]) if left else Reason(document)
+
+
+def _as_html(cluster: Cluster) -> str:
+    facts = "<br>".join(html.escape(fact) for fact in cluster.facts())
+    if cluster.diff is None:
+        return f"<p>{facts}</p>"
+    said = f"<p>{facts}<br>{html.escape(cluster.diff_heading())}</p>"
+    if not cluster.diff.pieces:
+        return said
+    return f"{said}<div style='{_PAGE}'>{cluster.diff._repr_html_()}</div>"

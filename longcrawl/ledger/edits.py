@@ -1,0 +1,260 @@
+"""What stages changed in documents that stay: counts for the funnel, and every place in one document.
+
+The edit ledger is a side table, one row per place (:data:`longcrawl.core.places.EDIT_SCHEMA`). Runs keep it under
+``edits/``, one file per part, beside the ledger of documents that left.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from longcrawl.core.places import EDIT_SCHEMA, MASK
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.stored_tables import table_writer
+
+__all__ = [
+    "EDITS",
+    "EditCounts",
+    "RepeatedSpan",
+    "RuleEdits",
+    "TextEdit",
+    "add_edits",
+    "count_edits",
+    "describe_edits",
+    "edit_writer",
+    "find_edits",
+    "repeated_spans",
+]
+
+EDITS = "edits"
+"""The folder of a run that holds its edit ledger."""
+
+ROWS = 1 << 16
+"""Rows that wait in memory for a row group: some 10 MB."""
+
+ENCODING: dict[str, Any] = {
+    "use_dictionary": [field.name for field in EDIT_SCHEMA if field.type == pa.string()],
+    "column_encoding": {field.name: "DELTA_BINARY_PACKED" for field in EDIT_SCHEMA if field.type == pa.int64()},
+    "write_statistics": ["id", "also_id"],
+}
+"""Offsets rise within a document, so their differences are small; ids alone are searched for."""
+
+MOST_COUNTED = 20_000_000
+"""Rows of a ledger in which repeated spans are counted: their ids are held in memory."""
+
+LISTED = 10
+"""So many places of one stage are printed."""
+
+
+class RuleEdits(NamedTuple):
+    """What one rule of a stage changed."""
+
+    places: int
+    touched: int
+    """Characters or tokens that were cut, replaced or masked."""
+    removed: int
+    """How many fewer there are now."""
+
+
+@dataclass(frozen=True)
+class EditCounts:
+    """What one stage changed in documents, those that left at it or later included."""
+
+    documents: int
+    """How many were changed."""
+    unit: str
+    """What is counted: "characters" or "tokens"."""
+    rules: Mapping[str, RuleEdits]
+
+    @property
+    def removed(self) -> int:
+        """How many characters or tokens fewer there are now."""
+        return sum(rule.removed for rule in self.rules.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        rules = {rule: counts._asdict() for rule, counts in self.rules.items()}
+        return {"documents": self.documents, "unit": self.unit, "rules": rules}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "EditCounts":
+        """Read what :meth:`as_dict` returned."""
+        rules = {
+            rule: RuleEdits(counts["places"], counts["touched"], counts["removed"])
+            for rule, counts in values["rules"].items()
+        }
+        return cls(values["documents"], values["unit"], rules)
+
+    @property
+    def masked(self) -> int:
+        """How many characters stay, but no loss is to be computed on them."""
+        return self.rules[MASK].touched if MASK in self.rules else 0
+
+    def __str__(self) -> str:
+        cut = [f"{self.removed:,} {self.unit} cut"] if self.removed or not self.masked else []
+        masked = [f"{self.masked:,} {self.unit} masked"] if self.masked else []
+        return ", ".join([f"{self.documents:,} edited", *cut, *masked])
+
+
+@dataclass(frozen=True)
+class TextEdit:
+    """One place that a stage changed in one document, see :data:`longcrawl.core.places.EDIT_SCHEMA`."""
+
+    stage: str
+    rule: str
+    unit: str
+    start: int
+    end: int
+    replaced_by: int = 0
+    also_id: str | None = None
+    """A document in which the same stands, too; it may be this one."""
+    also_place: tuple[int, int] | None = None
+    """Start and end of the place that the stage changed there, which holds it; None where no whole character is in."""
+
+    @property
+    def removed(self) -> int:
+        """How many characters or tokens fewer there are now."""
+        return self.end - self.start - self.replaced_by
+
+    def __str__(self) -> str:
+        replaced = f", replaced by {self.replaced_by:,}" if self.replaced_by and self.rule != MASK else ""
+        also = "" if self.also_id is None else f", also in {self.also_id}"
+        at = "" if self.also_place is None else " at {:,}-{:,}".format(*self.also_place)
+        return f"{self.rule} {self.start:,}-{self.end:,}{replaced}{also}{at}"
+
+
+class RepeatedSpan(NamedTuple):
+    """A span of a document whose beginning other spans have, too."""
+
+    stage: str
+    id: str
+    place: tuple[int, int] | None
+    """None where no whole character is in the span."""
+    others: int
+
+
+def count_edits(places: pa.Table) -> EditCounts | None:
+    """Count the places of one batch, ``PLACE_SCHEMA``; None where nothing changed."""
+    if not places.num_rows:
+        return None
+    touched = pc.subtract(places["end"], places["start"])
+    columns = {"rule": places["rule"], "touched": touched, "removed": pc.subtract(touched, places["replaced_by"])}
+    sums = pa.table(columns).group_by("rule").aggregate([("rule", "count"), ("touched", "sum"), ("removed", "sum")])
+    rules = {
+        row["rule"]: RuleEdits(row["rule_count"], row["touched_sum"], row["removed_sum"]) for row in sums.to_pylist()
+    }
+    documents = pc.count_distinct(places["document"]).as_py()
+    return EditCounts(documents, places["unit"][0].as_py(), dict(sorted(rules.items())))
+
+
+def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
+    """Add what one stage changed in several batches or parts."""
+    known = [each for each in counts if each is not None]
+    if not known:
+        return None
+    rules: dict[str, RuleEdits] = {}
+    for each in known:
+        for rule, more in each.rules.items():
+            before = rules.get(rule, RuleEdits(0, 0, 0))
+            rules[rule] = RuleEdits(*(one + other for one, other in zip(before, more, strict=True)))
+    return EditCounts(sum(each.documents for each in known), known[0].unit, dict(sorted(rules.items())))
+
+
+def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
+    """Return what was changed in one document, in the order of the stages, each with where else the same stands."""
+    rows = edits.to_table(filter=pc.field("id") == document).to_pylist()
+    found = _places_of(edits, {row["also_id"] for row in rows if row["also_id"] is not None})
+    return tuple(
+        TextEdit(
+            row["stage"],
+            row["rule"],
+            row["unit"],
+            row["start"],
+            row["end"],
+            row["replaced_by"],
+            row["also_id"],
+            found.get((row["stage"], row["also_id"], row["also_span"])),
+        )
+        for row in rows
+    )
+
+
+def repeated_spans(edits: pads.Dataset, most: int) -> list[RepeatedSpan]:
+    """Return the spans whose text most others begin with, in the order of their number; none of a very large ledger."""
+    if edits.count_rows() > MOST_COUNTED:
+        return []
+    rows = edits.to_table(["stage", "id", "span", "also_id", "also_span"], filter=pc.field("also_id").is_valid())
+    itself = pc.and_(pc.equal(rows["id"], rows["also_id"]), pc.equal(rows["span"], rows["also_span"]))
+    names = ["stage", "also_id", "also_span"]
+    counts = rows.filter(pc.invert(itself)).group_by(names).aggregate([([], "count_all")])
+    order = [("count_all", "descending"), *((name, "ascending") for name in names)]
+    chosen = counts.sort_by(order)[:most].to_pylist()
+    places = _places_of(edits, {row["also_id"] for row in chosen})
+    keys = [(row["stage"], row["also_id"], row["also_span"]) for row in chosen]
+    return [
+        RepeatedSpan(key[0], key[1], places.get(key), row["count_all"]) for key, row in zip(keys, chosen, strict=True)
+    ]
+
+
+def _places_of(edits: pads.Dataset, documents: set[str]) -> dict[tuple[str, str, int], tuple[int, int]]:
+    """Return where the spans of some documents stand, by stage, document and number."""
+    if not documents:
+        return {}
+    chosen = pc.field("id").isin(sorted(documents)) & pc.field("span").is_valid()
+    rows = edits.to_table(["stage", "id", "span", "start", "end"], filter=chosen).to_pylist()
+    return {(row["stage"], row["id"], row["span"]): (row["start"], row["end"]) for row in rows}
+
+
+def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
+    """Return one line per stage: how much it changed in a document, and where."""
+    lines = []
+    for stage, group in groupby(edits, key=lambda edit: edit.stage):
+        places = list(group)
+        removed, unit = sum(place.removed for place in places), places[0].unit
+        shown = "; ".join(map(str, places[:LISTED]))
+        more = f"; and {len(places) - LISTED:,} more" if len(places) > LISTED else ""
+        count = "1 place" if len(places) == 1 else f"{len(places):,} places"
+        lines.append(f"{stage} changed {count}, {removed:,} {unit} cut: {shown}{more}")
+    return lines
+
+
+class EditWriter:
+    """Collects the edits of batches, and writes them in row groups of about ``ROWS``."""
+
+    def __init__(self, path: Path, files: ExitStack) -> None:
+        self._path, self._files = path, files
+        self._waiting: list[pa.Table] = []
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, edits: pa.Table) -> None:
+        """Add the edits of one batch."""
+        self._waiting.append(edits)
+        if sum(table.num_rows for table in self._waiting) >= ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._waiting:
+            return
+        if self._writer is None:
+            beside = self._files.enter_context(whole_file(self._path))
+            self._writer = self._files.enter_context(table_writer(beside, EDIT_SCHEMA, **ENCODING))
+        self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
+        self._waiting = []
+
+
+@contextmanager
+def edit_writer(path: Path) -> Iterator[EditWriter]:
+    """Write a file of the edit ledger, whole or not at all; without edits there is none."""
+    with ExitStack() as files:
+        writer = EditWriter(path, files)
+        yield writer
+        writer.flush()

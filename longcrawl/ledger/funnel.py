@@ -1,0 +1,375 @@
+"""Why each document left, and how many are left after each stage.
+
+The ledger is a side table, one row per removed document. Kept documents are never copied to decide about others.
+"""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from longcrawl.core.stages import stage_name
+from longcrawl.display.markdown import code, plain
+from longcrawl.errors import LedgerError
+from longcrawl.ledger.edits import EditCounts, TextEdit, describe_edits
+from longcrawl.printable import as_lines
+from longcrawl.storage.stored_tables import DAMAGED, scan_tables
+from longcrawl.storage.unreadable import unreadable
+
+__all__ = [
+    "EARLIER",
+    "LEDGER",
+    "LEDGER_SCHEMA",
+    "Funnel",
+    "FunnelRow",
+    "Reason",
+    "add_values",
+    "count_rules",
+    "count_values",
+    "entries",
+    "find_reason",
+    "follow",
+    "label_stages",
+    "number_rule",
+    "open_ledger",
+    "total",
+]
+
+LEDGER = "ledger"
+"""The folder of a run that holds the ledger of documents that left."""
+
+LEDGER_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("stage", pa.string()),
+        ("rule", pa.string()),
+        ("value", pa.float64()),
+        ("threshold", pa.float64()),
+        ("kept_id", pa.string()),
+    ]
+)
+"""``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
+
+EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
+"""The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
+
+BAR_WIDTH = 24
+_SIDES = ("left", "right", "left", "right", "left")
+"""Where the columns of a funnel in a notebook are aligned: names and bars begin, figures end."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one document left, or that it was kept (``stage`` is None then)."""
+
+    id: str
+    stage: str | None = None
+    rule: str | None = None
+    value: float | None = None
+    threshold: float | None = None
+    kept_id: str | None = None
+    edits: tuple[TextEdit, ...] = ()
+    """What stages changed in the document, before it left or in what was kept of it."""
+    kept: "Reason | None" = None
+    """Why the document of ``kept_id`` left later, see :func:`follow`; None where it stayed, or nobody has asked."""
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether it left as the duplicate of a document of the same dataset, which may have left later."""
+        return self.kept_id is not None and re.match(EARLIER, self.rule or "") is None
+
+    @property
+    def fate(self) -> str:
+        """What became of the document, without its id and its edits; ids stand as they were crawled."""
+        return self._decision().removeprefix(f"{self.id}: ")
+
+    def __str__(self) -> str:
+        return as_lines([self._decision(), *describe_edits(self.edits)], "\n  ")
+
+    def _decision(self) -> str:
+        if self.stage is None:
+            return f"{self.id}: kept"
+        said = f"{self.id}: left at {self.stage}, rule {self.rule}"
+        if self.kept_id is not None:
+            similarity = "" if self.value is None else f", similarity {self.value:.2f}"
+            later = "" if self.kept is None else f", which {self.kept.fate}"
+            return f"{said}: a duplicate of {self.kept_id}{similarity}{later}"
+        if self.threshold is None:
+            return said
+        return f"{said}: {_number(self.value)} against {_number(self.threshold)}"
+
+
+@dataclass(frozen=True)
+class FunnelRow:
+    """One stage: documents in and out, and how many each rule removed."""
+
+    stage: str
+    documents_in: int
+    documents_out: int
+    rules: Mapping[str, int] = field(default_factory=dict)
+    characters: int | None = None
+    """Code points of all texts that are left; None where there are no texts yet or any more, or nobody counted."""
+    values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Documents that are left by the values of a column, most documents first, as ``{"language": {"en": 5}}``.
+
+    Stages say with ``counts`` which column that is; "" stands for a null.
+    """
+    edits: EditCounts | None = None
+    """What the stage changed in documents; None where it changed nothing, or an earlier longcrawl did not count."""
+
+    @property
+    def removed(self) -> int:
+        """How many documents left here."""
+        return self.documents_in - self.documents_out
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """How many documents are left after each stage: a table in a terminal, bars in a notebook."""
+
+    source: str
+    documents: int
+    rows: tuple[FunnelRow, ...] = ()
+    characters: int | None = None
+    """Code points of all texts that came, see :class:`FunnelRow`."""
+
+    def __iter__(self) -> Iterator[FunnelRow]:
+        return iter(self.rows)
+
+    @property
+    def kept(self) -> int:
+        """How many documents are left at the end."""
+        return self.rows[-1].documents_out if self.rows else self.documents
+
+    def emptied_by(self) -> str | None:
+        """Name the stage that removed the last documents; None while some are left or none ever came."""
+        return next((row.stage for row in self.rows if row.documents_in and not row.documents_out), None)
+
+    def then(self, row: FunnelRow) -> "Funnel":
+        """Give the funnel with one more stage."""
+        return replace(self, rows=(*self.rows, row))
+
+    def counted(self, characters: int | None) -> "Funnel":
+        """Give the funnel with the characters left after its last stage, where they were not known before."""
+        if not self.rows or self.rows[-1].characters is not None:
+            return self
+        return replace(self, rows=(*self.rows[:-1], replace(self.rows[-1], characters=characters)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the funnel as JSON-ready values; :meth:`from_dict` is the way back."""
+        rows = [
+            {
+                "stage": row.stage,
+                "in": row.documents_in,
+                "out": row.documents_out,
+                "rules": dict(row.rules),
+                "characters": row.characters,
+                **({"values": {column: dict(counts) for column, counts in row.values.items()}} if row.values else {}),
+                "edits": row.edits.as_dict() if row.edits else None,
+            }
+            for row in self.rows
+        ]
+        return {"source": self.source, "documents": self.documents, "characters": self.characters, "stages": rows}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Funnel":
+        """Read what :meth:`as_dict` gave."""
+        rows = tuple(
+            FunnelRow(
+                row["stage"],
+                row["in"],
+                row["out"],
+                dict(row["rules"]),
+                row.get("characters"),
+                row.get("values", {}),
+                EditCounts.from_dict(row["edits"]) if row.get("edits") else None,
+            )
+            for row in values["stages"]
+        )
+        return cls(values["source"], values["documents"], rows, values.get("characters"))
+
+    def __repr__(self) -> str:
+        names = [self.source, *(row.stage for row in self.rows)]
+        width = max(len(name) for name in (*names, "stage"))
+        lines = [f"{'stage':<{width}}  {'documents':>12}  {'left here':>12}  "]
+        lines.append(f"{self.source:<{width}}  {self.documents:>12,}  {'':>12}  {self._bar(self.documents)}")
+        for row in self.rows:
+            reasons = _reasons(row)
+            tail = f"{self._bar(row.documents_out):<{BAR_WIDTH}}  {reasons}".rstrip()
+            lines.append(f"{row.stage:<{width}}  {row.documents_out:>12,}  {row.removed:>12,}  {tail}")
+        return as_lines(line.rstrip() for line in lines)
+
+    def _bar(self, documents: int) -> str:
+        return "█" * round(BAR_WIDTH * min(documents, self.documents) / max(self.documents, 1)) or (
+            "▏" if documents else ""
+        )
+
+    def markdown(self) -> str:
+        """Give the funnel as a Markdown table, as dataset cards hold it."""
+        lines = ["| stage | documents | left here | rules |", "| --- | ---: | ---: | --- |"]
+        lines.append(f"| {plain(self.source)} | {self.documents:,} | | |")
+        for row in self.rows:
+            reasons = _reasons(row, code)
+            lines.append(f"| {plain(row.stage)} | {row.documents_out:,} | {row.removed:,} | {reasons} |")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [_html_row(self.source, self.documents, "", self.documents, "")]
+        for row in self.rows:
+            reasons = _reasons(row)
+            rows.append(_html_row(row.stage, row.documents_out, f"{row.removed:,}", self.documents, reasons))
+        names = zip(("stage", "documents", "", "left here", "rules"), _SIDES, strict=True)
+        head = "".join(f"<th style='text-align:{side}'>{name}</th>" for name, side in names)
+        table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+        return f"<table style='font-variant-numeric:tabular-nums'>{table}</table>"
+
+
+def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
+    """Give the ledger rows of one judged batch: the documents whose verdict names a rule."""
+    removed = pc.is_valid(verdicts["rule"])
+    gone = verdicts.filter(removed)
+    rows = gone.num_rows
+    kept_ids = gone["kept_id"] if "kept_id" in gone.column_names else pa.nulls(rows, pa.string())
+    arrays = [pc.cast(ids, pa.string()).filter(removed), pa.array([stage] * rows, pa.string())]
+    arrays += [gone["rule"], gone["value"], gone["threshold"], kept_ids]
+    return pa.table(arrays, schema=LEDGER_SCHEMA)
+
+
+def count_rules(ledger: pa.Table) -> dict[str, int]:
+    """Count ledger rows by rule, sorted by name."""
+    return dict(sorted(Counter(ledger["rule"].to_pylist()).items()))
+
+
+def count_values(documents: pa.Table, column: str | None) -> dict[str, dict[str, int]]:
+    """Count documents by the values of a column, as :attr:`FunnelRow.values` has them; nothing for no column."""
+    if column is None:
+        return {}
+    counts = pc.value_counts(documents[column]).to_pylist()
+    return add_values([{column: {each["values"] or "": each["counts"]}} for each in counts] or [{column: {}}])
+
+
+def add_values(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up what :func:`count_values` gave of several tables, the largest first, equal ones by name."""
+    sums: dict[str, Counter[str]] = {}
+    for part in parts:
+        for column, counts in part.items():
+            sums.setdefault(column, Counter()).update(counts)
+    return {
+        column: dict(sorted(counts.items(), key=lambda value: (-value[1], value[0]))) for column, counts in sums.items()
+    }
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """Add counts; None where one of them is not known."""
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
+
+
+def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
+    """Look one document up, and those that it leads on to; None when it never left.
+
+    Raises:
+        LedgerError: several documents of this id left.
+
+    """
+    found = ledger.to_table(filter=pc.field("id") == document).to_pylist()
+    if len(found) > 1:
+        raise LedgerError(f"{len(found)} documents are called {document!r}; ids must be unique to be explained")
+    return follow(ledger, stages, [Reason(**found[0])])[0] if found else None
+
+
+def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
+    """Return reasons with what became of the documents that they name, to the end of each chain.
+
+    Args:
+        ledger: rows of ``LEDGER_SCHEMA``.
+        stages: the labels of all stages, in order; a kept document leaves at a later one.
+        reasons: rows of the ledger.
+
+    """
+    named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
+    if not named:
+        return list(reasons)
+    places = {stage: place for place, stage in enumerate(stages)}
+    left_at = [places.get(reason.stage or "", -1) for reason in reasons]
+    first = min(place for place, reason in zip(left_at, reasons, strict=True) if reason.leads_on)
+    later = pc.field("id").isin(named) & pc.field("stage").isin(pa.array(stages[first + 1 :], pa.string()))
+    found = follow(ledger, stages, [Reason(**row) for row in ledger.to_table(filter=later).to_pylist()])
+    found.sort(key=lambda row: places[row.stage or ""])
+    ends = []
+    for place, reason in zip(left_at, reasons, strict=True):
+        rows = [row for row in found if row.id == reason.kept_id and places[row.stage or ""] > place]
+        ends.append(replace(reason, kept=rows[0]) if rows and reason.leads_on else reason)
+    return ends
+
+
+def label_stages(names: Sequence[str]) -> list[str]:
+    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``, a dotted path is its class.
+
+    >>> label_stages(["min_words", "my_package.stages:OnlyPoems", "min_words"])
+    ['min_words', 'only_poems', 'min_words_2']
+    """
+    seen: Counter[str] = Counter()
+    labels = []
+    for name in map(stage_name, names):
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return labels
+
+
+@contextmanager
+def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pads.Dataset]:
+    """Open a ledger of a run: a folder of tables, none where nothing was removed, or edited.
+
+    Raises:
+        CorruptionError: a table is not as it was written.
+        LedgerError: what is read of it is damaged.
+
+    """
+    with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
+        yield scan_tables(sorted(folder.glob("*.parquet")), schema)
+
+
+def number_rule(rule: str, number: int, of: int) -> str:
+    """Name a rule by which a document leaves for one in an earlier dataset, the first, second, … of several."""
+    return rule if of == 1 else f"{rule}_{number}"
+
+
+def _reasons(row: FunnelRow, shown: Callable[[str], str] = str) -> str:
+    """Return by which rules documents left, and how many of the others were edited."""
+    reasons = [f"{shown(rule)} {count:,}" for rule, count in _largest(row.rules)]
+    return "; ".join([*([", ".join(reasons)] if reasons else []), *([str(row.edits)] if row.edits else [])])
+
+
+def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int]]:
+    ranked = sorted(rules.items(), key=lambda item: (-item[1], item[0]))
+    rest = sum(count for _, count in ranked[most:])
+    return [*ranked[:most], *([("others", rest)] if rest else [])]
+
+
+def _html_row(stage: str, documents: int, removed: str, whole: int, reasons: str) -> str:
+    percent = 100 * documents / max(whole, 1)
+    bar = f"<div style='background:#4c78a8;height:1em;min-width:1px;width:{percent:.2f}%'></div>"
+    cells = [
+        html.escape(stage),
+        f"{documents:,}",
+        f"<div style='width:14em'>{bar}</div>",
+        removed,
+        html.escape(reasons),
+    ]
+    made = [f"<td style='text-align:{side}'>{cell}</td>" for cell, side in zip(cells, _SIDES, strict=True)]
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"

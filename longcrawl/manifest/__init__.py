@@ -1,0 +1,1 @@
+"""The folder and the manifest of a run."""

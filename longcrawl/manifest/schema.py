@@ -1,0 +1,204 @@
+"""What ``manifest.json`` of a run must hold, and one sentence where it does not.
+
+Runs outlive versions: a manifest may be of an earlier longcrawl, which told less. What every version has written is
+asked for when a manifest is read; whatever else somebody looks up in it and does not find raises :class:`NotTold`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.results import RESULTS
+from longcrawl.errors import RunError
+from longcrawl.storage.kinds import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
+
+__all__ = ["VERSION", "NotTold", "Told", "check_manifest", "input_names", "writer_of"]
+
+VERSION = 1
+"""Of manifests, not of longcrawl."""
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "recipe": ("name", "source", "stages", "outputs"),
+    "versions": (),
+    "funnel": ("source", "documents", "stages"),
+    "output": ("format",),
+    "files": (),
+}
+"""What every version of longcrawl has written, and what of it."""
+
+
+def _is_stage(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(settings, dict) for settings in value.values())
+
+
+def _is_histogram(value: Any) -> bool:
+    return isinstance(value, dict) and all(name.isdecimal() and is_count(count) for name, count in value.items())
+
+
+def _is_input(value: Any) -> bool:
+    """Return whether a value names an input file; earlier versions recorded its name alone."""
+    if isinstance(value, dict):
+        return is_text(value.get("file")) and may_be_count(value.get("bytes")) and _may_be_text(value.get("sha256"))
+    return is_text(value)
+
+
+def _may_be_text(value: Any) -> bool:
+    return value is None or is_text(value)
+
+
+KINDS: Kinds = (
+    ("recipe.name", is_text, "a text"),
+    ("recipe.source", lambda value: is_object(value) and is_text(value.get("builder")), "an object with a builder"),
+    ("recipe.stages", is_list, "a list"),
+    ("recipe.stages.*", _is_stage, "an object of settings by name"),
+    ("recipe.outputs", _is_stage, "an object of settings by name"),
+    ("recipe.card", is_object, "an object"),
+    ("recipe.reference", is_object, "an object"),
+    ("files.*", is_object, "an object"),
+    ("files.*.bytes", is_count, "a whole number"),
+    ("files.*.sha256", is_text, "a text"),
+    ("funnel.source", is_text, "a text"),
+    ("funnel.documents", is_count, "a whole number"),
+    ("funnel.characters", may_be_count, "a whole number or null"),
+    ("funnel.stages", is_list, "a list"),
+    ("funnel.stages.*", lambda value: is_object(value) and {"stage", "in", "out", "rules"} <= set(value),
+     "an object with stage, in, out and rules"),
+    ("funnel.stages.*.stage", is_text, "a text"),
+    ("funnel.stages.*.in", is_count, "a whole number"),
+    ("funnel.stages.*.out", is_count, "a whole number"),
+    ("funnel.stages.*.characters", may_be_count, "a whole number or null"),
+    ("funnel.stages.*.rules", is_object, "an object"),
+    ("funnel.stages.*.rules.*", is_count, "a whole number"),
+    ("funnel.stages.*.values", is_object, "an object"),
+    ("funnel.stages.*.values.*", is_object, "an object"),
+    ("funnel.stages.*.values.*.*", is_count, "a whole number"),
+    ("funnel.stages.*.edits", lambda value: value is None or is_object(value), "an object or null"),
+    ("funnel.stages.*.edits.documents", is_count, "a whole number"),
+    ("funnel.stages.*.edits.unit", is_text, "a text"),
+    ("funnel.stages.*.edits.rules", is_object, "an object"),
+    ("funnel.stages.*.edits.rules.*", is_object, "an object"),
+    ("funnel.stages.*.edits.rules.*.places", is_count, "a whole number"),
+    ("funnel.stages.*.edits.rules.*.touched", is_count, "a whole number"),
+    ("funnel.stages.*.edits.rules.*.removed", lambda value: isinstance(value, int), "a whole number"),
+    ("analysis", is_object, "an object"),
+    ("analysis.lengths", is_list, "a list"),
+    ("analysis.lengths.*", is_object, "an object"),
+    ("analysis.lengths.*.documents", _is_histogram, "an object of bins"),
+    ("analysis.lengths.*.total", _is_histogram, "an object of bins"),
+    ("analysis.domains", is_object, "an object"),
+    ("analysis.domains.*", is_count, "a whole number"),
+    ("analysis.languages", is_object, "an object"),
+    ("analysis.languages.*", is_count, "a whole number"),
+    *((f"analysis.{name}", is_count, "a whole number")
+      for name in ("documents", "distinct_domains", "domains_error", "without_url")),
+    ("source_lengths", lambda value: value is None or is_object(value), "an object or null"),
+    *((f"source_lengths.{name}", _is_histogram, "an object of bins") for name in ("documents", "total")),
+    ("bad_files", is_list, "a list"),
+    ("bad_files.*", is_object, "an object"),
+    ("bad_files.*.records_lost", may_be_count, "a whole number or null"),
+    ("inputs", is_object, "an object"),
+    ("inputs.*", is_list, "a list"),
+    ("inputs.*.*", _is_input, "a file, or an object with a file"),
+    ("left_out", is_object, "an object"),
+    ("left_out.*", is_count, "a whole number"),
+    ("reports", is_object, "an object"),
+    ("reports.*", is_list, "a list"),
+)  # fmt: skip
+"""What is read of a manifest, the whole before its parts, where it is there."""
+
+
+class NotTold(RunError):  # noqa: N818  # it says what is, as LookupError does
+    """A manifest does not hold an entry that something needs."""
+
+    def __init__(self, entry: str, version: str) -> None:
+        self.entry = entry
+        """Its path, such as "output.shapes"."""
+        self.version = version
+        super().__init__(
+            f"the manifest of this run, of longcrawl {version}, has no {entry!r}: run its recipe again to have it"
+        )
+
+
+class Told(dict[str, Any]):
+    """An object of a manifest; looking up what it does not hold raises :class:`NotTold` and no KeyError.
+
+    >>> Told({"funnel": {}}, "0.1.0")["funnel"]["stages"]
+    Traceback (most recent call last):
+    longcrawl.manifest.schema.NotTold: the manifest of this run, of longcrawl 0.1.0, has no 'funnel.stages': run its \
+recipe again to have it
+    """
+
+    def __init__(self, values: Mapping[str, Any], version: str, path: str = "", plain: Sequence[str] = ()) -> None:
+        self._version, self._path = version, path
+        super().__init__((name, value if name in plain else self._told(name, value)) for name, value in values.items())
+
+    def _told(self, name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return Told(value, self._version, f"{self._path}{name}.")
+        if isinstance(value, list):
+            return [self._told(name, each) for each in value]
+        return value
+
+    def __missing__(self, name: str) -> Any:
+        raise NotTold(f"{self._path}{name}", self._version)
+
+
+def check_manifest(manifest: Any, file: Path) -> Told:
+    """Give a manifest that holds what each has to.
+
+    The recipe in it is as it was read, so that it can be written as YAML; all else is :class:`Told`. Whether somebody
+    has changed the manifest is not asked here.
+
+    Args:
+        manifest: the content of a JSON file.
+        file: it, to be named.
+
+    Raises:
+        RunError: it is no manifest of a run, or of a version or a format that this longcrawl does not know.
+
+    """
+    again = f"run the recipe again, into another folder than {file.parent}"
+    if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:
+        raise RunError(f"{file} is not the manifest of a run: {again}")
+    if manifest["longcrawl_run"] != VERSION:
+        raise RunError(f"{file} is of version {manifest['longcrawl_run']!r}, this longcrawl reads {VERSION}: upgrade")
+    if lacking := _lacking(manifest):
+        raise RunError(f"{file} lacks {', '.join(lacking)}: {again}")
+    outputs = manifest["recipe"]["outputs"]
+    for spelling in outputs if is_object(outputs) else ():
+        if ":" in spelling:
+            OUTPUTS.find(spelling, f"{file} is of a run whose output", RunError)
+    form = manifest["output"]["format"]
+    if not is_text(form) or form not in RESULTS:
+        raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
+    for path, value, kind in misfits(manifest, KINDS):
+        shown = shorten(repr(value), 60, placeholder="…")
+        raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
+    return Told(manifest, writer_of(manifest), plain=("recipe",))
+
+
+def _lacking(manifest: Mapping[str, Any]) -> list[str]:
+    lacking = []
+    for block, entries in NEEDED.items():
+        found = manifest.get(block)
+        if not isinstance(found, dict):
+            lacking.append(block)
+        else:
+            lacking += [f"{block}.{entry}" for entry in entries if entry not in found]
+    return lacking
+
+
+def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the files that a run read for each part; earlier versions recorded no more than these.
+
+    >>> input_names({"inputs": {"a.jsonl": [{"file": "raw/a.jsonl", "bytes": 7}], "b.jsonl": ["raw/b.jsonl"]}})
+    {'a.jsonl': ['raw/a.jsonl'], 'b.jsonl': ['raw/b.jsonl']}
+    """
+    named = manifest.get("inputs", {}).items()
+    return {part: [file if isinstance(file, str) else file["file"] for file in files] for part, files in named}
+
+
+def writer_of(manifest: Mapping[str, Any]) -> str:
+    """Give the version of longcrawl that wrote a manifest."""
+    return str(manifest["versions"].get("longcrawl", "that gives no version"))

@@ -1,0 +1,6 @@
+"""What a run would give and take, from a sample of its input."""
+
+from longcrawl.plan.estimates import Estimate
+from longcrawl.plan.run_plan import Checked, Plan, PlanRow, plan
+
+__all__ = ["Checked", "Estimate", "Plan", "PlanRow", "plan"]

@@ -1,6 +1,0 @@
-"""What a run would give and take, from a sample of its input."""
-
-from longcrawl.planning.estimates import Estimate
-from longcrawl.planning.run_plan import Checked, Plan, PlanRow, plan
-
-__all__ = ["Checked", "Estimate", "Plan", "PlanRow", "plan"]

@@ -1,0 +1,1 @@
+"""A recipe carried out over all parts of its source."""

@@ -1,0 +1,405 @@
+"""A run: a recipe carried out over all parts of its source, resumable at any point.
+
+A run's folder holds, when it is done,
+
+* ``README.md``, the dataset card; ``recipe.yaml``, every field spelled out;
+* ``ledger/*.parquet``, a row per document that left; ``edits/*.parquet``, a row per place changed in a document;
+* ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
+* one folder named after the output, such as ``rectangle/``;
+* ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what stages had to
+  report, SHA-256 of every file and, last, its own;
+* ``plan.json``, where a plan was given: it, and what became of it, times too; the manifest does not list this file.
+
+Until then ``work/`` holds what is finished so far. No time, worker count or process id is written anywhere else, so the
+same recipe over the same input gives the same bytes.
+"""
+
+import errno
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets.fingerprint import Hasher
+from filelock import FileLock, Timeout
+
+from longcrawl.card.text import CARD, write_card
+from longcrawl.core.outputs import Writer
+from longcrawl.core.results import RESULTS
+from longcrawl.core.run_segments import Segment, next_segment
+from longcrawl.core.spans import SpanSurvey
+from longcrawl.core.stages import Rewrite, Stage, Survey
+from longcrawl.core.survey_reports import report_of
+from longcrawl.dedup.indexed import IndexedSurvey
+from longcrawl.errors import RunError
+from longcrawl.ledger.analysis import LengthCounts, Lengths, analyse
+from longcrawl.ledger.edits import EditCounts, add_edits
+from longcrawl.ledger.funnel import Funnel, FunnelRow, add_values, count_rules, total
+from longcrawl.ledger.rates import RemovalRates
+from longcrawl.manifest.folder import MANIFEST, PLAN, WORK, read_manifest
+from longcrawl.manifest.schema import VERSION
+from longcrawl.recipe import Recipe, load_recipe, refuse_order
+from longcrawl.run.costs import RunCosts, StageCost
+from longcrawl.run.index import indexes_used, save_index
+from longcrawl.run.inputs import (
+    check_files,
+    check_stages,
+    described,
+    files_read,
+    no_documents,
+    pin_inputs,
+    refuse_twin_documents,
+    train_parts,
+)
+from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
+from longcrawl.run.summary import ComparedPlan, RunSummary
+from longcrawl.run.surveys import find_spans, group_inputs, resolve
+from longcrawl.run.target import refuse_strangers
+from longcrawl.run.tasks import WRITTEN, check_plan, check_results, check_spill, do_once, planned_files, write_file
+from longcrawl.run.versions import recorded_versions
+from longcrawl.sources.identity import InputFile
+from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
+from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
+from longcrawl.user_warnings import warn_user
+
+__all__ = ["RunSummary", "run"]
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def run(
+    recipe: str | Path | Recipe,
+    out: str | Path,
+    num_proc: int = 1,
+    overrides: Iterable[str] = (),
+    plan: ComparedPlan | None = None,
+) -> RunSummary:
+    """Carry out a recipe, or go on with it where it was stopped.
+
+    Args:
+        recipe: a shipped recipe's name, the path of a YAML file, or a :class:`Recipe`.
+        out: the run's folder; one that holds another recipe's run is refused.
+        num_proc: processes; the bytes do not depend on it.
+        overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
+        plan: of this recipe; ``plan.json`` puts its figures beside the run's, the manifest all but times and disk.
+
+    Raises:
+        RunError: the run cannot start, continue or finish; the message says what to do.
+
+    """
+    started = time.monotonic()
+    if isinstance(recipe, Recipe) and (given := list(overrides)):
+        raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {given} to load_recipe")
+    chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    if plan is not None and plan.digest != chosen.digest:
+        raise RunError(
+            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan anew"
+        )
+    folder = Path(out)
+    refuse_strangers(folder, chosen)
+    costs: dict[str, StageCost] = {}
+    if (folder / MANIFEST).exists():
+        manifest = read_manifest(folder)
+    else:
+        refuse_order(chosen)
+        manifest, costs = _work_on(chosen, folder, num_proc, plan)
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+    rates = RemovalRates.from_manifest(manifest)
+    batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
+    seconds = time.monotonic() - started
+    bad_files = len(manifest["bad_files"])
+    checked = plan.against(manifest, costs) if plan is not None else ()
+    return RunSummary(chosen.name, str(folder), rates, manifest["output"], batch, bad_files, seconds, checked, costs)
+
+
+def _work_on(
+    recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None
+) -> tuple[dict[str, Any], dict[str, StageCost]]:
+    """Hold the folder, finish the run in it, give manifest and costs; what the system refuses becomes one sentence."""
+    try:
+        (folder / WORK).mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / WORK / "lock", timeout=0):
+            return _finish(recipe, folder, num_proc, plan)
+    except Timeout as held:
+        raise RunError(f"another run is working in {folder}: wait for it, or choose another folder") from held
+    except OSError as failed:
+        if failed.errno in DISK_FULL:
+            raise RunError(
+                f"no space left for {failed.filename or folder}: make room and type the same command again; "
+                "what is finished is kept"
+            ) from failed
+        raise RunError(
+            f"{failed.filename or folder}: {failed.strerror or failed}; fix that and type the same command again, "
+            "what is finished is kept"
+        ) from failed
+
+
+def _finish(
+    recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None
+) -> tuple[dict[str, Any], dict[str, StageCost]]:
+    """Finish the run; what is found not to be as it was written is made again, but not twice."""
+    again = set[str]()
+    while True:
+        job = _Job(recipe, folder, num_proc, plan)
+        try:
+            return job.finish(), job.costs.stages
+        except DamagedWorkError as damaged:
+            if damaged.problem in again:
+                raise
+            again.add(damaged.problem)
+            warn_user(f"{damaged.problem}; what it was made for is made again")
+            for path in damaged.stale:
+                remove(path)
+
+
+class _Job:
+    """One recipe in one folder. Everything it does can be done again; what is finished is not."""
+
+    def __init__(self, recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None) -> None:
+        self.recipe = recipe
+        self.plan = plan
+        self.folder = folder
+        self.work = folder / WORK
+        self.num_proc = num_proc
+        self.parts = train_parts(recipe.source)
+        self.groups = group_inputs(len(self.parts), recipe.parts)
+        self.funnel = Funnel(recipe.source.name, 0)
+        self.bad_files: list[dict[str, Any]] = []
+        self.files_read: list[list[InputFile]] = []
+        """Of each part."""
+        self.reports: dict[str, list[str]] = {}
+        """By label, what stages have to say about what they did and what they did not."""
+        self.left_out: Counter[str] = Counter()
+        """How many records of the source are no documents, by the source's rule."""
+        self.source_lengths: Lengths | None = None
+        """Of the texts that the source gave; None where it gives pages, from which texts are still to be extracted."""
+        self.costs = RunCosts(self.work)
+        self.ended_by: list[str] = []
+        """The labels of what ends the segments that are done."""
+        self.indexed: list[tuple[int, str, IndexedSurvey]] = []
+        """Segment, label and survey of each index to save."""
+        self.markers: list[Path] = []
+        """Of all that is done."""
+
+    def finish(self) -> dict[str, Any]:
+        if (self.folder / MANIFEST).exists():
+            return read_manifest(self.folder)
+        remove_partial(self.folder)
+        pin_inputs(self.folder, self.recipe, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
+        self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
+        for label, stage in self.recipe.stages:
+            stage.prepare()
+            if said := stage.limits():
+                self.reports[label] = list(said)
+        self._write_recipe()
+        writer = self._run_stages()
+        check_stages(self.folder, self._fingerprints())
+        written = self._write_output(writer)
+        check_files(self.folder, self.parts, self.files_read)
+        self._save_indexes()
+        with self.costs.measure(self.recipe.output.name, "describe"):
+            manifest = self._describe(written)
+        self.costs.add_disk(self.ended_by)
+        if self.plan is not None:
+            manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
+            self.plan.save(self.folder / PLAN, self.plan.against(manifest, self.costs.stages))
+        write_text(self.folder / MANIFEST, seal(manifest))
+        return manifest
+
+    def _write_recipe(self) -> None:
+        """Write the recipe; where another one has begun to write its output, that output goes first."""
+        written = self.folder / "recipe.yaml"
+        if written.exists() and written.read_bytes() != self.recipe.as_yaml().encode():
+            shutil.rmtree(self.folder / self.recipe.output.name, ignore_errors=True)
+            shutil.rmtree(self.work / WRITTEN, ignore_errors=True)
+        write_text(written, self.recipe.as_yaml())
+
+    def _run_stages(self) -> Writer:
+        """Run all segments; the last one spills into the output."""
+        stages = list(self.recipe.stages)
+        done: list[Stage] = []
+        number = 0
+        found: tuple[str, SpanSurvey] | None = None
+        while True:
+            segment = next_segment(number, stages, found)
+            found = None
+            writer = (
+                None
+                if segment.ends_with
+                else self.recipe.output.writer([*done, *(stage for _, stage in segment.stages)])
+            )
+            self._run_segment(segment, writer)
+            if not number and any(isinstance(stage, Survey) and not stage.orders for _, stage in stages):
+                refuse_twin_documents(self.recipe.source, self.work, self.parts)
+            done += [stage for _, stage in segment.stages]
+            stages = stages[len(segment.stages) :]
+            if segment.ends_with is None:
+                assert writer is not None  # a segment either ends with a stage or has the writer
+                return writer
+            label, stage = segment.ends_with
+            if isinstance(stage, Rewrite):
+                tables = survivors(self.work, number, range(len(self.parts)))
+                with self.costs.measure(label, f"{number}"):
+                    stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
+                mark_fitted(self.work, number)
+            elif isinstance(stage, Survey):
+                if isinstance(stage, SpanSurvey):
+                    with self.costs.measure(label, f"{number}") as cost:
+                        cost.disk = find_spans(self.folder, number, stage, self.groups)
+                    found = (label, stage)
+                else:
+                    with self.costs.measure(label, f"{number}"):
+                        gone = resolve(self.folder, number, label, stage, self.groups)
+                    if said := report_of(gone):
+                        self.reports.setdefault(label, []).extend(said)
+                    came = self.funnel.kept
+                    row = FunnelRow(label, came, came - gone.num_rows, count_rules(gone))
+                    self.funnel = self.funnel.then(row)
+                    self.markers.append(removed_marker(self.work, number))
+                if isinstance(stage, IndexedSurvey) and stage.index == "save":
+                    self.indexed.append((number, label, stage))
+                done.append(stage)
+                stages = stages[1:]
+            number += 1
+
+    def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
+        survey = segment.ends_with[1] if segment.ends_with and isinstance(segment.ends_with[1], Survey) else None
+        tasks = [
+            PartTask(
+                self.folder,
+                segment.number,
+                number,
+                part,
+                self.recipe.source,
+                segment.stages,
+                survey,
+                writer,
+                segment.begins_with,
+            )
+            for number, part in enumerate(self.parts)
+        ]
+        names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
+        results = self._do(run_part, tasks, [task.marker for task in tasks], names, "documents")
+        before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
+        self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
+        self.costs.add_parts(before, self.ended_by[-1], results)
+        characters = total(each["characters"] for each in results)
+        if segment.number:
+            self.funnel = self.funnel.counted(characters)
+        else:
+            documents = sum(each["documents"] for each in results)
+            self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
+            self.bad_files = [bad for each in results for bad in each["bad_files"]]
+            self.files_read = files_read(results)
+            self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
+            self.source_lengths = _source_lengths(results)
+            if not self.funnel.documents:
+                raise no_documents(self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out)
+        self._add_counts(results)
+
+    def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
+        for place, first in enumerate(results[0]["stages"]):
+            rows = [each["stages"][place] for each in results]
+            rules: dict[str, int] = {}
+            for row in rows:
+                for rule, count in row["rules"].items():
+                    rules[rule] = rules.get(rule, 0) + count
+            came, left = sum(row["in"] for row in rows), sum(row["out"] for row in rows)
+            characters = total(row["characters"] for row in rows)
+            values = add_values(row.get("values", {}) for row in rows)
+            edits = add_edits(EditCounts.from_dict(row["edits"]) if "edits" in row else None for row in rows)
+            row = FunnelRow(first["stage"], came, left, dict(sorted(rules.items())), characters, values, edits)
+            self.funnel = self.funnel.then(row)
+        self._refuse_empty()
+
+    def _refuse_empty(self) -> None:
+        emptied = self.funnel.emptied_by()
+        if emptied is not None:
+            error = RunError(
+                f"no document is left: stage {emptied!r} removed the last {self._last(emptied):,}. "
+                f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder"
+            )
+            error.add_note(repr(self.funnel))
+            raise error
+
+    def _last(self, label: str) -> int:
+        return next(row.documents_in for row in self.funnel if row.stage == label)
+
+    def _write_output(self, writer: Writer) -> dict[str, Any]:
+        spill, target = self.work / SPILL, self.folder / self.recipe.output.name
+        target.mkdir(exist_ok=True)
+        with self.costs.measure(self.recipe.output.name, "layout"):
+            check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.num_proc)
+            tasks = writer.plan(spill, len(self.parts), target)
+            markers = [self.work / WRITTEN / f"{task.name}.json" for task in tasks]
+            known = [*self.markers[-len(self.parts) :], *markers]
+            planned = planned_files(self.work, target, known)
+        pairs = list(zip(tasks, markers, strict=True))
+        written = self._do(partial(write_file, writer, spill, target), pairs, markers, "write", "files")
+        self.costs.stages[self.recipe.output.name].seconds += sum(each["seconds"] for each in written)
+        with self.costs.measure(self.recipe.output.name, "finish"):
+            self.markers.append(check_plan(self.work, planned, known))
+            for marker, each in zip(markers, written, strict=True):
+                Marker.open(marker, *(spill / name for name in each.get("spilled", ())))
+            return writer.finish(spill, target, written)
+
+    def _save_indexes(self) -> None:
+        """Save what later runs know this one's documents by; the ledger says which of them left."""
+        if self.indexed:
+            check_results(self.folder, self.markers, "ledger")
+        for segment, label, survey in self.indexed:
+            with self.costs.measure(label, f"{segment}-index"):
+                self.markers.append(save_index(self.folder, segment, len(self.parts), label, survey))
+
+    def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
+        about = {key: value for key, value in written.items() if key != "files"}
+        manifest = {
+            "longcrawl_run": VERSION,
+            "recipe": self.recipe.as_dict(),
+            "digest": self.recipe.digest,
+            "versions": recorded_versions(self.recipe.others.values()),
+            "inputs": described(self.parts, self.files_read),
+            "bad_files": self.bad_files,
+            "left_out": dict(sorted(self.left_out.items())),
+            "funnel": self.funnel.as_dict(),
+            "output": {"format": self.recipe.output.name, **about},
+        }
+        files = check_results(self.folder, self.markers)
+        if used := indexes_used(self.recipe.stages):
+            manifest["indexes"] = used
+        documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
+        manifest["analysis"] = analyse(documents, self.num_proc).as_dict()
+        if self.source_lengths is not None:
+            manifest["source_lengths"] = self.source_lengths.as_dict()
+        if self.reports:
+            manifest["reports"] = self.reports
+        write_card(self.folder, manifest)
+        manifest["files"] = dict(sorted((files | file_entries(self.folder, [CARD])).items()))
+        return manifest
+
+    def _fingerprints(self) -> dict[str, str]:
+        """Return what changes with a stage, and with the code of what is not longcrawl's own."""
+        found = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
+        others = {name: json.dumps(about, sort_keys=True) for name, about in self.recipe.others.items()}
+        return found | {name: f"{found.get(name, '')} {about}".strip() for name, about in others.items()}
+
+    def _do(
+        self, function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], markers: Sequence[Path], *shown: str
+    ) -> list[dict[str, Any]]:
+        """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks."""
+        self.markers += markers
+        return do_once(self.folder, function, tasks, markers, self.num_proc, *shown)
+
+
+def _source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
+    """Add up the lengths of all parts; None where one of them does not know."""
+    if any("lengths" not in each for each in results):
+        return None
+    counts = LengthCounts("characters")
+    for each in results:
+        counts.add_lengths(Lengths.from_dict(each["lengths"]))
+    return counts.lengths()

@@ -1,0 +1,357 @@
+"""One part of a run: read it, run fused stages over it, keep survivors, sketches and ledger.
+
+A part is done when its marker is there, which is written last and stands for all files of the part, see
+:mod:`longcrawl.storage.sealed`. Whatever is read of them is compared with the marker first.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.core_clock import CoreClock
+from longcrawl.core.outputs import Writer
+from longcrawl.core.sources import BadFiles, Part, Source
+from longcrawl.core.spans import SpanSurvey, WithSpans
+from longcrawl.core.stages import Spans, Stage, Survey
+from longcrawl.errors import NotYetError
+from longcrawl.ledger.analysis import LengthCounts
+from longcrawl.ledger.edits import EDITS, edit_writer
+from longcrawl.ledger.funnel import LEDGER, total
+from longcrawl.manifest.folder import WORK
+from longcrawl.run.fused import Tally, run_fused, text_lengths
+from longcrawl.sources.identity import reading
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.sealed import Marker
+from longcrawl.storage.stored_tables import read_table, write_table
+
+__all__ = [
+    "SPILL",
+    "PartTask",
+    "keep_spans",
+    "mark_fitted",
+    "part_marker",
+    "removed_file",
+    "removed_marker",
+    "run_part",
+    "sketches",
+    "spans_kept",
+    "spilled",
+    "surviving_ids",
+    "survivors",
+]
+
+SPILL = "spill"
+"""The folder in it that holds what outputs write in their first pass."""
+SPANS_MARKER = "spans.json"
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """What a worker process needs to run one part of one segment."""
+
+    folder: Path
+    segment: int
+    number: int
+    part: Part
+    source: Source
+    stages: tuple[tuple[str, Stage], ...]
+    survey: Survey | None
+    writer: Writer | None
+    begins_with: tuple[str, SpanSurvey] | None = None
+    """The survey whose spans, found in the segment before, are applied first."""
+
+    @property
+    def marker(self) -> Path:
+        """Where the counts of this part are written when it is done."""
+        return part_marker(self.folder / WORK, self.segment, self.number)
+
+
+def run_part(task: PartTask) -> dict[str, Any]:
+    """Run one part and return its counts: documents read, in and out of each stage, broken files, records left out.
+
+    A part whose files a server does not give now stays open: the answer is the reason alone, under "not_yet".
+    """
+    try:
+        return _run_part(task)
+    except NotYetError as reason:
+        return {"not_yet": str(reason)}
+
+
+def mark_fitted(work: Path, segment: int) -> None:
+    """Write the marker of what a stage learned between two segments, such as a tokenizer."""
+    marker = _fit_marker(work, segment)
+    files = sorted(file for file in (work / f"fit-{segment}").rglob("*") if file.is_file())
+    Marker(marker, {}, Marker.entries(marker, files)).write()
+
+
+def _check_fitted(work: Path, segment: int) -> None:
+    """Compare what stages learned before a segment with its markers.
+
+    Raises:
+        DamagedWorkError: a file is not as it was written.
+
+    """
+    for earlier in range(segment):
+        if (marker := _fit_marker(work, earlier)).exists():
+            Marker.open(marker, *map(Path, Marker.open(marker).resolved_files()))
+
+
+def _fit_marker(work: Path, segment: int) -> Path:
+    return work / f"fit-{segment}.json"
+
+
+def _run_part(task: PartTask) -> dict[str, Any]:
+    _check_fitted(task.folder / WORK, task.segment)
+    work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
+    name = f"{task.segment:02d}-{task.number:05d}.parquet"
+    ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
+    for file in (ledger, edited):  # by a part that was stopped, and perhaps of other bytes
+        file.unlink(missing_ok=True)
+    clock = CoreClock()
+    read = _Counted(_input(task, bad_files), clock)
+    kept = run_fused([*_applied(task), *task.stages], read, tally)
+    with ExitStack() as input_files:
+        inputs = input_files.enter_context(reading(task.part.files if task.segment == 0 else ()))
+        with clock.measure("all"):
+            with edit_writer(edited) as edits:
+                tally.keep_edits = edits.add
+                if task.writer is not None:
+                    (work / SPILL).mkdir(parents=True, exist_ok=True)
+                    task.writer.spill(kept, work / SPILL, task.number)
+                else:
+                    _keep(kept, task)
+            gone = tally.table()
+            if gone.num_rows:
+                with whole_file(ledger) as beside:
+                    write_table(gone, beside)
+            with clock.measure("read"):
+                input_files.close()
+            written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]
+            entries = Marker.entries(task.marker, written)
+    counts = {
+        "documents": read.documents,
+        "characters": read.characters,
+        "stages": tally.counts(),
+        "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
+        "left_out": dict(bad_files.left_out),
+        "seconds": _seconds(clock, tally),
+    }
+    if task.segment == 0:
+        counts["inputs"] = [file.marked() for file in inputs]
+    if task.segment == 0 and read.characters is not None:
+        counts["lengths"] = read.lengths.lengths().as_dict()
+    Marker(task.marker, counts, entries).write()
+    return counts
+
+
+def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
+    """Give what reading took, what each stage, and what writing, which is the rest."""
+    stages = tally.clock.seconds
+    keep = clock.seconds["all"] - clock.seconds["read"] - sum(stages.values())
+    return {"read": clock.seconds["read"], "stages": stages, "keep": max(keep, 0.0)}
+
+
+def _written(task: PartTask) -> list[Path]:
+    """List what :func:`run_part` wrote to the folder ``work``."""
+    if task.writer is None:
+        kinds = ["arrow"] if task.survey is None else ["arrow", "sketches"]
+        return [_file(task.folder / WORK, task.segment, task.number, kind) for kind in kinds]
+    return spilled(task.folder / WORK, task.writer, task.number)
+
+
+def spilled(work: Path, writer: Writer, number: int) -> list[Path]:
+    """List what the first pass of an output wrote of one input."""
+    return [work / SPILL / f"{number:05d}.{kind}" for kind in writer.spills]
+
+
+def part_marker(work: Path, segment: int, number: int) -> Path:
+    """Name the marker of one part of one segment."""
+    return _file(work, segment, number, "json")
+
+
+def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
+    """Give the tables that a segment kept of these inputs, one after the other."""
+    for number in numbers:
+        yield from _tables(_stored(work, segment, number, "arrow"))
+
+
+def surviving_ids(work: Path, segment: int, number: int) -> pa.Array:
+    """Give the ids, large_string, of what a segment kept of one input, reading no other column."""
+    file = _stored(work, segment, number, "arrow")
+    with pa.memory_map(str(file)) as mapped:
+        place = pa.ipc.open_file(mapped).schema.get_field_index("id")
+        stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[place]))
+        return pc.cast(stored.read_all()["id"], pa.large_string()).combine_chunks()
+
+
+def sketches(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
+    """Give what a survey sketched of these inputs, one after the other."""
+    for number in numbers:
+        yield from _tables(_stored(work, segment, number, "sketches"))
+
+
+def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
+    """Return whether the spans of these inputs are written."""
+    return all(Marker.read(_file(work, segment, number, SPANS_MARKER)) for number in numbers)
+
+
+def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -> None:
+    """Write spans that were found in the sketches of these inputs, of each in a file of its own with a marker."""
+    start = 0
+    documents = spans.table["document"].to_numpy()
+    for number in numbers:
+        stop = start + _rows(_stored(work, segment, number, "sketches"))
+        first, last = (int(place) for place in documents.searchsorted([start, stop]))
+        file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
+        with whole_file(file) as beside:
+            write_table(spans.table.slice(first, last - first), beside)
+        Marker(marker, {}, Marker.entries(marker, [file])).write()
+        start = stop
+
+
+class _Counted:
+    """Tables that pass, counted."""
+
+    def __init__(self, tables: Iterable[pa.Table], clock: CoreClock) -> None:
+        self.tables = iter(tables)
+        self.clock = clock
+        self.documents = 0
+        self.characters: int | None = 0
+        self.lengths = LengthCounts("characters")
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        while True:
+            with self.clock.measure("read"):
+                table = next(self.tables, None)
+                if table is None:
+                    return
+                self._count(table)
+            yield table
+
+    def _count(self, table: pa.Table) -> None:
+        self.documents += table.num_rows
+        lengths = text_lengths(table)
+        self.characters = total([self.characters, None if lengths is None else pc.sum(lengths).as_py() or 0])
+        if lengths is not None:
+            self.lengths.add(lengths)
+
+
+def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
+    if task.segment == 0:
+        found = False
+        for table in task.source.read(task.part, bad_files):
+            found = True
+            yield table
+        if not found:
+            yield task.source.schema().empty_table()
+        return
+    work = task.folder / WORK
+    removed = removed_file(work, task.segment - 1)
+    gone = None
+    if removed.exists():
+        Marker.open(removed_marker(work, task.segment - 1), removed)
+        gone = read_table(removed)["id"]
+    for table in _tables(_stored(work, task.segment - 1, task.number, "arrow")):
+        if gone is None:
+            yield table
+        else:
+            yield table.filter(pc.invert(pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone)))
+
+
+def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
+    if task.begins_with is None:
+        return []
+    label, survey = task.begins_with
+    work, segment = task.folder / WORK, task.segment - 1
+    file = _file(work, segment, task.number, "spans")
+    Marker.open(_file(work, segment, task.number, SPANS_MARKER), file)
+    spans = Spans(read_table(file))
+    return [(label, WithSpans(survey, spans))]
+
+
+def _keep(kept: Iterable[pa.Table], task: PartTask) -> None:
+    """Write survivors, and sketches where a survey follows; there is at least one table, perhaps an empty one."""
+    kinds = ["arrow"] if task.survey is None else ["arrow", "sketches"]
+    with ExitStack() as files:
+        sinks = [
+            files.enter_context(_sink(_file(task.folder / WORK, task.segment, task.number, kind))) for kind in kinds
+        ]
+        for table in kept:
+            sinks[0].write(table)
+            if task.survey is not None:
+                sinks[1].write(task.survey.sketch(table))
+
+
+class _Sink:
+    """A file of tables, which takes its schema from the first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, table: pa.Table) -> None:
+        if self._writer is None:
+            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            self._writer = pa.ipc.new_file(self._path, table.schema, options=options)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+@contextmanager
+def _sink(path: Path) -> Iterator[_Sink]:
+    with whole_file(path) as beside:
+        sink = _Sink(beside)
+        try:
+            yield sink
+        finally:
+            sink.close()
+
+
+def _rows(file: Path) -> int:
+    """Count the rows of a file of tables, reading nothing but its first column."""
+    with pa.memory_map(str(file)) as mapped:
+        stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+        return sum(stored.get_batch(number).num_rows for number in range(stored.num_record_batches))
+
+
+def _tables(file: Path) -> Iterator[pa.Table]:
+    with pa.memory_map(str(file)) as mapped:
+        stored = pa.ipc.open_file(mapped)
+        if not stored.num_record_batches:
+            yield stored.schema.empty_table()
+        for number in range(stored.num_record_batches):
+            yield pa.Table.from_batches([stored.get_batch(number)])
+
+
+def removed_file(work: Path, segment: int) -> Path:
+    """Name the file of the ids that the survey at the end of a segment removes."""
+    return work / f"removed-{segment}.parquet"
+
+
+def removed_marker(work: Path, segment: int) -> Path:
+    """Name the marker of that file, and of the ledger of what the survey removes."""
+    return work / f"removed-{segment}.json"
+
+
+def _stored(work: Path, segment: int, number: int, kind: str) -> Path:
+    """Name a file that a part has written, which is as it was written.
+
+    Raises:
+        DamagedWorkError: it is not.
+
+    """
+    file = _file(work, segment, number, kind)
+    Marker.open(part_marker(work, segment, number), file)
+    return file
+
+
+def _file(work: Path, segment: int, number: int, kind: str) -> Path:
+    return work / f"segment-{segment}" / f"{number:05d}.{kind}"

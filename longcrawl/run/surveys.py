@@ -1,0 +1,103 @@
+"""What happens between two segments of a run: surveys decide about the documents of all its inputs.
+
+RefinedWeb deduplicates a hundred parts one by one, since all at once is too much for a machine; each has a hundredth of
+every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
+one dump, which have neighbouring names, are spread over all. A survey with ``within_parts`` sees one part at a time,
+and takes the memory of one; every other survey sees all documents, with their part in the column ``part`` (int32).
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longcrawl.core.spans import SpanSurvey
+from longcrawl.core.stages import PART, Order, Spans, Survey
+from longcrawl.core.survey_reports import report_of, with_report
+from longcrawl.errors import RunError
+from longcrawl.ledger.funnel import LEDGER, entries
+from longcrawl.manifest.folder import WORK
+from longcrawl.run.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
+from longcrawl.storage.files import folder_bytes, whole_file
+from longcrawl.storage.sealed import Marker
+from longcrawl.storage.stored_tables import write_table
+
+__all__ = ["find_spans", "group_inputs", "resolve"]
+
+
+def group_inputs(inputs: int, parts: int) -> list[list[int]]:
+    """Give the numbers of the inputs of every part; there are no more parts than inputs.
+
+    >>> group_inputs(5, 2)
+    [[0, 2, 4], [1, 3]]
+    """
+    count = min(inputs, parts)
+    return [list(range(part, inputs, count)) for part in range(count)]
+
+
+def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequence[Sequence[int]]) -> pa.Table:
+    """Let a survey decide; write and give the ledger of what it removes, which the next segment leaves out.
+
+    What the survey has to report stands beside it, see :func:`longcrawl.core.survey_reports.report_of`.
+
+    Raises:
+        RunError: the survey answers with an order or with spans.
+
+    """
+    work = folder / WORK
+    if survey.within_parts:
+        answers = [_answer(survey, label, _sketches(work, segment, group)) for group in groups]
+    else:
+        tables = [_with_part(_sketches(work, segment, group), part) for part, group in enumerate(groups)]
+        answers = [_answer(survey, label, pa.concat_tables(tables))]
+    removals = pa.concat_tables(answers)
+    gone = entries(removals["id"], removals, label).sort_by("id")
+    removed = removed_file(work, segment)
+    files = [removed]
+    if gone.num_rows:  # `datasets` cannot load a parquet file without rows
+        files.append(folder / LEDGER / f"{segment:02d}-{label}.parquet")
+        with whole_file(files[-1]) as beside:
+            write_table(gone, beside)
+    with whole_file(removed) as beside:
+        pq.write_table(gone.select(["id"]), beside)
+    marker = removed_marker(work, segment)
+    Marker(marker, {}, Marker.entries(marker, files)).write()
+    return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])
+
+
+def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> int:
+    """Let a survey find spans, part after part and pass by pass; the next segment begins with applying them.
+
+    Returns:
+        The most bytes that a search had on disk, of those that were not done before.
+
+    """
+    work, most = folder / WORK, 0
+    for part, group in enumerate(groups):
+        search = work / f"search-{segment}-{part}"
+        if not spans_kept(work, segment, group):
+            spans = survey.find(sketches(work, segment, group), str(search))
+            keep_spans(work, segment, group, spans)
+        most = max(most, folder_bytes(search))
+        shutil.rmtree(search, ignore_errors=True)
+    return most
+
+
+def _answer(survey: Survey, label: str, sketched: pa.Table) -> pa.Table:
+    answer = survey.resolve(sketched)
+    if isinstance(answer, Order):
+        raise RunError(f"stage {label!r} orders documents and removes none; it must have orders = True")
+    if isinstance(answer, Spans):
+        raise RunError(f"stage {label!r} finds spans; it must be a SpanSurvey, which says what to do with them")
+    return answer
+
+
+def _sketches(work: Path, segment: int, group: Sequence[int]) -> pa.Table:
+    return pa.concat_tables(sketches(work, segment, group))
+
+
+def _with_part(sketched: pa.Table, part: int) -> pa.Table:
+    return sketched.append_column(PART, pa.array(np.full(sketched.num_rows, part, np.int32)))

@@ -1,0 +1,86 @@
+"""Text to token shards in one call: a run of a recipe that is made from a few options."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from longcrawl.errors import RecipeError
+from longcrawl.recipe import Recipe, parse_recipe
+from longcrawl.run.job import RunSummary, run
+from longcrawl.sources.files import is_url
+
+__all__ = ["tokenize", "tokenize_recipe"]
+
+FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt")
+
+
+def tokenize(
+    source: str | Path,
+    output_dir: str | Path,
+    tokenizer: str = "gpt2",
+    *,
+    max_length: int | None = None,
+    overlap_size: int = 0,
+    num_proc: int = 1,
+    format: str = "gpt-simple",  # noqa: A002  # the word that says what is meant
+    builder: str = "text",
+    overrides: Iterable[str] = (),
+) -> RunSummary:
+    """Tokenise documents into shards, or go on with it where it was stopped: :func:`longcrawl.run` of a small recipe.
+
+    Args:
+        source: a folder, file, URL or glob: JSON lines (``.jsonl``, ``.gz``, ``.zst``), parquet or text files.
+        output_dir: the run's folder. Shards are in ``FORMAT/train`` below it, beside the card and the recipe.
+        tokenizer: a file, a Hub id, or "trained", see :class:`longcrawl.tokens.Tokenize`.
+        max_length: tokens of a window, the end-of-text token included; None leaves documents whole.
+        overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``.
+        num_proc: processes; the bytes do not depend on it.
+        format: "gpt-simple", "datatrove", "megatron" or "nanogpt".
+        builder: the source that reads the documents, such as "warc" or "redpajama-v2".
+        overrides: ``PATH=VALUE`` as :func:`longcrawl.run` takes them, such as ``outputs.gpt-simple.heldout=0.01``.
+
+    Raises:
+        RecipeError: the options make no recipe.
+        RunError: the run cannot start, continue or finish; the message says what to do.
+
+    """
+    made = tokenize_recipe(source, tokenizer, max_length, overlap_size, format, builder, overrides)
+    return run(made, output_dir, num_proc)
+
+
+def tokenize_recipe(
+    source: str | Path,
+    tokenizer: str = "gpt2",
+    max_length: int | None = None,
+    overlap_size: int = 0,
+    format: str = "gpt-simple",  # noqa: A002  # as above
+    builder: str = "text",
+    overrides: Iterable[str] = (),
+) -> Recipe:
+    """Give the recipe that :func:`tokenize` runs.
+
+    >>> recipe = tokenize_recipe("raw/*.jsonl.gz", max_length=2048, overlap_size=256)
+    >>> [label for label, _ in recipe.stages], recipe.output.name
+    (['tokenize', 'windows'], 'gpt-simple')
+
+    Raises:
+        RecipeError: the options make no recipe.
+
+    """
+    if format not in FORMATS:
+        raise RecipeError(f"there are no token shards of format {format!r}; known: {', '.join(FORMATS)}")
+    if max_length is None and overlap_size:
+        raise RecipeError("overlap_size is that of windows: set max_length too, or leave both out")
+    is_folder = not is_url(str(source)) and Path(source).is_dir()
+    stages: list[Any] = [{"tokenize": {"tokenizer": tokenizer}}]
+    if max_length is not None:
+        stages.append({"windows": {"max_length": max_length, "overlap_size": overlap_size}})
+    spec = {
+        "longcrawl": 1,
+        "name": "tokenize",
+        "about": f"Documents as token shards for {format}.",
+        "source": {"builder": builder, "data_dir" if is_folder else "data_files": str(source)},
+        "stages": stages,
+        "outputs": {format: {}},
+    }
+    return parse_recipe(spec, overrides)

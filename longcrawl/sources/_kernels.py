@@ -1,0 +1,360 @@
+"""Byte-level JSON for lines of one object each, compiled by numba.
+
+The kernels take the common shape exactly and leave everything else to Python's ``json``: a line whose status is
+not 0 was not understood here, which does not mean that it is wrong. A line that they accept, ``json.loads`` accepts,
+with the same values; the tests hold them to it.
+"""
+
+# A byte automaton is one long chain of cases, and numba takes arguments by position:
+# ruff: noqa: C901, PLR0911, PLR0912
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return"
+
+from typing import Any
+
+import numpy as np
+
+from longcrawl.kernels.lookup import compiled
+
+__all__ = [
+    "ABSENT",
+    "CLOSE_LIST",
+    "CLOSE_OBJECT",
+    "COMMA",
+    "ESCAPED",
+    "ESCAPES",
+    "LITERAL",
+    "NESTED",
+    "NUMBER",
+    "OPEN_LIST",
+    "OPEN_OBJECT",
+    "PLAIN",
+    "end_of_value",
+    "end_of_word",
+    "find_fields",
+    "find_name",
+    "hex4",
+    "parse_numbers",
+    "read_key",
+    "read_number",
+    "skip_space",
+]
+
+ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
+"""What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
+
+QUOTE, BACKSLASH, COMMA, COLON, MINUS, DOT = 34, 92, 44, 58, 45, 46
+OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
+
+
+_SPECIAL = np.zeros(256, dtype=np.bool_)
+_SPECIAL[:32] = True
+_SPECIAL[[QUOTE, BACKSLASH]] = True
+
+_HEX = np.full(256, 255, dtype=np.uint8)
+for _digit, _byte in enumerate(b"0123456789abcdef"):
+    _HEX[_byte] = _digit
+for _digit, _byte in enumerate(b"ABCDEF"):
+    _HEX[_byte] = 10 + _digit
+
+ESCAPES = np.zeros(256, dtype=np.uint8)
+for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+    ESCAPES[_byte] = _meaning
+
+_POWERS = np.array([10.0**_exponent for _exponent in range(23)])
+
+
+@compiled
+def skip_space(data: Any, at: int, end: int) -> int:
+    while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 10 or data[at] == 13):
+        at += 1
+    return at
+
+
+@compiled
+def hex4(data: Any, at: int, end: int) -> int:
+    """Give the value of four hexadecimal digits, or -1."""
+    if at + 4 > end:
+        return -1
+    value = 0
+    for offset in range(4):
+        digit = _HEX[data[at + offset]]
+        if digit == 255:
+            return -1
+        value = value * 16 + np.int64(digit)
+    return value
+
+
+@compiled
+def _end_of_string(data: Any, at: int, end: int) -> tuple[int, bool]:
+    """From the byte after the opening quote, give where the closing one is (-1: none) and whether there are escapes."""
+    escaped = False
+    while at < end:
+        while at < end and not _SPECIAL[data[at]]:
+            at += 1
+        if at >= end or data[at] < 32:
+            return -1, escaped
+        if data[at] == QUOTE:
+            return at, escaped
+        escaped = True
+        if at + 1 >= end:
+            return -1, escaped
+        if data[at + 1] == 117:
+            if hex4(data, at + 2, end) < 0:
+                return -1, escaped
+            at += 6
+        elif ESCAPES[data[at + 1]]:
+            at += 2
+        else:
+            return -1, escaped
+    return -1, escaped
+
+
+@compiled
+def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
+    """Read a JSON number: its value, where it ends (-1: it is none), and whether the value is exact.
+
+    Exact means correctly rounded: at most 2**53 over or times at most 10**22 takes one rounding (Clinger, 1990).
+    """
+    start = at
+    negative = at < end and data[at] == MINUS
+    at += negative
+    first = at
+    mantissa, digits, exponent = np.uint64(0), 0, 0
+    while at < end and 48 <= data[at] <= 57:
+        mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
+        digits += mantissa > np.uint64(0)
+        at += 1
+    if at == first or (data[first] == 48 and at > first + 1):
+        return 0.0, -1, False
+    if at < end and data[at] == DOT:
+        at += 1
+        first = at
+        while at < end and 48 <= data[at] <= 57:
+            mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
+            digits += mantissa > np.uint64(0)
+            exponent -= 1
+            at += 1
+        if at == first:
+            return 0.0, -1, False
+    if at < end and (data[at] == 101 or data[at] == 69):
+        at += 1
+        sign = 1
+        if at < end and (data[at] == 43 or data[at] == MINUS):
+            sign = -1 if data[at] == MINUS else 1
+            at += 1
+        first, power = at, 0
+        while at < end and 48 <= data[at] <= 57:
+            power = min(power * 10 + np.int64(data[at] - 48), 1 << 20)
+            at += 1
+        if at == first:
+            return 0.0, -1, False
+        exponent += sign * power
+    if digits > 18 or mantissa > np.uint64(1 << 53) or exponent > 22 or exponent < -22 or at == start:
+        return np.nan, at, False
+    value = np.float64(mantissa)
+    value = value / _POWERS[-exponent] if exponent < 0 else value * _POWERS[exponent]
+    return (-value if negative else value), at, True
+
+
+@compiled
+def end_of_word(data: Any, at: int, end: int) -> int:
+    """Give where ``true``, ``false`` or ``null`` ends, or -1."""
+    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
+        return at + 4
+    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
+        return at + 4
+    if (
+        at + 5 <= end
+        and data[at] == 102
+        and data[at + 1] == 97
+        and data[at + 2] == 108
+        and data[at + 3] == 115
+        and data[at + 4] == 101
+    ):
+        return at + 5
+    return -1
+
+
+@compiled
+def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
+    """Give where the value that starts here ends (-1: not understood) and what it is."""
+    if at >= end:
+        return -1, ABSENT
+    if data[at] == QUOTE:
+        close, escaped = _end_of_string(data, at + 1, end)
+        return (close + 1 if close >= 0 else -1), (ESCAPED if escaped else PLAIN)
+    if data[at] == MINUS or 48 <= data[at] <= 57:
+        return read_number(data, at, end)[1], NUMBER
+    after = end_of_word(data, at, end)
+    return after, (ABSENT if data[at] == 110 else LITERAL)
+
+
+@compiled
+def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
+    """Read ``"key" :`` and give where the key starts and ends and where its value starts (-1: not understood)."""
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != QUOTE:
+        return 0, 0, -1
+    close, escaped = _end_of_string(data, at + 1, end)
+    if close < 0 or escaped:
+        return 0, 0, -1
+    after = skip_space(data, close + 1, end)
+    if after >= end or data[after] != COLON:
+        return 0, 0, -1
+    return at + 1, close, skip_space(data, after + 1, end)
+
+
+@compiled
+def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
+    """Give where the value that starts here ends (-1: not understood) and what it is; lists and objects are checked."""
+    if at < end and data[at] != OPEN_LIST and data[at] != OPEN_OBJECT:
+        return _scalar(data, at, end)
+    depth, kinds = 0, np.uint64(0)
+    while True:
+        at = skip_space(data, at, end)
+        if at >= end or depth > 60:
+            return -1, NESTED
+        opened = data[at] == OPEN_LIST or data[at] == OPEN_OBJECT
+        if opened:
+            is_object = data[at] == OPEN_OBJECT
+            depth += 1
+            kinds = kinds * np.uint64(2) + np.uint64(is_object)
+            at = skip_space(data, at + 1, end)
+            if at >= end:
+                return -1, NESTED
+            empty = data[at] == (CLOSE_OBJECT if is_object else CLOSE_LIST)
+            if not empty:
+                if is_object:
+                    at = read_key(data, at, end)[2]
+                    if at < 0:
+                        return -1, NESTED
+                continue
+        else:
+            at = _scalar(data, at, end)[0]
+            if at < 0:
+                return -1, NESTED
+        while True:
+            at = skip_space(data, at, end)
+            if at >= end:
+                return -1, NESTED
+            in_object = kinds % np.uint64(2) == np.uint64(1)
+            if data[at] == COMMA:
+                at += 1
+                if in_object:
+                    at = read_key(data, at, end)[2]
+                    if at < 0:
+                        return -1, NESTED
+                break
+            if data[at] != (CLOSE_OBJECT if in_object else CLOSE_LIST):
+                return -1, NESTED
+            at += 1
+            depth -= 1
+            kinds //= np.uint64(2)
+            if depth == 0:
+                return at, NESTED
+
+
+@compiled
+def _matching(data: Any, at: int, end: int) -> int:
+    """Give where the list or object that starts here ends, looking at brackets and quotes only, or -1."""
+    depth = 0
+    while at < end:
+        byte = data[at]
+        if byte == QUOTE:
+            at = _end_of_string(data, at + 1, end)[0]
+            if at < 0:
+                return -1
+        elif byte in (OPEN_LIST, OPEN_OBJECT):
+            depth += 1
+        elif byte in (CLOSE_LIST, CLOSE_OBJECT):
+            depth -= 1
+        at += 1
+        if depth == 0:
+            return at
+    return -1
+
+
+@compiled
+def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: int) -> int:
+    """Give the index of the name that equals ``data[start:end]``, trying ``guess`` first, or -1."""
+    count = len(offsets) - 1
+    for turn in range(count):
+        index = (guess + turn) % count
+        length = offsets[index + 1] - offsets[index]
+        if length != end - start:
+            continue
+        same = True
+        for offset in range(length):
+            if data[start + offset] != names[offsets[index] + offset]:
+                same = False
+                break
+        if same:
+            return index
+    return -1
+
+
+@compiled
+def find_fields(
+    data: Any, starts: Any, ends: Any, names: Any, offsets: Any, unchecked: int, spans: Any, kinds: Any, status: Any
+) -> None:
+    """Find the wanted top-level fields of every line.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        starts: int64 [lines], first byte of each line.
+        ends: int64 [lines], one past its last byte.
+        names: uint8, the wanted names one after the other.
+        offsets: int64 [names + 1], where each name starts.
+        unchecked: index of the name whose list or object the caller checks itself; -1 for none.
+        spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out.
+        kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``.
+        status: uint8 [lines], written: 0 where the line was understood.
+
+    """
+    for line in range(len(starts)):
+        status[line] = 1
+        end = ends[line]
+        kinds[line, :] = ABSENT
+        at = skip_space(data, starts[line], end)
+        if at >= end or data[at] != OPEN_OBJECT:
+            continue
+        at = skip_space(data, at + 1, end)
+        more = not (at < end and data[at] == CLOSE_OBJECT)
+        guess = 0
+        while more:
+            key_start, key_end, at = read_key(data, at, end)
+            if at < 0:
+                break
+            value_start, kind = at, NESTED
+            index = find_name(data, key_start, key_end, names, offsets, guess)
+            if index == unchecked and index >= 0 and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
+                at = _matching(data, at, end) if kinds[line, index] == ABSENT else -1
+            else:
+                at, kind = end_of_value(data, at, end)
+            if at < 0:
+                break
+            if index >= 0:
+                quote = kind in (PLAIN, ESCAPED)
+                spans[line, index, 0], spans[line, index, 1] = value_start + quote, at - quote
+                kinds[line, index] = kind
+                guess = index + 1
+            at = skip_space(data, at, end)
+            if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
+                at = -1
+                break
+            more = data[at] == COMMA
+            at += more
+        if at >= 0 and skip_space(data, at + 1, end) >= end:
+            status[line] = 0
+
+
+@compiled
+def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) -> None:
+    """Read the numbers of one field: float64 [lines], NaN where absent, and whether each is correctly rounded."""
+    for line in range(len(spans)):
+        values[line], exact[line] = np.nan, True
+        if kinds[line] == NUMBER:
+            values[line], _, exact[line] = read_number(data, spans[line, 0], spans[line, 1])
+        elif kinds[line] != ABSENT:
+            exact[line] = False

@@ -1,0 +1,320 @@
+"""Files of a source: local paths and fsspec URLs, listed, opened and fetched."""
+
+import io
+import itertools
+import logging
+import os
+import posixpath
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fsspec.asyn import AsyncFileSystem
+from fsspec.spec import AbstractFileSystem
+from fsspec.utils import glob_translate
+
+from longcrawl.errors import SourceError
+from longcrawl.sources.identity import InputFile, PrefixHash, entity_tag, fetching
+from longcrawl.storage.file_systems import file_system_of
+from longcrawl.storage.files import checksum
+from longcrawl.storage.listing import list_files, why_no_file
+from longcrawl.storage.network import CutAnswerError, ask, verdict_of
+from longcrawl.storage.unreadable import reason_of, unreadable
+from longcrawl.urls import is_url, join, path_of, without_secrets
+
+__all__ = [
+    "DamagedFileError",
+    "absolute",
+    "fetch_texts",
+    "is_url",
+    "join",
+    "list_tree",
+    "local_copy",
+    "match_remote",
+    "opened",
+]
+
+logger = logging.getLogger("longcrawl")
+
+RANGE_BYTES = 8 << 20
+"""How much of a remote file is fetched at a time."""
+
+
+class DamagedFileError(SourceError):
+    """A file is missing, cut or corrupt; what came before the damage has been yielded.
+
+    ``records_lost`` is how many records are lost by it, None where nobody can know.
+    """
+
+    def __init__(self, reason: str, records_lost: int | None = None) -> None:
+        super().__init__(reason)
+        self.records_lost = records_lost
+
+
+def absolute(path: str) -> str:
+    """Give a local path from the root, ``~`` and ``file://`` resolved; a URL stays, but for a slash at its end."""
+    if is_url(path):
+        return path.rstrip("/")
+    return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))).as_posix()  # noqa: PTH100, PTH111  # Path.resolve would follow links
+
+
+def list_tree(folder: str) -> list[str]:
+    """List all files below a folder, relative to it, sorted, without hidden ones; a missing folder has none.
+
+    Of a local folder, links are followed, and what cannot be read is listed too, see :mod:`longcrawl.storage.listing`.
+
+    Raises:
+        NotYetError: a server does not list a folder now.
+
+    """
+    if not is_url(folder):
+        return list_files(folder)
+    filesystem, root = file_system_of(folder)
+    root = path_of(root)
+    found = [path_of(name)[len(root) :].strip("/") for name in _listed(folder, filesystem, root)]
+    return sorted(name for name in found if name and not any(step.startswith(".") for step in name.split("/")))
+
+
+def match_remote(pattern: str) -> list[str]:
+    """List the URLs that match a glob.
+
+    Raises:
+        NotYetError: a server does not list a folder now.
+
+    """
+    filesystem, inner = file_system_of(pattern)
+    protocol = pattern.removesuffix(inner.lstrip("/"))
+    host = 3 if "://" in inner else 0
+    steps = inner.split("/")
+    fixed = itertools.takewhile(lambda step: not any(sign in step for sign in "*?["), steps[host:])
+    before = "/".join([*steps[:host], *fixed, ""])
+    try:
+        matches = re.compile(glob_translate(inner)).match
+    except ValueError as wrong:
+        raise SourceError(f"{without_secrets(pattern)} is not a pattern ({wrong}). Change data_files") from wrong
+    names = [name for name in _listed(pattern, filesystem, before) if matches(name)]
+    return [protocol + name.lstrip("/") for name in names]
+
+
+def _listed(url: str, filesystem: Any, root: str) -> list[str]:
+    """List the files below a remote folder, asking again for a while; one that the server lacks has none."""
+    try:
+        return ask(url, partial(_find, filesystem, root))
+    except FileNotFoundError:
+        return []
+
+
+def _find(filesystem: Any, root: str) -> list[str]:
+    """List the files below a folder; a folder that cannot be listed is an error, and a missing one has none.
+
+    fsspec's own walk drops the errors of folders, so it is done here; object stores list all in one request.
+    """
+    if not _walks(type(filesystem)):
+        try:
+            return [str(name) for name in filesystem.find(root)]
+        except FileNotFoundError as missing:
+            _pass_missing(missing)
+            return []
+    found, waiting, seen = set[str](), [root], {root.rstrip("/")}
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = filesystem.ls(folder, detail=True)
+        except FileNotFoundError as missing:
+            _pass_missing(missing)
+            continue
+        for entry in entries:
+            name = str(entry["name"])
+            if entry["type"] != "directory":
+                found.add(name)
+            elif name.rstrip("/") not in seen:
+                seen.add(name.rstrip("/"))
+                waiting.append(name)
+    return sorted(found)
+
+
+def _pass_missing(failed: Exception) -> None:
+    """Raise an error that says something else than that a folder is not there."""
+    if verdict_of(failed).kind != "missing":
+        raise failed
+
+
+@contextmanager
+def local_copy(path: str) -> Iterator[str]:
+    """Give a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
+
+    Raises:
+        DamagedFileError: the remote file is missing, or the local path is a link to nothing, a named pipe or a device.
+        NotYetError: its server does not give it now.
+
+    """
+    if not is_url(path):
+        if (reason := why_no_file(path)) is not None:
+            raise DamagedFileError(reason)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
+        copy = Path(folder, posixpath.basename(path_of(path)))
+        _fetch(path, copy)
+        yield str(copy)
+
+
+@contextmanager
+def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
+    """Open a file for reading and seeking; of a remote one, only what is read is fetched, if its server can do that.
+
+    ``range_bytes`` is how much of a remote one is fetched at a time; ``RANGE_BYTES`` if left out.
+
+    Raises:
+        DamagedFileError: the remote file is missing.
+        NotYetError: its server does not give it now.
+
+    """
+    if (remote := _open_remote(path) if is_url(path) else None) is not None:
+        with io.BufferedReader(remote, range_bytes or RANGE_BYTES) as file:
+            yield file
+            remote.record()
+        return
+    with local_copy(path) as copy, Path(copy).open("rb") as file:
+        yield file
+
+
+def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
+    """Read small text files, remote ones together; None stands for a missing one.
+
+    Raises:
+        NotYetError: a server does not give one now.
+
+    """
+    texts: dict[str, str | None] = {}
+    remote = [path for path in paths if is_url(path)]
+    for path in paths:
+        if path not in remote:
+            with unreadable(path, SourceError, "replace it with a whole copy"):
+                texts[path] = Path(path).read_text(encoding="utf-8") if Path(path).exists() else None
+    while left := [path for path in remote if path not in texts]:
+        ask(left[0], partial(_fetch_texts, left, texts))
+    return texts
+
+
+def _fetch_texts(paths: list[str], texts: dict[str, str | None]) -> None:
+    """Fetch texts together; raise what the server says of the first that it neither gives nor lacks."""
+    filesystem, _ = file_system_of(paths[0])
+    inner = {file_system_of(path)[1]: path for path in paths}
+    answers = filesystem.cat(list(inner), on_error="return")
+    for name, answer in answers.items():
+        if isinstance(answer, bytes):
+            texts[inner[name]] = answer.decode()
+        elif verdict_of(answer).kind == "missing":
+            texts[inner[name]] = None
+    for answer in answers.values():
+        if isinstance(answer, Exception) and verdict_of(answer).kind != "missing":
+            raise answer
+
+
+def _walks(kind: type) -> bool:
+    """Return whether a class of file systems finds files with fsspec's own walk."""
+    own = kind._find if issubclass(kind, AsyncFileSystem) else kind.find  # type: ignore[attr-defined]  # noqa: SLF001  # fsspec has no types
+    return own in (AbstractFileSystem.find, AsyncFileSystem._find)  # noqa: SLF001  # as above
+
+
+def _fetch(path: str, copy: Path) -> None:
+    filesystem, inner = file_system_of(path)
+    record = fetching(path)
+    tag: str | None = None
+
+    def request() -> None:
+        nonlocal tag
+        if record is not None:
+            tag = entity_tag(filesystem.info(inner))
+        filesystem.get_file(inner, str(copy))
+
+    try:
+        ask(path, request)
+    except FileNotFoundError as error:
+        raise DamagedFileError("is missing") from error
+    if record is not None:
+        record[path] = InputFile(without_secrets(path), copy.stat().st_size, checksum(copy), tag)
+
+
+class _Ranges(io.RawIOBase):
+    """A remote file, a range of bytes at a time."""
+
+    def __init__(self, path: str, file: Any, size: int, tag: str | None) -> None:
+        self._path, self._file, self._size, self._tag = path, file, size, tag
+        self._place = 0
+        self._record = fetching(path)
+        self._hash = PrefixHash()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + (0, self._place, self._size)[whence]
+        return self._place
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = max(min(len(buffer), self._size - self._place), 0)
+        if not wanted:
+            return 0
+        content = ask(self._path, partial(self._read, self._place, wanted))
+        buffer[: len(content)] = content
+        if self._record is not None:
+            self._hash.add(self._place, content)
+        self._place += len(content)
+        return len(content)
+
+    def record(self) -> None:
+        """Record which bytes were read; what was jumped over is fetched for that."""
+        if self._record is None:
+            return
+        while self._hash.size < self._size:
+            place = self._hash.size
+            self._hash.add(place, ask(self._path, partial(self._read, place, min(RANGE_BYTES, self._size - place))))
+        named = without_secrets(self._path)
+        self._record[self._path] = InputFile(named, self._size, self._hash.hexdigest(), self._tag)
+
+    def _read(self, place: int, size: int) -> bytes:
+        self._file.seek(place)
+        content = bytes(self._file.read(size))
+        if len(content) < size:
+            raise CutAnswerError(f"{len(content):,} of {size:,} bytes came")
+        return content
+
+
+def _open_remote(path: str) -> _Ranges | None:
+    """Open a remote file; None if its server gives no ranges, and it is to be fetched whole."""
+    filesystem, inner = file_system_of(path)
+
+    def request() -> _Ranges | None:
+        try:
+            file = filesystem.open(inner, "rb", cache_type="none")
+            information = filesystem.info(inner)
+            size = information.get("size")
+            if not size:
+                return None
+            file.seek(size - 1)
+            whole = len(file.read(1)) == 1
+        except (ValueError, NotImplementedError) as error:  # what fsspec raises where there are no ranges
+            logger.debug("%s cannot be read in ranges: %s", without_secrets(path), reason_of(error))
+            return None
+        return _Ranges(path, file, size, entity_tag(information)) if whole else None
+
+    try:
+        return ask(path, request)
+    except FileNotFoundError as error:
+        raise DamagedFileError("is missing") from error

@@ -1,0 +1,156 @@
+"""The documentation that lies on any machine beside Python: no network, the same for the same installed packages.
+
+Documents are, of every installed distribution, the long description in its METADATA, its licence files and the
+``.md``, ``.rst`` and ``.txt`` files that its RECORD lists, and of Python itself the help topics in ``pydoc_data``.
+"""
+
+import importlib.metadata
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
+from longcrawl.errors import SourceError
+
+__all__ = ["Installed"]
+
+PYTHON = "python"
+"""The part of Python's own help topics."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("text", pa.large_string()),
+        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+    ]
+)
+_ENDINGS = (".md", ".rst", ".txt")
+_LICENCE = re.compile(r"(licen[cs]es?|copying|notice|authors|copyright)([-._].*)?", re.IGNORECASE)
+_BOOKKEEPING = {"top_level.txt", "entry_points.txt", "SOURCES.txt", "dependency_links.txt", "namespace_packages.txt"}
+_BOOKKEEPING |= {"requires.txt", "METADATA", "PKG-INFO", "RECORD", "WHEEL", "INSTALLER"}
+_METADATA_FOLDER = re.compile(r"[^/]*\.(dist|egg)-info$")
+
+
+@source("installed")
+class Installed(Source):
+    """Documentation of the installed packages and of Python itself.
+
+    Ids are ``PACKAGE/PATH``, without versions and folders of this machine; ``source`` is ``PACKAGE==VERSION``, ``url``
+    the home page that the package names. What is not UTF-8 is no text and left out. The distribution ``longcrawl``
+    itself is left out, and so is what is not in a ``site-packages`` or ``dist-packages`` folder.
+
+    Args:
+        packages: names of distributions, and "python" for the help topics; empty for all.
+        on_bad_files: what a file does that is recorded but missing; many systems leave such files out.
+
+    """
+
+    packages: tuple[str, ...] = ()
+    on_bad_files: OnBadFiles = "skip"
+
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+        return _SCHEMA
+
+    def splits(self) -> dict[str, list[Part]]:
+        """Give a part per distribution, and "python/pydoc_data".
+
+        Raises:
+            SourceError: a package was named that is not installed.
+
+        """
+        known = [PYTHON, *_distributions()]
+        wanted = [_normalized(name) for name in self.packages] or known
+        for name in wanted:
+            if name not in known:
+                raise SourceError(f"no package {name!r} is installed; known: {', '.join(sorted(known))}")
+        return {"train": [Part(f"{PYTHON}/pydoc_data" if name == PYTHON else name) for name in sorted(set(wanted))]}
+
+    def content(self) -> str:
+        """Return the versions of Python and of all that is installed."""
+        return repr(
+            [platform.python_version(), [f"{name}=={found.version}" for name, found in _distributions().items()]]
+        )
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read the documents of one distribution, or Python's help topics."""
+        url: str | None = "https://docs.python.org/3/"
+        if part.name == f"{PYTHON}/pydoc_data":
+            documents = _topics()
+            source = f"{PYTHON}=={platform.python_version()}"
+        else:
+            found = next(iter(importlib.metadata.distributions(name=part.name, path=_folders())))
+            documents, url = _documents(part.name, found, bad_files), _home_page(found)
+            source = f"{part.name}=={found.version}"
+        columns: list[list[str | None]] = [list(documents), list(documents.values())]
+        columns += [[value] * len(documents) for value in (url, None, source, "en")]
+        if documents:
+            yield pa.table(columns, schema=_SCHEMA)
+
+
+def _distributions() -> dict[str, importlib.metadata.Distribution]:
+    """Give the installed distributions by name, sorted; of one that is there twice, what Python would import."""
+    found: dict[str, importlib.metadata.Distribution] = {}
+    for distribution in importlib.metadata.distributions(path=_folders()):
+        if (name := _normalized(distribution.metadata["Name"] or "")) and name != "longcrawl":
+            found.setdefault(name, distribution)
+    return dict(sorted(found.items()))
+
+
+def _folders() -> list[str]:
+    return [folder for folder in sys.path if Path(folder).name in ("site-packages", "dist-packages")]
+
+
+def _normalized(name: str) -> str:
+    """Give the one spelling that a package's name has by PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _home_page(distribution: importlib.metadata.Distribution) -> str | None:
+    links = distribution.metadata.get_all("Project-URL") or []
+    named = [link.partition(",")[2].strip() for link in links if link.lower().startswith("home")]
+    return next(iter([*distribution.metadata.get_all("Home-page", []), *named]), None)
+
+
+def _documents(package: str, distribution: importlib.metadata.Distribution, bad_files: BadFiles) -> dict[str, str]:
+    """Give the texts of a distribution by id, sorted."""
+    documents = {}
+    description = str(distribution.metadata.json.get("description") or "").strip()
+    if description and description != "UNKNOWN":
+        documents[f"{package}/METADATA"] = description
+    for recorded in distribution.files or []:
+        if not _is_document(recorded):
+            continue
+        name = f"{package}/{_stable_path(recorded)}"
+        try:
+            text = Path(str(distribution.locate_file(recorded))).read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            continue
+        except OSError as error:
+            bad_files.report(name, f"is recorded but cannot be read: {error.strerror}")
+            continue
+        if text.strip():
+            documents[name] = text
+    return dict(sorted(documents.items()))
+
+
+def _is_document(path: importlib.metadata.PackagePath) -> bool:
+    in_metadata = any(_METADATA_FOLDER.fullmatch(step) for step in path.parts[:-1])
+    if in_metadata and path.name in _BOOKKEEPING:
+        return False
+    return path.suffix in _ENDINGS or (in_metadata and bool(_LICENCE.fullmatch(path.name) or "licenses" in path.parts))
+
+
+def _stable_path(path: importlib.metadata.PackagePath) -> str:
+    """Give a path without the version in the name of its metadata folder and without steps upward."""
+    return "/".join(_METADATA_FOLDER.sub(r"\1-info", step) for step in path.parts if step != "..")
+
+
+def _topics() -> dict[str, str]:
+    from pydoc_data.topics import topics
+
+    return {f"{PYTHON}/pydoc_data/{name}": text for name, text in sorted(topics.items())}

@@ -1,0 +1,235 @@
+r"""Lines of one JSON object each as Arrow columns.
+
+The lines go through the kernels beside this file; what those do not take goes through Python's ``json``, which decides.
+Both give the same values: a lone surrogate escape (``\ud800``), which no UTF-8 can hold, becomes U+FFFD, and of a
+key that comes twice the last one counts.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["Found", "Lines", "Spelled", "find_fields", "pack", "parse_object", "read_lines", "texts_of"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What the lines of one block hold."""
+
+    table: pa.Table
+    """One row per line that was read."""
+    numbers: npt.NDArray[np.int64]
+    """The line of each row, counted from 0 within the block; blank and unreadable lines are counted too."""
+    lost: list[tuple[int, str]]
+    """Number of each line that was not read, and why; blank lines are none."""
+    count: int
+    """How many lines the block has."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the wanted fields of every line of a block are."""
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64]
+    """[lines, names, 2]: first byte of the value and one past its last, quotes left out."""
+    kinds: npt.NDArray[np.uint8]
+    """[lines, names]: what is there, in the words of the kernels."""
+    status: npt.NDArray[np.uint8]
+    """[lines]: 0 where the line was understood."""
+
+    def line(self, number: int) -> bytes:
+        """Give the bytes of one line."""
+        return self.data[self.starts[number] : self.ends[number]].tobytes()
+
+
+class Spelled(str):
+    """A number of a JSON text as it is spelled there."""
+
+    __slots__ = ()
+
+
+def read_lines(block: bytes, schema: pa.Schema) -> Lines:
+    """Read the fields of a schema from every line.
+
+    ``string`` and ``large_string`` columns take texts, and numbers, true and false as they are spelled; ``int64`` and
+    ``float64`` columns take numbers. A line is lost when it is no JSON object, when a field holds something else, or
+    when a field that is not nullable is null or absent.
+    """
+    from longcrawl.sources import _kernels as kernels
+
+    found = find_fields(block, schema.names)
+    columns: dict[str, Any] = {}
+    for index, field in enumerate(schema):
+        kinds = found.kinds[:, index]
+        if not field.nullable:
+            found.status[kinds == kernels.ABSENT] = 1
+        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+            columns[field.name] = _numbers(found, index, whole=pa.types.is_integer(field.type))
+        else:
+            found.status[kinds == kernels.NESTED] = 1
+    understood = np.flatnonzero(found.status == 0)
+    arrays = []
+    for index, field in enumerate(schema):
+        if field.name in columns:
+            absent = found.kinds[understood, index] == kernels.ABSENT
+            arrays.append(pa.array(columns[field.name][understood], mask=absent).cast(field.type))
+        else:
+            arrays.append(texts_of(found, index, understood).cast(field.type))
+    return _with_the_rest(found, understood, pa.table(arrays, schema=schema))
+
+
+def find_fields(block: bytes, names: Sequence[str], unchecked: int = -1) -> Found:
+    """Find the values of fields in every line; the list or object of the field ``unchecked`` is not looked into."""
+    from longcrawl.sources import _kernels as kernels
+
+    data = np.frombuffer(block, dtype=np.uint8)
+    line_ends = np.flatnonzero(data == 10)
+    starts = np.concatenate([[0], line_ends + 1]).astype(np.int64)
+    ends = np.concatenate([line_ends, [len(data)]]).astype(np.int64)
+    if starts[-1] == len(data):
+        starts, ends = starts[:-1], ends[:-1]
+    spans = np.zeros((len(starts), len(names), 2), dtype=np.int64)
+    kinds = np.zeros((len(starts), len(names)), dtype=np.uint8)
+    status = np.ones(len(starts), dtype=np.uint8)
+    if _is_utf8(block):
+        kernels.find_fields(data, starts, ends, *pack(names), unchecked, spans, kinds, status)
+    return Found(data, starts, ends, spans, kinds, status)
+
+
+def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
+    """Give the texts of one field for some lines, null where absent."""
+    from longcrawl.sources import _kernels as kernels
+    from longcrawl.sources._unescape_kernels import unescape
+
+    spans = np.ascontiguousarray(found.spans[rows, index])
+    kinds = np.ascontiguousarray(found.kinds[rows, index])
+    absent = kinds == kernels.ABSENT
+    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()), dtype=np.uint8)
+    offsets = np.empty(len(rows) + 1, dtype=np.int64)
+    unescape(found.data, spans, kinds, out, offsets)
+    bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+    text = pa.py_buffer(out[: offsets[-1]])
+    return pa.LargeStringArray.from_buffers(len(rows), pa.py_buffer(offsets), text, bitmap)
+
+
+def parse_object(line: bytes) -> dict[str, Any]:
+    """Read one line with Python's ``json``, numbers as :class:`Spelled`.
+
+    Raises:
+        ValueError: it is no UTF-8, no JSON or no object; the message says which.
+
+    """
+    try:
+        record = json.loads(line.decode(), parse_int=Spelled, parse_float=Spelled, parse_constant=Spelled)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 ({error.reason} at byte {error.start} of the line)") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON ({error.msg} at character {error.pos} of the line)") from error
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"holds {_spell(record)}, not an object")  # noqa: TRY004  # the line is wrong, not a caller
+    return record
+
+
+def pack(names: Iterable[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Give names as the kernels take them: their bytes one after the other, and where each starts."""
+    encoded = [name.encode() for name in names]
+    offsets = np.cumsum([0, *(len(name) for name in encoded)]).astype(np.int64)
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
+
+
+def _numbers(found: Found, index: int, *, whole: bool) -> npt.NDArray[np.float64]:
+    """Read a column of numbers; lines whose number is not exact in a float64 are left to Python."""
+    from longcrawl.sources import _kernels as kernels
+
+    values = np.empty(len(found.starts), dtype=np.float64)
+    exact = np.empty(len(found.starts), dtype=np.bool_)
+    spans, kinds = np.ascontiguousarray(found.spans[:, index]), np.ascontiguousarray(found.kinds[:, index])
+    kernels.parse_numbers(found.data, spans, kinds, values, exact)
+    present = kinds != kernels.ABSENT
+    if whole:
+        exact &= ~present | (values == np.floor(values))
+        values[~present] = 0
+    found.status[~exact] = 1
+    return values
+
+
+def _with_the_rest(found: Found, understood: npt.NDArray[np.int64], table: pa.Table) -> Lines:
+    """Add the lines that only Python's ``json`` can read, in their places."""
+    rest = np.flatnonzero(found.status)
+    rows, numbers, lost = [], [], []
+    for number in rest.tolist():
+        line = found.line(number)
+        if not line.strip(b" \t\r"):
+            continue
+        try:
+            rows.append(_row(parse_object(line), table.schema))
+            numbers.append(number)
+        except ValueError as error:
+            lost.append((number, str(error)))
+    if rows:
+        late = pa.Table.from_pylist(rows, schema=table.schema)
+        places = np.concatenate([understood, np.array(numbers, dtype=np.int64)])
+        order = np.argsort(places)
+        return Lines(pa.concat_tables([table, late]).take(order), places[order], lost, len(found.starts))
+    return Lines(table, understood, lost, len(found.starts))
+
+
+def _row(record: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    return {field.name: _value(record, field) for field in schema}
+
+
+def _value(record: dict[str, Any], field: pa.Field) -> Any:
+    value = record.get(field.name)
+    if value is None:
+        if not field.nullable:
+            lack = "has null in its field" if field.name in record else "has no field"
+            raise ValueError(f"{lack} {field.name!r}; its fields: {', '.join(record) or 'none'}")
+        return None
+    if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+        return _number(value, field)
+    if isinstance(value, list | dict):
+        raise ValueError(f"holds {_spell(value)} in its field {field.name!r}, not text")  # noqa: TRY004  # the line is wrong, not a caller
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _SURROGATE.sub("\ufffd", value)
+
+
+def _number(value: Any, field: pa.Field) -> float | int:
+    if not isinstance(value, Spelled):
+        raise ValueError(f"holds {_spell(value)} in its field {field.name!r}, not a number")  # noqa: TRY004  # the line is wrong, not a caller
+    if pa.types.is_floating(field.type):
+        return float(value)
+    whole = int(value) if value.lstrip("-").isdigit() else float(value)
+    if not math.isfinite(whole) or int(whole) != whole or abs(whole) >= 2**63:
+        raise ValueError(f"holds {value} in its field {field.name!r}, not a whole number of 64 bits")
+    return int(whole)
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return "a number" if isinstance(value, Spelled) else "true or false" if isinstance(value, bool) else "text"
+
+
+def _is_utf8(block: bytes) -> bool:
+    offsets = np.array([0, len(block)], dtype=np.int64)
+    text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(block))
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,389 @@
+"""RedPajama-V2 (v1.0.0): documents joined to their quality signals, duplicates and MinHash signatures.
+
+On disk, in a local release or below a URL::
+
+    documents/{snapshot}/{shard:04d}/{language}_{head|middle|tail}.json.gz
+    quality_signals/{snapshot}/{shard:04d}/{language}_{head|middle}.signals.json.gz
+    duplicates/{snapshot}/{shard:04d}/{language}_{head|middle}.duplicates.parquet
+    minhash/{snapshot}/{shard:04d}/{language}_{head|middle}.minhash.parquet
+    listings/{language}-{snapshot}-{head_middle|tail}.txt      lines "2023-06/0000/en_head"
+
+The tail of a language has documents only. A document's id is ``{snapshot}/{shard}/{language}_{bucket}.json.gz/{line}``,
+lines counted from 0 with those that cannot be read; everything is joined by it. What is said of a line that cannot be
+read counts from 1, as editors do.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.core.sources import BadFiles, Loss, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.errors import SourceError
+from longcrawl.printable import shortened
+from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at
+from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, join, list_tree, local_copy
+from longcrawl.sources.json_lines import read_lines
+from longcrawl.sources.rpv2_signals import read_signals
+from longcrawl.storage.listing import unreachable, why_no_file
+from longcrawl.text.rpv2.schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
+from longcrawl.urls import is_url, without_secrets
+
+__all__ = ["RedPajamaV2"]
+
+PUBLIC_RELEASE = "https://data.together.xyz/redpajama-data-v2/v1.0.0"
+DOCUMENTS = ".json.gz"
+PARTITIONS = ("head", "middle", "tail")
+SIMILARITIES = ("0.7", "0.8", "0.9", "1.0")
+
+_RECORD = pa.schema(
+    [
+        pa.field("raw_content", pa.large_string(), nullable=False),
+        pa.field("url", pa.string()),
+        pa.field("date_download", pa.string()),
+        pa.field("language", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("length", pa.int64()),
+        pa.field("nlines", pa.int64()),
+        pa.field("source_domain", pa.string()),
+        pa.field("title", pa.string()),
+        pa.field("cc_segment", pa.string()),
+        pa.field("original_nlines", pa.int64()),
+        pa.field("original_length", pa.int64()),
+        pa.field("language_score", pa.float64()),
+        pa.field("perplexity", pa.float64()),
+        pa.field("bucket", pa.string()),
+    ]
+)
+_OWN_FIELDS = list(_RECORD)[4:]
+
+_PART = re.compile(r"(?P<snapshot>\d{4}-\d{2})/(?P<shard>\d+)/(?P<language>[^/_]+)_(?P<partition>head|middle|tail)")
+_LISTING = re.compile(r"(?P<language>[^/-]+)-(?P<snapshot>\d{4}-\d{2})-(?P<kind>head_middle|tail)\.txt")
+
+
+@source("redpajama-v2")
+class RedPajamaV2(Source):
+    """Documents of RedPajama-V2.
+
+    Every row has ``id``, ``text`` (the release's ``raw_content``), ``url``, ``date``, ``source``, ``language``, the
+    release's own fields under their names (``line_ids`` left out), ``duplicate`` (bool: the release lists the document
+    as a duplicate; null where there is no list, as for the tail), ``signals`` (struct of float64: every
+    document-level signal by name, and of every line-level signal the sum over the lines as ``NAME.sum``; null where
+    the release has none), and on request ``line_signals`` (struct of lists of [start, end, value]) and
+    ``signature_sim0.7`` to ``signature_sim1.0`` (lists of binary).
+
+    Args:
+        data_dir: a local release, or the URL of one.
+        snapshots: such as "2023-06"; empty for all that a release holds, which over http must be named.
+        languages: of de, en, es, fr, it in the public release.
+        partitions: of head, middle and tail: perplexity, from low to high, and what no model could judge.
+        shards: numbers of shards; None for all.
+        signals: whether to read the quality signals.
+        line_signals: names of line-level signals to give as lists, or "all".
+        minhash: whether to read the MinHash signatures.
+        duplicates: whether to read the lists of duplicates.
+        max_record_bytes: how long a line of documents or signals is at most; a longer one is a bad record.
+        on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
+            gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
+            signals, duplicates or signatures are damaged, the documents keep null ones.
+
+    """
+
+    data_dir: str = PUBLIC_RELEASE
+    snapshots: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ("en",)
+    partitions: tuple[str, ...] = ("head", "middle")
+    shards: tuple[int, ...] | None = None
+    signals: bool = True
+    line_signals: tuple[str, ...] = ()
+    minhash: bool = False
+    duplicates: bool = True
+    max_record_bytes: int = RECORD_BYTES
+    on_bad_files: OnBadFiles = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_record_bytes(self.max_record_bytes)
+        _check_known("partition", self.partitions, PARTITIONS)
+        _check_known("line signal", self.line_signals, (*LINE_SIGNALS, "all"))
+        if not self.languages or not self.partitions:
+            raise SourceError(
+                f"source {self.name!r} needs at least one language and one partition; e.g. languages=['en']"
+            )
+
+    @property
+    def _line_signals(self) -> tuple[str, ...]:
+        return LINE_SIGNALS if "all" in self.line_signals else tuple(dict.fromkeys(self.line_signals))
+
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+        fields = [
+            pa.field("id", pa.string()),
+            pa.field("text", pa.large_string()),
+            *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+            *_OWN_FIELDS,
+        ]
+        if self.duplicates:
+            fields.append(pa.field("duplicate", pa.bool_()))
+        if self.signals:
+            fields.append(pa.field("signals", SIGNALS_TYPE))
+        if self._line_signals:
+            fields.append(pa.field("line_signals", line_signals_type(self._line_signals)))
+        if self.minhash:
+            fields += [pa.field(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in SIMILARITIES]
+        return pa.schema(fields)
+
+    def splits(self) -> dict[str, list[Part]]:
+        """List the shards asked for: those that listings name, and those in ``documents``, which listings may lack.
+
+        Web servers list no folders, so there the listings of the wanted snapshots decide.
+
+        Raises:
+            SourceError: a snapshot, language or shard is not there, or nothing is.
+            NotYetError: a server does not give a listing now.
+
+        """
+        base = absolute(self.data_dir)
+        found = self._found(base) if _can_list(base) else self._listed(base, self._listings_by_name(base))
+        found = sorted({match[0]: match for match in found}.values(), key=lambda match: match[0])
+        wanted = [
+            match for match in found if match["language"] in self.languages and match["partition"] in self.partitions
+        ]
+        wanted = [match for match in wanted if not self.snapshots or match["snapshot"] in self.snapshots]
+        if self.shards is not None:
+            _check_known("shard", self.shards, sorted({int(match["shard"]) for match in wanted}))
+            wanted = [match for match in wanted if int(match["shard"]) in self.shards]
+        if not wanted:
+            raise SourceError(
+                f"{without_secrets(base)} holds no documents of partitions {', '.join(self.partitions)} in "
+                f"{', '.join(self.languages)}; set data_dir, snapshots, languages, partitions or shards to what it "
+                "holds"
+            )
+        parts = [Part(match[0], tuple(self._files(base, match[0]).values())) for match in wanted]
+        return {"train": sorted([*parts, *_unreachable_parts(base)], key=lambda part: part.name)}
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read the documents of one shard with all that is known about them."""
+        if _PART.fullmatch(part.name) is None:
+            bad_files.report(part.files[0], why_no_file(part.files[0]) or "is no part; its documents are not read")
+            return
+        files = self._files(absolute(self.data_dir), part.name)
+        columns = self._columns(part.name, files, bad_files)
+        unmatched = {name: pc.count_distinct(table[0]).as_py() for name, table in columns.items()}
+        lost = LostRecords(bad_files, files["documents"])
+        first = unread = 0
+        try:
+            for block in read_blocks(
+                files["documents"], most_bytes=self.max_record_bytes, on_loss=_stop_at_damage(lost)
+            ):
+                lines = read_lines(block, _RECORD)
+                ids = _document_ids(part.name, lines.numbers + first)
+                for number, reason in lines.lost:
+                    lost.add(f"line {number + first + 1}", reason)
+                first += lines.count
+                unread += lines.count - len(ids)
+                if len(ids):
+                    rows = {name: pc.index_in(ids, value_set=table[0]) for name, table in columns.items()}
+                    for name, found in rows.items():
+                        unmatched[name] -= len(ids) - found.null_count
+                    yield self._table(ids, lines.table, columns, rows)
+            lost.report()
+            for name in [name for name, rows in unmatched.items() if rows > unread]:
+                which = f"{unmatched[name]} of its {columns[name].num_rows} ids"
+                bad_files.report(
+                    files[name],
+                    f"{which} are of none of the {first} lines of documents; one of the two files is another one",
+                )
+        except DamagedFileError as damage:
+            lost.report(f"{damage}; {first} lines were read before that", damage.records_lost)
+
+    def _found(self, base: str) -> list[re.Match[str]]:
+        """Return the parts that the wanted listings name, and all that lie in the folder ``documents``."""
+        listings = [match for name in list_tree(join(base, "listings")) if (match := _LISTING.fullmatch(name))]
+        # A remote release may have millions of files: of it, only the wanted snapshots are walked.
+        folders = [f"{snapshot}/" for snapshot in self.snapshots if is_url(base)] or [""]
+        names = [folder + name for folder in folders for name in list_tree(join(base, f"documents/{folder}"))]
+        parts = [name.removesuffix(DOCUMENTS) for name in names if name.endswith(DOCUMENTS)]
+        walked = [match for name in parts if (match := _PART.fullmatch(name))]
+        if not listings and not walked:
+            raise SourceError(
+                f"{without_secrets(base)} is no RedPajama-V2 release: it has neither listings/ nor "
+                "documents/SNAPSHOT/SHARD/*.json.gz; set data_dir to the folder that holds documents/"
+            )
+        for what, asked in (("snapshot", self.snapshots), ("language", self.languages)):
+            _check_known(what, asked, sorted({match[what] for match in [*listings, *walked]}), base)
+        wanted = [
+            match[0]
+            for match in listings
+            if match["language"] in self.languages
+            and match["kind"] in self._kinds()
+            and (not self.snapshots or match["snapshot"] in self.snapshots)
+        ]
+        return walked + self._listed(base, wanted)
+
+    def _kinds(self) -> list[str]:
+        return sorted({"tail" if partition == "tail" else "head_middle" for partition in self.partitions})
+
+    def _listings_by_name(self, base: str) -> list[str]:
+        """Name the listings of the wanted snapshots, where no server says which there are."""
+        if not self.snapshots:
+            raise SourceError(
+                f"{without_secrets(base)} cannot be asked which snapshots it has: name them, e.g. snapshots=['2023-06']"
+            )
+        pairs = itertools.product(self.languages, self.snapshots, self._kinds())
+        return [f"{language}-{snapshot}-{kind}.txt" for language, snapshot, kind in pairs]
+
+    def _listed(self, base: str, listings: Sequence[str]) -> list[re.Match[str]]:
+        """Return the parts that listings name."""
+        found: list[re.Match[str]] = []
+        for path, text in fetch_texts([join(base, f"listings/{name}") for name in listings]).items():
+            if text is None:
+                raise SourceError(
+                    f"{without_secrets(path)} does not exist; snapshots are written like '2023-06', and the public "
+                    "release has the languages de, en, es, fr, it"
+                )
+            for number, line in enumerate(text.splitlines(), 1):
+                part = _PART.fullmatch(line.strip())
+                if part is not None:
+                    found.append(part)
+                elif line.strip():
+                    raise SourceError(
+                        f"{without_secrets(path)}, line {number}: {shorten(line, 60)!r} names no part such as "
+                        "2023-06/0000/en_head. Fix the line"
+                    )
+        return found
+
+    def _files(self, base: str, part: str) -> dict[str, str]:
+        """Give the files that are read for a part, documents first."""
+        files = {"documents": join(base, f"documents/{part}.json.gz")}
+        if part.endswith("_tail"):
+            return files
+        if self.signals or self.line_signals:
+            files["signals"] = join(base, f"quality_signals/{part}.signals.json.gz")
+        if self.duplicates:
+            files["duplicates"] = join(base, f"duplicates/{part}.duplicates.parquet")
+        if self.minhash:
+            files["minhash"] = join(base, f"minhash/{part}.minhash.parquet")
+        return files
+
+    def _columns(self, part: str, files: dict[str, str], bad_files: BadFiles) -> dict[str, pa.Table]:
+        """Read all that is joined to the documents: tables whose first column is their id, for each good file."""
+        tables = {}
+        if "signals" in files:
+            tables["signals"] = self._read_signals(files["signals"], bad_files)
+        if "duplicates" in files:
+            tables["duplicates"] = _read_parquet(files["duplicates"], {"doc_id": pa.string()}, bad_files)
+        if "minhash" in files:
+            columns = {f"signature_sim{similarity}": pa.list_(pa.binary()) for similarity in SIMILARITIES}
+            tables["minhash"] = _read_parquet(files["minhash"], {"id": pa.string(), **columns}, bad_files)
+        return {
+            name: table
+            for name, table in tables.items()
+            if table is not None and _is_of_shard(table, part, files[name], bad_files)
+        }
+
+    def _read_signals(self, path: str, bad_files: BadFiles) -> pa.Table | None:
+        lost = LostRecords(bad_files, path, "the documents without signals keep null ones")
+        tables: list[pa.Table] = []
+        try:
+            tables.extend(read_signals(path, self._line_signals, lost, self.max_record_bytes))
+            lost.report()
+        except DamagedFileError as damage:
+            lost.report(str(damage))
+        return pa.concat_tables(tables).combine_chunks() if tables else None
+
+    def _table(
+        self, ids: pa.Array, records: pa.Table, joined: dict[str, pa.Table], rows: dict[str, pa.Array]
+    ) -> pa.Table:
+        """Join documents to the rows of each file that are theirs, null where it has none."""
+        found: dict[str, Any] = {
+            "id": ids,
+            "text": records["raw_content"],
+            "date": records["date_download"],
+            "source": pa.repeat(self.name, len(ids)),
+            **{name: records[name] for name in ("url", "language", *(field.name for field in _OWN_FIELDS))},
+        }
+        if "duplicates" in rows:
+            found["duplicate"] = rows["duplicates"].is_valid()
+        for name in ("signals", "minhash"):
+            if name in rows:
+                values = joined[name].drop_columns("id").take(rows[name])
+                found |= dict(zip(values.column_names, values.columns, strict=True))
+        schema = self.schema()
+        columns = [found[field.name] if field.name in found else pa.nulls(len(ids), field.type) for field in schema]
+        return pa.table(columns, schema=schema)
+
+
+def _stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
+    """Note single lines that are lost, and stop at damage: nobody knows the numbers, and so the ids, of later lines."""
+
+    def note(loss: Loss) -> None:
+        if loss.kind == "damage":
+            stop_at(loss)
+        lost.add_loss(loss)
+
+    return note
+
+
+def _document_ids(part: str, lines: npt.NDArray[np.int64]) -> pa.Array:
+    return pc.binary_join_element_wise(f"{part}.json.gz", pa.array(lines).cast(pa.string()), "/")
+
+
+def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> bool:
+    """Check that every id of a file begins with its shard's path; report the file if one does not."""
+    own = pc.fill_null(pc.starts_with(table[0], f"{part}.json.gz/"), fill_value=False)
+    if (misplaced := table.num_rows - (pc.sum(own).as_py() or 0)) == 0:
+        return True
+    first = shortened(repr(table[0][pc.index(own, value=False).as_py()].as_py()), 100)
+    bad_files.report(
+        path,
+        f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
+        f"{first}; the documents keep null in its place",
+    )
+    return False
+
+
+def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:
+    try:
+        with local_copy(path) as copy:
+            table = pq.read_table(
+                copy, columns=list(columns), partitioning=None, use_threads=False, page_checksum_verification=True
+            )
+        table = table.select(list(columns)).cast(pa.schema(list(columns.items()))).combine_chunks()
+        table.validate(full=True)
+    except FileNotFoundError:
+        bad_files.report(path, "is missing; the documents keep null in its place")
+    except DamagedFileError as damage:
+        bad_files.report(path, f"{damage}; the documents keep null in its place")
+    except (OSError, pa.ArrowException, KeyError) as error:
+        bad_files.report(path, f"is corrupt: {str(error).splitlines()[0]}; the documents keep null in its place")
+    else:
+        return table
+    return None
+
+
+def _unreachable_parts(base: str) -> list[Part]:
+    """Return links to nothing and folders that cannot be listed among the documents, for the policy to apply."""
+    folder = join(base, "documents")
+    if is_url(base):
+        return []
+    names = [name for name in list_tree(folder) if not name.endswith(DOCUMENTS)]
+    return [Part(name, (join(folder, name),)) for name in unreachable(folder, names)]
+
+
+def _can_list(base: str) -> bool:
+    return not base.startswith(("http://", "https://"))
+
+
+def _check_known(what: str, asked: tuple[Any, ...], known: Any, where: str = "the source") -> None:
+    for value in asked:
+        if value not in known:
+            spelled = ", ".join(str(name) for name in known) or "none"
+            raise SourceError(f"{without_secrets(where)} has no {what} {value!r}; known: {spelled}")

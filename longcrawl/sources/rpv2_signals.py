@@ -1,0 +1,140 @@
+"""The reader of RedPajama-V2's ``*.signals.json.gz`` files (v1.0.0).
+
+A record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``, offsets
+in code points of the document. A document-level signal has one span, a line-level one has a span per line.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.core.sources import LostRecords
+from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
+from longcrawl.sources.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
+from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
+
+__all__ = ["read_signals"]
+
+_NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
+
+
+def read_signals(
+    path: str, line_signals: Sequence[str], lost: LostRecords, most_bytes: int = RECORD_BYTES
+) -> Iterator[pa.Table]:
+    """Read a signals file in tables of ``id``, ``signals`` and, where asked for, ``line_signals``.
+
+    ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
+    nulls out: 0.0 for a document without lines, null where the signal is null or absent.
+
+    Args:
+        path: local file or URL.
+        line_signals: names of line-level signals to give as lists.
+        lost: notes the lines that cannot be read.
+        most_bytes: how long a line is at most.
+
+    Raises:
+        DamagedFileError: the file is missing or cannot be read.
+
+    """
+    first = 0
+    for block in read_blocks(path, most_bytes=most_bytes, on_loss=lost.add_loss):
+        found = find_fields(block, ["id", "quality_signals"], unchecked=1)
+        yield _table(found, line_signals, first, lost)
+        first += len(found.starts)
+
+
+def _table(found: Found, line_signals: Sequence[str], first: int, lost: LostRecords) -> pa.Table:
+    from longcrawl.sources._kernels import ABSENT
+    from longcrawl.sources._signal_kernels import read_signals as read_objects
+
+    shape = (len(found.starts), len(_NAMES))
+    values, sums = np.empty(shape), np.empty(shape)
+    places = np.empty((*shape, 2), dtype=np.int64)
+    found.status[(found.kinds == ABSENT).any(axis=1)] = 1
+    spans, kinds = np.ascontiguousarray(found.spans[:, 1]), np.ascontiguousarray(found.kinds[:, 1])
+    read_objects(found.data, spans, kinds, *pack(_NAMES), values, sums, places, found.status)
+    understood = np.flatnonzero(found.status == 0)
+    columns = [texts_of(found, 0, understood).cast(pa.string()), _struct(values[understood], sums[understood])]
+    schema = [pa.field("id", pa.string()), pa.field("signals", SIGNALS_TYPE)]
+    if line_signals:
+        columns.append(_lists(found, places, understood, line_signals))
+        schema.append(pa.field("line_signals", line_signals_type(line_signals)))
+    table = pa.table(columns, schema=pa.schema(schema))
+    return pa.concat_tables([table, _the_rest(found, line_signals, table.schema, first, lost)])
+
+
+def _struct(values: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]) -> pa.StructArray:
+    documents = len(DOCUMENT_SIGNALS)
+    columns = [values[:, index] for index in range(documents)]
+    columns += [sums[:, index] for index in range(documents, len(_NAMES))]
+    arrays = [pa.array(column, mask=np.isnan(column)) for column in map(np.ascontiguousarray, columns)]
+    return pa.StructArray.from_arrays(arrays, fields=list(SIGNALS_TYPE))
+
+
+def _lists(
+    found: Found, places: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], line_signals: Sequence[str]
+) -> pa.StructArray:
+    import pyarrow.json
+
+    arrays = []
+    for name in line_signals:
+        chosen = places[rows, _NAMES.index(name)].tolist()
+        texts = (found.data[start:end].tobytes() or b"null" for start, end in chosen)
+        lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
+        arrays.append(_parse_lists(lines, pyarrow.json) if lines else pa.array([], SPANS))
+    return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(line_signals)))
+
+
+def _parse_lists(lines: bytes, reader: Any) -> pa.Array:
+    schema = pa.schema([pa.field("v", SPANS)])
+    options = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    blocks = reader.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    column = reader.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)["v"]
+    return pa.concat_arrays(column.chunks)
+
+
+def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, first: int, lost: LostRecords) -> pa.Table:
+    """Read the lines that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
+    rows = []
+    for number in np.flatnonzero(found.status).tolist():
+        line = found.line(number)
+        if not line.strip(b" \t\r"):
+            continue
+        try:
+            rows.append(_row(parse_object(line), line_signals))
+        except (ValueError, TypeError, IndexError) as error:
+            reason = (
+                str(error) if type(error) is ValueError else "holds signals that are no lists of [start, end, value]"
+            )
+            lost.add(f"line {first + number + 1}", reason)
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
+    for name, kind in (("id", str), ("quality_signals", dict)):
+        if not isinstance(record.get(name), kind):
+            fields = ", ".join(record) or "none"
+            raise ValueError(f"has no field {name!r} of the right kind; its fields: {fields}")  # noqa: TRY004  # the line is wrong, not a caller
+    spans = {
+        name: None if (found := record["quality_signals"].get(name)) is None else [_span(item) for item in found]
+        for name in _NAMES
+    }
+    signals = {name: found[0][2] if (found := spans[name]) else None for name in DOCUMENT_SIGNALS}
+    for name in LINE_SIGNALS:
+        total = 0.0
+        for _, _, value in spans[name] or []:
+            total += value or 0.0
+        signals[f"{name}.sum"] = None if spans[name] is None else total
+    return {"id": str(record["id"]), "signals": signals, "line_signals": {name: spans[name] for name in line_signals}}
+
+
+def _span(item: Any) -> tuple[float, float, float | None]:
+    start, end, value = item
+    if not all(isinstance(number, Spelled) for number in ((start, end) if value is None else item)):
+        raise TypeError("a span is [start, end, value]")
+    measured = None if value is None else float(value)
+    return float(start), float(end), None if measured is None or math.isnan(measured) else measured

@@ -1,0 +1,404 @@
+"""Plain text sets: JSON lines, parquet and text files, in folders or by name, local or below a URL.
+
+===================== ============================================ ======================
+files                 documents                                    ids
+===================== ============================================ ======================
+``.jsonl``, ``.json`` one per line, each a JSON object             ``FILE:LINE``
+``.parquet``          one per row                                  ``FILE:ROW``
+``.txt``              one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
+===================== ============================================ ======================
+
+``.jsonl``, ``.json`` and ``.txt`` may be compressed: ``.gz``, ``.zst``. Ids count lines and rows from 0, with blank and
+unreadable ones; a sentence about a line counts from 1, as editors do. FILE is relative to ``data_dir``, or to the
+deepest folder that all ``data_files`` share.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.core.sources import BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.errors import SourceError
+from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
+from longcrawl.sources.files import DamagedFileError, local_copy
+from longcrawl.sources.json_lines import read_lines
+from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.storage.listing import why_no_file
+from longcrawl.storage.parquet_pages import Page, column_pages
+from longcrawl.storage.stored_tables import footer_fault
+
+__all__ = ["Text"]
+
+_PACKED = ("", ".gz", ".zst")
+EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
+ROWS = 1_024
+"""Rows of a parquet file in one table."""
+BATCH_BYTES = 256 << 20
+"""What the values of a parquet file in one table may take, a text of ``max_record_bytes`` and a page aside."""
+PAGES_BYTES = 1 << 30
+"""What the largest pages of a row group may take together, where ``max_record_bytes`` does not ask for more."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("text", pa.large_string()),
+        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+    ]
+)
+_SETTINGS = {
+    "id": "id_field",
+    "text": "text_field",
+    "url": "url_field",
+    "date": "date_field",
+    "language": "language_field",
+}
+"""Which field a column is taken from."""
+
+
+@source("text")
+class Text(Source):
+    """Documents of JSON lines, parquet or text files.
+
+    The column ``source`` is the file; a field ``source`` of the records is taken instead only if ``fields`` names it.
+
+    Args:
+        data_dir: a folder, read with all folders in it, or its URL.
+        data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
+        text_field: the field of the text, in JSON and parquet.
+        id_field: the field of the id; None for file and line. Ids are taken as they are, repeated ones too.
+        url_field: the field of the URL; null where there is none.
+        date_field: the field of the date; null where there is none.
+        language_field: the field of the language.
+        language: the language of documents that name none.
+        fields: further fields of JSON and parquet, such as ``domain``, each a column of text of that name; null where
+            there is none. A list or an object is no text.
+        source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
+            that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
+        unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
+        max_record_bytes: how long a line of JSON or text, a text of parquet, and a text file that is one document is at
+            most; a longer one is a bad record. Reading one takes several times its length of memory.
+        on_bad_files: what a missing, cut or corrupt file does, and a record without text. Of a compressed file, the
+            members whose checksum is right are kept, see ``longcrawl.sources.members``.
+
+    """
+
+    data_dir: str | None = None
+    data_files: DataFiles = None
+    text_field: str = "text"
+    id_field: str | None = None
+    url_field: str = "url"
+    date_field: str = "date"
+    language_field: str = "language"
+    language: str | None = None
+    fields: tuple[str, ...] = ()
+    source_from: Literal["file", "folder"] = "file"
+    unit: Literal["file", "line"] = "file"
+    max_record_bytes: int = RECORD_BYTES
+    on_bad_files: OnBadFiles = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_record_bytes(self.max_record_bytes)
+        for name in self.fields:
+            if name in _SETTINGS:
+                raise SourceError(f"text.fields names {name!r}, a column in any case: set {_SETTINGS[name]} instead")
+            if self.fields.count(name) > 1:
+                raise SourceError(f"text.fields names {name!r} twice: name it once")
+        if "source" in self.fields and self.source_from == "folder":
+            raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
+
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+        further = [pa.field(name, pa.string()) for name in self.fields if name not in _SCHEMA.names]
+        return pa.schema([*_SCHEMA, *further])
+
+    def splits(self) -> dict[str, list[Part]]:
+        """List the files of every split.
+
+        Raises:
+            SourceError: no file was named or found, or one has an ending that cannot be read.
+
+        """
+        splits = named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.jsonl")
+        for part in (part for parts in splits.values() for part in parts):
+            if not part.name.endswith(EXTENSIONS) and why_no_file(part.files[0]) is None:
+                raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
+        return splits
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read the documents of one file."""
+        (path,) = part.files
+        lost = LostRecords(bad_files, path)
+        kind = part.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+        if kind == "parquet":
+            tables = self._parquet(part.name, path, lost)
+        elif kind == "txt":
+            tables = self._lines(part.name, path, lost) if self.unit == "line" else self._file(part.name, path)
+        else:
+            tables = self._json(part.name, path, lost)
+        try:
+            yield from tables
+            lost.report()
+        except DamagedFileError as damage:
+            lost.report(str(damage), damage.records_lost)
+
+    def _json(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+        wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
+        if self.id_field:
+            wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
+        for extra in self._optional():
+            wanted.setdefault(extra, pa.field(extra, pa.string()))
+        first = 0
+        for block in read_blocks(path, most_bytes=self.max_record_bytes, on_loss=lost.add_loss):
+            text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
+            lines = read_lines(text, pa.schema(list(wanted.values())))
+            for number, reason in lines.lost:
+                lost.add(f"line {first + number + 1}", self._hint(reason))
+            if lines.table.num_rows:
+                yield self._table(name, lines.table, pa.array(lines.numbers + first))
+            first += lines.count
+
+    def _parquet(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+        first = 0
+        with local_copy(path) as copy:
+            try:
+                with pq.ParquetFile(copy, page_checksum_verification=True) as file:
+                    if fault := footer_fault(file.metadata):
+                        raise DamagedFileError(f"is corrupt: {fault}")
+                    names = file.schema_arrow.names
+                    needed = [field for field in (self.text_field, self.id_field) if field]
+                    for field in needed:
+                        if field not in names:
+                            lost.add("it", self._hint(f"has no field {field!r}; its fields: {', '.join(names)}"))
+                            return
+                    optional = [field for field in self._optional() if field in names]
+                    columns = list(dict.fromkeys(needed + optional))
+                    for field in columns:
+                        kind = file.schema_arrow.field(field).type
+                        if pa.types.is_nested(kind):
+                            fix = "leave that out of fields" if field in self.fields else "name another one instead"
+                            lost.add("it", f"has no text in its field {field!r} but {kind}; {fix}")
+                            return
+                    for batch in _batches(file, copy, columns, self.max_record_bytes):
+                        yield self._rows(name, pa.Table.from_batches([batch]), first, lost)
+                        first += batch.num_rows
+                    if first != file.metadata.num_rows:
+                        raise DamagedFileError(f"is corrupt: it has {first} rows, its footer counts another number")
+            except FileNotFoundError as error:
+                raise DamagedFileError("is missing") from error
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise DamagedFileError(f"is corrupt after row {first}: {str(error).splitlines()[0]}") from error
+
+    def _rows(self, name: str, table: pa.Table, first: int, lost: LostRecords) -> pa.Table:
+        """Return the rows of a parquet batch that are UTF-8 and have a text and, where it is asked for, an id."""
+        numbers = np.arange(first, first + table.num_rows)
+        table, numbers = self._short_enough(table, numbers, lost)
+        for place, field in enumerate(table.column_names):
+            if pa.types.is_dictionary(table[field].type):
+                table = table.set_column(place, field, table[field].cast(pa.large_string()))
+        for field in table.column_names:
+            if (kept := _utf8_rows(table[field])) is not None:
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", f"is not UTF-8 in its field {field!r}")
+                table, numbers = table.filter(pa.array(kept)), numbers[kept]
+        for field in (self.text_field, self.id_field):
+            if field and table[field].null_count:
+                kept = pc.is_valid(table[field]).to_numpy(zero_copy_only=False)
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", f"has null in its field {field!r}")
+                table, numbers = table.filter(pa.array(kept)), numbers[kept]
+        return self._table(name, table, pa.array(numbers))
+
+    def _short_enough(
+        self, table: pa.Table, numbers: "np.ndarray[Any, Any]", lost: LostRecords
+    ) -> "tuple[pa.Table, np.ndarray[Any, Any]]":
+        """Return the rows, and their numbers, of which no value has more than ``max_record_bytes``."""
+        for field in table.column_names:
+            where = "" if field == self.text_field else f" in its field {field!r}"
+            short = _up_to(table[field], self.max_record_bytes)
+            if short is not None and not pc.all(short).as_py():
+                kept = short.to_numpy(zero_copy_only=False)
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", too_long(self.max_record_bytes, where))
+                table, numbers = table.filter(short), numbers[kept]
+        return table, numbers
+
+    def _lines(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+        first = 0
+        blocks = read_blocks(path, most_bytes=self.max_record_bytes, on_loss=lost.add_loss, after_damage="drop")
+        for block in blocks:
+            texts, numbers = [], []
+            lines = block.split(b"\n")
+            for number, line in enumerate(lines, first):
+                try:
+                    text = line.decode("utf-8-sig" if number == 0 else "utf-8").rstrip("\r")
+                except UnicodeDecodeError as error:
+                    lost.add(f"line {number + 1}", f"is not UTF-8 ({error.reason} at byte {error.start})")
+                    continue
+                if text.strip():
+                    texts.append(text)
+                    numbers.append(number)
+            first += len(lines) - (not lines[-1])
+            yield self._table(name, pa.table({self.text_field: pa.array(texts, pa.large_string())}), pa.array(numbers))
+
+    def _file(self, name: str, path: str) -> Iterator[pa.Table]:
+        try:
+            text = read_bytes(path, self.max_record_bytes).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})", 1) from error
+        yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
+
+    def _table(self, name: str, table: pa.Table, numbers: pa.Array | None) -> pa.Table:
+        """Give documents in the source's own columns; ``numbers`` are their lines, None for the file itself."""
+        rows = table.num_rows
+        ids: Any = pa.repeat(name, rows)
+        if self.id_field and self.id_field in table.column_names:
+            ids = table[self.id_field]
+        elif numbers is not None:
+            ids = pc.binary_join_element_wise(name, numbers.cast(pa.string()), ":")
+        found = {
+            column: table[field] if field in table.column_names else pa.nulls(rows, pa.string())
+            for column, field in (("url", self.url_field), ("date", self.date_field), ("language", self.language_field))
+        }
+        if self.language:
+            found["language"] = pc.fill_null(found["language"].cast(pa.string()), self.language)
+        found |= {"id": ids, "text": table[self.text_field], "source": self._source(name, rows)}
+        for field in self.fields:
+            found[field] = table[field] if field in table.column_names else pa.nulls(rows, pa.string())
+        schema = self.schema()
+        return pa.table([found[field.name].cast(field.type) for field in schema], schema=schema)
+
+    def _source(self, name: str, rows: int) -> pa.Array:
+        if self.source_from == "file":
+            return pa.repeat(name, rows)
+        folder, below, _ = name.partition("/")
+        return pa.repeat(folder, rows) if below else pa.nulls(rows, pa.string())
+
+    def _optional(self) -> tuple[str, ...]:
+        """Name the fields that a record need not have."""
+        return (self.url_field, self.date_field, self.language_field, *self.fields)
+
+    def _hint(self, reason: str) -> str:
+        """Say which setting to change where a field is not there."""
+        for setting in ("text_field", "id_field"):
+            if reason.startswith(f"has no field {getattr(self, setting)!r}"):
+                return f"{reason}; set {setting}= to one of them"
+        return reason
+
+
+def _utf8_rows(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]] | None":
+    """Return which values of a column of text are UTF-8, null included; None where all are, or it is not of text."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        return None
+    values = column.cast(kind)
+    try:
+        values.cast(pa.large_string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return np.array([_is_utf8(value) for value in values.cast(pa.large_binary()).to_pylist()])
+    return None
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        str(value or b"", "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a parquet file, as many at a time as the memory allows by the headers of its pages.
+
+    A dictionary page of some kB can hold one text of 64 MB, and the rows of a batch all of them: a dictionary whose
+    texts could fill the memory stays one.
+    """
+    with (
+        Path(path).open("rb") as headers,
+        pq.ParquetFile(path, read_dictionary=columns, page_checksum_verification=True) as kept,
+    ):
+        for group in range(file.num_row_groups):
+            read = [_column_bytes(kept, headers, group, field) for field in columns]
+            largest = sum(int(each.pages.max(initial=0)) for each in read)
+            if largest > (most_pages := max(PAGES_BYTES, 4 * most)):
+                raise DamagedFileError(
+                    f"has pages of {largest:,} bytes in its row group {group}, {most_pages:,} can be read at "
+                    "once; write it anew with smaller pages"
+                )
+            source = kept if any(each.longest * ROWS > BATCH_BYTES for each in read) else file
+            row_bytes = sum(max(min(each.longest, most), each.rebuilt) for each in read)
+            rows = max(1, min(ROWS, BATCH_BYTES // max(row_bytes, 1)))
+            while rows > 1 and sum(each.most_of(rows) for each in read) > max(BATCH_BYTES, 2 * largest):
+                rows //= 2
+            yield from source.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+
+
+@dataclass(frozen=True)
+class _ColumnBytes:
+    """What the pages of one column of a row group take."""
+
+    longest: int
+    """Of a value in the dictionary."""
+    rebuilt: int
+    """Of a value at most, where each is stored as its difference to the one before."""
+    pages: "np.ndarray[Any, np.dtype[np.int64]]"
+    """Bytes of each page, decompressed."""
+    values: "np.ndarray[Any, np.dtype[np.int64]]"
+    """Values of each page, 0 of the dictionary."""
+
+    def most_of(self, rows: int) -> int:
+        """Return the bytes of all pages that so many rows one after the other can touch."""
+        ends, total = np.cumsum(self.values), np.concatenate([[0], np.cumsum(self.pages)])
+        last = np.searchsorted(ends - self.values, ends - 1 + rows)
+        return int((total[last] - total[:-1]).max(initial=0))
+
+
+def _column_bytes(kept: pq.ParquetFile, headers: BinaryIO, group: int, field: str) -> _ColumnBytes:
+    found = kept.metadata.row_group(group)
+    chunks = map(found.column, range(found.num_columns))
+    chunk = next((each for each in chunks if each.path_in_schema.split(".")[0] == field), None)
+    if chunk is None:
+        raise DamagedFileError(f"is corrupt: a row group of its footer has no field {field!r}")
+    pages = list(column_pages(headers, chunk))
+    longest = rebuilt = 0
+    if chunk.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        rebuilt = max((page.bytes for page in pages if page.shares_prefixes), default=0)
+        dictionary = next((page for page in pages if page.kind == "dictionary"), None)
+        if dictionary is not None:
+            longest = dictionary.bytes
+            uses_it = [page.uses_dictionary for page in pages if page.values][:2] == [False, True]
+            if longest * ROWS > BATCH_BYTES and longest <= PAGES_BYTES and pages[0] is dictionary and uses_it:
+                longest = _longest(kept, group, field, dictionary)
+    sizes = np.array([page.bytes for page in pages], np.int64)
+    return _ColumnBytes(longest, rebuilt, sizes, np.array([page.rows for page in pages], np.int64))
+
+
+def _longest(kept: pq.ParquetFile, group: int, field: str, page: Page) -> int:
+    """Return the bytes of the longest value of a dictionary; of its page where no first row shows it whole."""
+    for batch in kept.iter_batches(1, row_groups=[group], columns=[field], use_threads=False):
+        column = batch.column(0)
+        if pa.types.is_dictionary(column.type) and len(column.dictionary) == page.values:
+            return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
+        break
+    return page.bytes
+
+
+def _up_to(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray | None:
+    """Return which values have so many bytes at most, without writing out those of a dictionary; None of numbers."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        return None
+    if not pa.types.is_dictionary(column.type):
+        lengths = pc.binary_length(column)
+    else:
+        lengths = pa.chunked_array(
+            [pc.binary_length(each.dictionary).cast(pa.int64()).take(each.indices) for each in column.chunks],
+            pa.int64(),
+        )
+    return pc.fill_null(pc.less_equal(lengths, most), fill_value=True)

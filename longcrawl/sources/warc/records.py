@@ -1,0 +1,347 @@
+"""Archive records, one after the other, and what is lost between them where a file is damaged.
+
+A record counts only if the next one, the end of its compressed member or the end of the file follows its block: a wrong
+length is noticed, and so is a damaged member. What cannot be read is one stretch of bytes in the report; reading goes
+on at the next member that can be decompressed and the next line in it that begins with ``WARC/``.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from longcrawl.core.sources import BadFiles
+from longcrawl.sources.members import Members, compression_of
+from longcrawl.sources.warc.stream import MAGIC, Stream
+
+__all__ = ["HEADER_BYTES", "Fields", "Lost", "Record", "parse_fields", "read_records"]
+
+HEADER_BYTES = 1 << 20
+"""How long the header of a record, or of an HTTP message, is at most."""
+
+STEP_BYTES = 1 << 16
+"""How much of a record that is too long is held at a time."""
+
+MOST_NAMED = 10
+"""How many lost stretches of a file are named; all are counted."""
+
+MOST_REASONS = 3
+"""How many reasons are named of a stretch."""
+
+_ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
+_VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
+_NEXT_LINE = re.compile(rb"\nWARC/\d")
+_LINE_BEGINS = b"\nWARC/1"
+_HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
+_NEWLINES = re.compile(rb"[\r\n]*")
+_LENGTH = re.compile(r"\d{1,18}")
+
+Fields = dict[str, str]
+"""Header fields by lower-cased name; of one that is there twice, both values, between them a comma."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record; ``offset`` and ``length`` are None where it is no compressed member of its own."""
+
+    number: int
+    offset: int | None
+    length: int | None
+    fields: Fields
+    block: bytes | None
+    """None where it is longer than was asked for."""
+
+
+@dataclass
+class Lost:
+    """Gathers the stretches of one file that cannot be read; the policy "error" stops at the first."""
+
+    bad_files: BadFiles
+    file: str
+    _named: list[str] = field(default_factory=list)
+    _stretches: int = 0
+    _reasons: list[str] = field(default_factory=list)
+    _begin: int | None = None
+    _records: int = 0
+
+    def open(self, offset: int, reason: str, *, records: int = 1) -> None:
+        """Note that nothing can be read from here on until ``close``."""
+        if self._begin is None:
+            self._begin = offset
+        if reason not in self._reasons and (len(self._reasons) < MOST_REASONS or reason == _ARC_FILE):
+            self._reasons.append(reason)
+        self._records += records
+        if self.bad_files.policy == "error":
+            self.bad_files.report(self.file, f"at byte {offset:,}: {reason}")
+
+    def close(self, offset: int | None) -> None:
+        """Note that reading goes on at ``offset``, or no more."""
+        if self._begin is not None:
+            end = "to its end" if offset is None else f"to {offset:,}"
+            # What else is no record in an ARC file says nothing more.
+            reasons = [_ARC_FILE] if _ARC_FILE in self._reasons else self._reasons
+            self._stretches += 1
+            if self._stretches <= MOST_NAMED:
+                self._named.append(f"from byte {self._begin:,} {end}: {', then '.join(reasons)}")
+            self._begin, self._reasons = None, []
+            if offset is None:
+                self._records = -1
+
+    def report(self) -> None:
+        """Report what was lost, if anything, in one entry."""
+        if self._stretches:
+            more = self._stretches - MOST_NAMED
+            named = self._named + [f"and {more} more stretches"] * (more > 0)
+            lost = None if self._records < 0 else self._records
+            self.bad_files.report(self.file, f"cannot be read {'; '.join(named)}", lost)
+
+
+def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
+    """Read the records of an archive file; blocks of more than ``most_bytes`` are passed over."""
+    members = Members(file, compression_of(file))
+    offset: int | None = 0
+    number = 0
+    while offset is not None:
+        stream = Stream(members, offset)
+        reader = _Reader(stream, most_bytes, lost, number)
+        yield from reader.records()
+        number, offset = reader.number, None
+        if (damage := stream.damage) is not None:
+            begun = _Beginnings()
+            end, offset = members.recover(damage, begun.add)
+            records = begun.count or int(damage.is_member and not reader.noted_damage)
+            lost.open(damage.offset, str(damage), records=records)
+            if offset is None and end == stream.file_bytes():
+                lost.close(end)
+    if number == 0:
+        lost.open(0, "holds no record of a web archive", records=0)
+    lost.close(None)
+
+
+def parse_fields(header: bytes, encoding: str = "latin-1") -> Fields:
+    """Parse ``Name: value`` lines; indented ones go on with the line before, what has no colon is passed over."""
+    values: dict[str, list[str]] = {}
+    name = ""
+    for line in header.decode(encoding, "replace").split("\n"):
+        if line[:1] in (" ", "\t") and name:
+            values[name].append(" " + line.strip())
+            continue
+        name, colon, value = line.partition(":")
+        name = name.strip().lower() if colon else ""
+        if name in values:
+            values[name].append(", " + value.strip())
+        elif name:
+            values[name] = [value.strip()]
+    return {name: "".join(pieces) for name, pieces in values.items()}
+
+
+class _Reader:
+    """Cuts a stream into records."""
+
+    def __init__(self, stream: Stream, most_bytes: int, lost: Lost, number: int) -> None:
+        self._stream, self._most_bytes, self._lost = stream, most_bytes, lost
+        self.number = number
+        self.noted_damage = False
+        """Whether the record that the stream's damage took has been counted."""
+
+    def records(self) -> Iterator[Record]:
+        """Give the whole records of the stream."""
+        stream = self._stream
+        while self._at_bytes():
+            if not (stream.fill(len(MAGIC)) and stream.buffer.startswith(MAGIC)):
+                self._note(_no_record(stream.buffer), records=0)
+                self._scan(0)
+                continue
+            record = self._record()
+            if record is not None:
+                self._lost.close(stream.place(stream.position) if record.offset is None else record.offset)
+                self.number += 1
+                yield record
+
+    def _at_bytes(self) -> bool:
+        """Pass over line ends; say whether anything follows."""
+        stream = self._stream
+        while stream.fill(1):
+            blank = _blank(stream.buffer, 0)
+            stream.drop(blank)
+            if stream.buffer:
+                return True
+        return False
+
+    def _record(self) -> Record | None:
+        """Read the record that begins here, or note why it cannot be read and pass over it."""
+        stream = self._stream
+        head = self._head_bytes()
+        if head is None or not _VERSION.match(stream.buffer):
+            self._note("a record's header has no end, or begins with no version")
+            self._scan(1)
+            return None
+        fields = parse_fields(bytes(stream.buffer[:head]), _utf8_or_latin1(stream.buffer[:head]))
+        length = fields.get("content-length", "").split(",")[0].strip()
+        if not _LENGTH.fullmatch(length):
+            self._note("a record's header has no Content-Length")
+            self._scan(1)
+            return None
+        if int(length) > self._most_bytes:
+            return self._pass_over(fields, head, int(length))
+        return self._take(fields, head, int(length))
+
+    def _take(self, fields: Fields, head: int, length: int) -> Record | None:
+        stream = self._stream
+        end = head + length
+        whole = stream.fill(end)
+        begin = stream.position
+        reason = self._cut(begin, begin + end) or (None if whole else self._short())
+        after, well = (0, False) if reason else self._after(end)
+        if reason or not well:
+            self._note(reason or self._astray())
+            self._scan(1)
+            return None
+        return self._finish(fields, bytes(memoryview(stream.buffer)[head:end]), begin, end, after)
+
+    def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
+        """Pass over a record that is too long, without ever holding it."""
+        stream = self._stream
+        begin, end = stream.position, stream.position + head + length
+        offset = stream.begin_at(begin)
+        if stream.compression == "none":
+            if end > stream.file_bytes():
+                self._note(self._short())
+                self._scan(1)
+                return None
+            stream.open(end)
+        else:
+            self._drop_until(begin, end)
+        after, well = self._after(0) if stream.position == end else (0, False)
+        if not well:
+            self._note(self._astray(), offset)
+            if stream.compression == "none":
+                stream.open(begin + head)
+            return None
+        return self._finish(fields, None, begin, 0, after, offset)
+
+    def _drop_until(self, begin: int, end: int) -> None:
+        """Drop the bytes up to a position, or up to a member before it that begins with a record."""
+        stream = self._stream
+        while stream.position < end:
+            step = min(end - stream.position, STEP_BYTES)
+            stream.fill(step + len(MAGIC))
+            cut = stream.record_within(begin, stream.position + step)
+            stream.drop(min(step, len(stream.buffer)) if cut is None else cut - stream.position)
+            if cut is not None or not stream.buffer:
+                return
+
+    def _finish(
+        self, fields: Fields, block: bytes | None, begin: int, end: int, after: int, offset: int | None = None
+    ) -> Record:
+        """Make the record, whose block ends at ``end`` of the buffer, and go on after the line ends that follow."""
+        stream = self._stream
+        stop = stream.position + after
+        offset = stream.begin_at(begin) if offset is None else offset
+        last = stop if stream.compression == "none" else stream.end_within(stream.position + end, stop)
+        length = None if offset is None or last is None else last - offset
+        record = Record(self.number, None if length is None else offset, length, fields, block)
+        stream.drop(after)
+        return record
+
+    def _after(self, end: int) -> tuple[int, bool]:
+        """Give where the line ends after a block end, and whether what follows shows that the block is whole."""
+        stream = self._stream
+        after = end
+        while after - end < HEADER_BYTES and stream.fill(after + 1):
+            blank = _blank(stream.buffer, after)
+            after += blank
+            if after < len(stream.buffer):
+                break
+        first, last = stream.position + end, stream.position + after
+        if stream.compression != "none" and stream.end_within(first, last) is not None:
+            return after, True
+        if after == len(stream.buffer):
+            return after, stream.compression == "none" and stream.damage is None
+        stream.fill(after + len(MAGIC))
+        follows = stream.buffer.startswith(MAGIC, after) or stream.buffer[end:after] == b"\r\n\r\n"
+        return after, follows
+
+    def _head_bytes(self) -> int | None:
+        """Give the length of the header with its empty line, None if another record begins before that."""
+        stream = self._stream
+        size = 1 << 10
+        while True:
+            more = stream.fill(size)
+            found = _HEADER_END.search(stream.buffer, 0, HEADER_BYTES)
+            end = found and (found.end() if found["empty"] else -1)
+            del found  # it would keep the buffer from being cut
+            if end is not None:
+                return end if end > 0 else None
+            if not more or size >= HEADER_BYTES:
+                return None
+            size *= 4
+
+    def _cut(self, begin: int, end: int) -> str | None:
+        cut = self._stream.record_within(begin, end)
+        return None if cut is None else "a record is shorter than its Content-Length"
+
+    def _short(self) -> str:
+        if self._stream.damage is not None:
+            self.noted_damage = True
+            return str(self._stream.damage)
+        return "the file ends within a record"
+
+    def _astray(self) -> str:
+        if self._stream.damage is not None and self._stream.ended:
+            self.noted_damage = True
+            return str(self._stream.damage)
+        return "a record's Content-Length does not lead to the next record"
+
+    def _note(self, reason: str, offset: int | None = None, *, records: int = 1) -> None:
+        stream = self._stream
+        self._lost.open(stream.place(stream.position) if offset is None else offset, reason, records=records)
+
+    def _scan(self, start: int) -> None:
+        """Go to the next line or member that begins with ``WARC/``, or to the end."""
+        stream = self._stream
+        while True:
+            found = _NEXT_LINE.search(stream.buffer, start)
+            line = len(stream.buffer) if found is None else found.start() + 1
+            del found  # it would keep the buffer from being cut
+            member = stream.record_within(stream.position + max(start - 1, 0), stream.position + line)
+            if member is not None or line < len(stream.buffer):
+                stream.drop(line if member is None else member - stream.position)
+                return
+            stream.drop(max(len(stream.buffer) - len(MAGIC) - 1, 0))
+            start = 0
+            if not stream.fill(len(stream.buffer) + 1):
+                stream.drop(len(stream.buffer))
+                return
+
+
+class _Beginnings:
+    """Counts the records that seem to begin in a broken member."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._tail = b"\n"
+
+    def add(self, data: bytes) -> None:
+        text = self._tail + data
+        self.count += len(_NEXT_LINE.findall(text))
+        self._tail = text[1 - len(_LINE_BEGINS) :]
+
+
+def _blank(buffer: bytearray, start: int) -> int:
+    found = _NEWLINES.match(buffer, start)
+    return 0 if found is None else found.end() - start
+
+
+def _utf8_or_latin1(header: bytes | bytearray) -> str:
+    try:
+        header.decode()
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+def _no_record(found: bytearray) -> str:
+    if found.startswith(b"filedesc:"):
+        return _ARC_FILE
+    return "no record begins here"

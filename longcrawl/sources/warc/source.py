@@ -1,0 +1,319 @@
+"""Web archives: WARC and WET files, a row per page that a crawl fetched, or per text made of one.
+
+Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary); their first
+bytes say how, so ``data_files`` may have any name. ARC files, the form before WARC, are refused with the command that
+converts them. A file in one gzip member is read as one with a member per record; only the latter says where its records
+lie.
+
+Which records are rows. The others are counted by the rule that leaves them out (``Warc.count_records``,
+``BadFiles.left_out``, and the log); the first rule in this order counts:
+
+==================================== ==================================================================================
+rule                                 what is left out
+==================================== ==================================================================================
+``request``, ``metadata``, …         records of a type that is not in ``record_types``: of ``warcinfo``, ``request``,
+                                     ``metadata``, ``revisit`` (its page is where it was first seen), ``continuation``,
+                                     ``other_type``, and those of response, resource, conversion that were not asked for
+``crawl_log``                        records whose URI says that the crawler itself wrote them (``metadata:``, ``urn:``)
+``max_record_bytes``                 records of more bytes, and pages that are larger once their codings are undone;
+                                     neither is ever held in memory
+``status_404``, …, ``no_status``     responses whose status is not in ``statuses``: redirects, errors, 304; or that have
+                                     none that can be read
+``mime_image``, …                    pages whose type is not in ``mimes``, by its first half
+``content_encoding``                 bodies in a coding that is not known, or damaged from its first byte
+``truncated``                        cut pages, under ``truncated="skip"``
+``empty_body``                       pages without a byte
+``no_mime``                          pages that the server names no type for, nor the archive, and that do not begin
+                                     like HTML
+==================================== ==================================================================================
+
+What becomes of the rest:
+
+* Chunks (``Transfer-Encoding``) are joined and gzip, deflate, br and zstd (``Content-Encoding``) undone, up to three
+  over each other. A body that is not encoded as its header says, since the crawler had undone it, stands as it is.
+* A page was cut where the archive says so (``WARC-Truncated``), where it is shorter than its Content-Length, or where
+  its chunks or its compressed data end early. It is a row with what there is; the column ``truncated`` says why.
+* A page without a type is HTML if it begins so, else what the archive found out (``WARC-Identified-Payload-Type``).
+* Characters: ``longcrawl.sources.warc.charsets`` says what becomes of wrong and unknown charsets, UTF-16 and zeros.
+* A record without an id gets ``FILE:NUMBER``. Ids and URLs that occur twice are rows twice: what to do with them is for
+  stages to say, which refuse twins rather than merge them.
+* A digest that the archive gives is not compared: what it covers differs between crawlers.
+"""
+
+import base64
+import hashlib
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.errors import SourceError
+from longcrawl.printable import one_line
+from longcrawl.sources.blocks import BLOCK_BYTES
+from longcrawl.sources.files import DamagedFileError, opened
+from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.sources.warc.charsets import decode_page
+from longcrawl.sources.warc.http import LeftOutError, body_of, parse_message
+from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
+
+__all__ = ["Warc"]
+
+logger = logging.getLogger("longcrawl")
+
+EXTENSIONS = tuple(f".{kind}{packed}" for kind in ("warc", "wet", "arc") for packed in ("", ".gz", ".zst"))
+DOCUMENT_TYPES = ("response", "resource", "conversion")
+OTHER_TYPES = ("warcinfo", "request", "metadata", "revisit", "continuation")
+
+ROWS = 10_000
+"""Rows of a table at most."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("text", pa.large_string()),
+        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+        pa.field("html", pa.large_string()),
+        pa.field("status", pa.int32()),
+        *(pa.field(name, pa.string()) for name in ("mime", "charset", "language_hint", "truncated", "file")),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("digest", pa.string()),
+    ]
+)
+
+_OF_THE_CRAWLER = ("metadata:", "urn:", "warcinfo:")
+_MIME = re.compile(r"(?<![\w!#$&^.+-])[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
+# A quote that is never closed is a character like others.
+_NAMED = re.compile(r'(?:"[^"]*"|[^,])+')
+_CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([^\s\"';,]{1,40})", re.IGNORECASE)
+_HTML = re.compile(
+    rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<(?:!--|(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title"
+    rb"|b|body|br|p)[\t\n\f\r >])",
+    re.IGNORECASE,
+)
+_TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "multipart", "text", "video")
+
+
+@source("warc")
+class Warc(Source):
+    """Pages of web archives.
+
+    Every row has ``id`` (WARC-Record-ID as it stands), ``text`` (conversion records and plain text; else null),
+    ``url``, ``date`` (as they stand), ``source`` (the file's name within the source), ``language`` (null), ``html``
+    (the decoded page; else null), ``status`` (int32; null where there is no HTTP response), ``mime`` (lower-cased,
+    without parameters), ``charset`` (what the page was decoded from), ``language_hint`` (Content-Language, or what a
+    WET file says), ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (as
+    ``source``), ``offset`` and ``length`` (int64: the compressed record in its file; null where it is no member of its
+    own), and ``digest`` ("sha1:" and base32, of the page with its codings undone and its characters untouched).
+
+    Args:
+        data_dir: a folder, read with all folders in it, or its URL.
+        data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
+        record_types: of response, resource and conversion, what gives rows.
+        statuses: the HTTP statuses of pages; empty for all.
+        mimes: the types of pages. Those with "html" or "xml" in their name go to ``html``, others to ``text``.
+        truncated: what a page does that was cut.
+        max_record_bytes: how long a record, and a page with its codings undone, is at most. Reading one takes several
+            times as much memory: it is there with its codings, without them, decoded, and in a table.
+        on_bad_files: what a missing, cut or corrupt file does. Records before the damage are kept, and those after it
+            from the next record on that can be found.
+
+    """
+
+    data_dir: str | None = None
+    data_files: DataFiles = None
+    record_types: tuple[str, ...] = DOCUMENT_TYPES
+    statuses: tuple[int, ...] = (200,)
+    mimes: tuple[str, ...] = ("text/html", "application/xhtml+xml", "text/plain")
+    truncated: Literal["keep", "skip"] = "keep"
+    max_record_bytes: int = 64 << 20
+    on_bad_files: OnBadFiles = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for kind in self.record_types:
+            if kind not in DOCUMENT_TYPES:
+                raise SourceError(f"record_types has {kind!r}; known: {', '.join(DOCUMENT_TYPES)}")
+        if not self.record_types or not self.mimes:
+            raise SourceError("source 'warc' needs at least one of record_types and of mimes; e.g. mimes=['text/html']")
+        check_record_bytes(self.max_record_bytes)
+
+    def schema(self) -> pa.Schema:
+        """Give the Arrow schema of every table that ``read`` yields."""
+        return _SCHEMA
+
+    def splits(self) -> dict[str, list[Part]]:
+        """List the files of every split.
+
+        Raises:
+            SourceError: no file was named or found.
+
+        """
+        return named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.warc.gz")
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read the pages of one file."""
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for row in self._rows(part, bad_files):
+            row_bytes = sum(len(value) for value in row.values() if isinstance(value, bytes | str))
+            if rows and (size + row_bytes > BLOCK_BYTES or len(rows) == ROWS):
+                yield _table(rows)
+                rows, size = [], 0
+            rows.append(row)
+            size += row_bytes
+        if rows:
+            yield _table(rows)
+
+    def count_records(self) -> dict[str, int]:
+        """Count the records of all files: "documents", and what is left out, by rule. It reads everything.
+
+        Raises:
+            SourceError: a file cannot be read whole, under ``on_bad_files="error"``.
+
+        """
+        bad_files = BadFiles(self.on_bad_files)
+        parts = [part for parts in self.splits().values() for part in parts]
+        documents = sum(1 for part in parts for _ in self._rows(part, bad_files))
+        return {"documents": documents, **dict(sorted(bad_files.left_out.items()))}
+
+    def _rows(self, part: Part, bad_files: BadFiles) -> Iterator[dict[str, Any]]:
+        (path,) = part.files
+        left_out: Counter[str] = Counter()
+        lost = Lost(bad_files, path)
+        try:
+            with opened(path) as file:
+                for record in read_records(file, self.max_record_bytes, lost):
+                    try:
+                        yield self._row(part.name, record)
+                    except LeftOutError as rule:
+                        left_out[str(rule)] += 1
+            lost.report()
+        except DamagedFileError as damage:
+            bad_files.report(path, str(damage))
+        except FileNotFoundError:
+            bad_files.report(path, "is missing")
+        except OSError as error:
+            bad_files.report(path, f"cannot be read: {error.strerror or error}")
+        bad_files.left_out.update(left_out)
+        told = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
+        logger.info(
+            "%s: %s records are no documents by rule: %s", one_line(path), f"{left_out.total():,}", told or "none"
+        )
+
+    def _row(self, name: str, record: Record) -> dict[str, Any]:
+        """Make the row of a record.
+
+        Raises:
+            LeftOutError: naming the rule by which it is none.
+
+        """
+        fields = record.fields
+        kind = fields.get("warc-type", "").lower()
+        if kind not in self.record_types:
+            raise LeftOutError(kind if kind in DOCUMENT_TYPES + OTHER_TYPES else "other_type")
+        url = fields.get("warc-target-uri", "").removeprefix("<").removesuffix(">") or None
+        if url and url.startswith(_OF_THE_CRAWLER):
+            raise LeftOutError("crawl_log")
+        if record.block is None:
+            raise LeftOutError("max_record_bytes")
+        page = self._page(kind, fields, record.block)
+        return {
+            "id": fields.get("warc-record-id") or f"{name}:{record.number}",
+            "url": url,
+            "date": fields.get("warc-date"),
+            "source": name,
+            "file": name,
+            "offset": record.offset,
+            "length": record.length,
+            **page,
+        }
+
+    def _page(self, kind: str, fields: Fields, block: bytes) -> dict[str, Any]:
+        """Give what a row says of its page."""
+        status, headers, payload, cut = None, fields, block, None
+        if kind == "response" and (block.startswith(b"HTTP/") or _is_http(fields)):
+            message = parse_message(block)
+            status, headers = message.status, message.fields
+            if status is None:
+                raise LeftOutError("no_status")
+            if self.statuses and status not in self.statuses:
+                raise LeftOutError(f"status_{status}")
+        declared = headers.get("content-type", "")
+        mime = self._allowed(_types(declared))
+        if status is not None:
+            payload, cut = body_of(message, self.max_record_bytes)
+        truncated = fields.get("warc-truncated") or cut
+        if truncated and self.truncated == "skip":
+            raise LeftOutError("truncated")
+        if not payload:
+            raise LeftOutError("empty_body")
+        mime = mime or self._found_out(fields, payload)
+        is_text = kind == "conversion" or not ("html" in mime or "xml" in mime)
+        charset = _CHARSET.search(declared)
+        decoded, name = decode_page(payload, charset[1] if charset else None, markup=not is_text)
+        return {
+            ("text" if is_text else "html"): decoded,
+            "status": status,
+            "mime": mime,
+            "charset": name,
+            "language_hint": headers.get("content-language") or fields.get("warc-identified-content-language"),
+            "truncated": truncated,
+            "digest": _digest(payload),
+        }
+
+    def _allowed(self, named: list[str]) -> str | None:
+        """Give the last type that is named; None if none is."""
+        if not named:
+            return None
+        mime = named[-1]
+        if mime not in self.mimes:
+            top = mime.partition("/")[0]
+            raise LeftOutError(f"mime_{top if top in _TOP_LEVEL else 'other'}")
+        return mime
+
+    def _found_out(self, fields: Fields, payload: bytes) -> str:
+        """Give the type of a page that the server names none for."""
+        identified = _types(fields.get("warc-identified-payload-type", ""))
+        mime = self._allowed(["text/html"] if _HTML.match(payload) else identified)
+        if mime is None:
+            raise LeftOutError("no_mime")
+        return mime
+
+
+def _types(declared: str) -> list[str]:
+    """Give the types that a header names: it may have come several times, and parameters may look like types."""
+    found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
+    return [mime[0].lower() for mime in found if mime]
+
+
+def _is_http(fields: Fields) -> bool:
+    return fields.get("content-type", "").lower().startswith("application/http")
+
+
+def _digest(payload: bytes) -> str:
+    return "sha1:" + base64.b32encode(hashlib.sha1(payload).digest()).decode()  # noqa: S324  # the digest of the standard
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    columns = [
+        _large_strings([row.get(field.name) for row in rows])
+        if pa.types.is_large_string(field.type)
+        else pa.array([row.get(field.name) for row in rows], field.type)
+        for field in _SCHEMA
+    ]
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _large_strings(texts: list[bytes | None]) -> pa.Array:
+    """Make an array of texts that are known to be UTF-8, several times as fast as Arrow does, which checks them."""
+    offsets = np.cumsum([0, *(len(text or b"") for text in texts)], dtype=np.int64)
+    given = np.packbits([text is not None for text in texts], bitorder="little")
+    joined = b"".join(text or b"" for text in texts)
+    buffers = [pa.py_buffer(given.tobytes()), pa.py_buffer(offsets), pa.py_buffer(joined)]
+    return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)

@@ -1,0 +1,148 @@
+"""The decompressed bytes of an archive file, a window of them at a time."""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator
+
+from longcrawl.sources.members import BrokenMemberError, Event, Members
+
+__all__ = ["MAGIC", "Stream"]
+
+MAGIC = b"WARC/"
+"""What a record begins with."""
+
+
+class _Edges:
+    """Positions of members' edges in increasing order, and their offsets in the file; found by bisection."""
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._offsets: list[int] = []
+        self._first = 0
+        """How many of them are dropped and still listed."""
+
+    def add(self, position: int, offset: int) -> None:
+        self._positions.append(position)
+        self._offsets.append(offset)
+
+    def ends_at(self, position: int) -> bool:
+        """Return whether the last edge is at a position."""
+        return len(self._positions) > self._first and self._positions[-1] == position
+
+    def replace_last(self, offset: int) -> None:
+        self._offsets[-1] = offset
+
+    def drop_before(self, position: int) -> int | None:
+        """Drop the edges before a position; returns the offset of the last one dropped."""
+        first = bisect_left(self._positions, position, self._first)
+        dropped = self._offsets[first - 1] if first > self._first else None
+        self._first = first
+        if 2 * first > len(self._positions):
+            del self._positions[:first], self._offsets[:first]
+            self._first = 0
+        return dropped
+
+    def last_until(self, position: int) -> int | None:
+        """Return the offset of the last edge that is not behind a position."""
+        found = bisect_right(self._positions, position, self._first)
+        return self._offsets[found - 1] if found > self._first else None
+
+    def first_within(self, first: int, last: int) -> tuple[int, int] | None:
+        """Return position and offset of the first edge from one position to another, both included."""
+        found = bisect_left(self._positions, first, self._first)
+        if found == len(self._positions) or self._positions[found] > last:
+            return None
+        return self._positions[found], self._offsets[found]
+
+
+class Stream:
+    """The decompressed bytes of a file from a member's beginning up to damage, and where members begin and end."""
+
+    def __init__(self, members: Members, offset: int) -> None:
+        self._members, self.compression = members, members.compression
+        self.buffer = bytearray()
+        self.damage: BrokenMemberError | None = None
+        self.open(offset)
+
+    def open(self, offset: int) -> None:
+        """Go on at an offset of the file; positions of an uncompressed file are its offsets."""
+        self._events: Iterator[Event] = self._members.events(offset)
+        self.position = offset if self.compression == "none" else 0
+        self.buffer.clear()
+        self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
+        self._unread: deque[tuple[int, int]] = deque()
+        """Where members begin of which it is not known whether they begin with a record."""
+        self._member = offset
+        self.ended = False
+
+    def fill(self, size: int) -> bool:
+        """Have so many bytes in the buffer, or say that there are no more."""
+        while len(self.buffer) < size and not self.ended:
+            self._pull()
+        return len(self.buffer) >= size
+
+    def drop(self, size: int) -> None:
+        """Go on after so many bytes of the buffer."""
+        del self.buffer[:size]
+        self.position += size
+        dropped = self._begins.drop_before(self.position)
+        self._member = self._member if dropped is None else dropped
+        self._ends.drop_before(self.position)
+        self._records.drop_before(self.position)
+
+    def place(self, position: int) -> int:
+        """Give the offset in the file of a position, or of the member that holds it."""
+        if self.compression == "none":
+            return position
+        found = self._begins.last_until(position)
+        return self._member if found is None else found
+
+    def begin_at(self, position: int) -> int | None:
+        """Give the offset of the member that begins at a position."""
+        if self.compression == "none":
+            return position
+        found = self._begins.first_within(position, position)
+        return found and found[1]
+
+    def end_within(self, first: int, last: int) -> int | None:
+        """Give the offset of the first member's end between two positions."""
+        found = self._ends.first_within(first, last)
+        return found and found[1]
+
+    def record_within(self, first: int, last: int) -> int | None:
+        """Give the first position between two, both left out, where a member begins with a record."""
+        while self._unread and self._unread[0][0] + len(MAGIC) <= self.position + len(self.buffer):
+            begin, offset = self._unread.popleft()
+            if begin >= self.position and self.buffer.startswith(MAGIC, begin - self.position):
+                self._records.add(begin, offset)
+        found = self._records.first_within(first + 1, last - 1)
+        return found and found[0]
+
+    def file_bytes(self) -> int:
+        """Give the length of the file."""
+        file = self._members.file
+        here = file.tell()
+        size = file.seek(0, 2)
+        file.seek(here)
+        return size
+
+    def _pull(self) -> None:
+        try:
+            event = next(self._events, None)
+        except BrokenMemberError as damage:
+            self.damage, self.ended = damage, True
+            return
+        if event is None:
+            self.ended = True
+        elif event.kind == "data":
+            self.buffer += event.data
+        elif event.kind == "begin":
+            # Any number of members may be empty: of those that begin at one position, the last holds what is there.
+            here = self.position + len(self.buffer)
+            if self._begins.ends_at(here):
+                self._begins.replace_last(event.offset)
+            else:
+                self._begins.add(here, event.offset)
+                self._unread.append((here, event.offset))
+        elif not self._ends.ends_at(self.position + len(self.buffer)):
+            self._ends.add(self.position + len(self.buffer), event.offset)

@@ -1,0 +1,1 @@
+"""Files and servers: what is read, listed, written whole, sealed and checked."""

@@ -1,0 +1,157 @@
+"""Files behind URLs: their file system, sizes and ranges of bytes, each asked for again where a server does not answer.
+
+Every question names the whole URL and finds its file system anew, which does not survive a fork; fsspec keeps one for
+each process and thread.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from longcrawl.errors import FormatError, SourceError
+from longcrawl.storage.network import ask
+from longcrawl.storage.unreadable import reason_of
+from longcrawl.urls import without_secrets
+
+__all__ = ["exists", "fetch", "fetch_spans", "file_system_of", "information_of", "size_of", "sizes_of"]
+
+PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+"""What fsspec needs for the protocols of object stores."""
+
+REQUESTS = 16
+"""Files whose sizes are asked for at once."""
+
+Span = tuple[str, int, int]
+"""URL, first byte and the byte after the last."""
+
+
+def file_system_of(url: str) -> tuple[Any, str]:
+    """Return the file system of fsspec that a URL names, and the path in it.
+
+    >>> file_system_of("file:///data/a.jsonl")[1]
+    '/data/a.jsonl'
+
+    Raises:
+        SourceError: the protocol is unknown, or needs a package that is not installed.
+
+    """
+    import fsspec
+
+    try:
+        filesystem, inner = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as unknown:
+        package = PACKAGES.get(url.partition("://")[0])
+        fix = f"Type: pip install {package}" if package else "Install the package of its protocol, or check the URL"
+        raise SourceError(f"{without_secrets(url)} cannot be reached ({reason_of(unknown)}). {fix}") from unknown
+    return filesystem, str(inner)
+
+
+def information_of(url: str) -> Mapping[str, Any] | None:
+    """Return what fsspec knows of a file or folder, ``size`` and ``type`` among it; None where there is none.
+
+    Raises:
+        NotYetError: the server does not answer in time.
+
+    """
+    filesystem, inner = file_system_of(url)
+    return _information(filesystem, url, inner)
+
+
+def exists(url: str) -> bool:
+    """Return whether there is a file or folder; no answer is not taken for none.
+
+    Raises:
+        NotYetError: the server does not answer in time.
+
+    """
+    return information_of(url) is not None
+
+
+def size_of(url: str) -> int | None:
+    """Return the bytes of a file; None where there is none.
+
+    Raises:
+        FormatError: the server does not say how many it has.
+        NotYetError: it does not answer in time.
+
+    """
+    return _size(url, information_of(url))
+
+
+def sizes_of(urls: Sequence[str]) -> list[int | None]:
+    """Return the bytes of files of one file system, which are asked for at once, as :func:`size_of` does."""
+    if not urls:
+        return []
+    filesystem, _ = file_system_of(urls[0])
+    inner = [file_system_of(url)[1] for url in urls]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        found = pool.map(partial(_information, filesystem), urls, inner)
+        return [_size(url, information) for url, information in zip(urls, found, strict=True)]
+
+
+def fetch(url: str, start: int = 0, stop: int | None = None) -> bytes:
+    """Return the bytes of a file from ``start`` to before ``stop``, or to its end; fewer where it ends before.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        NotYetError: the server does not answer in time.
+
+    """
+    return ask(url, partial(_fetch, url, start, stop))
+
+
+def fetch_spans(spans: Sequence[Span]) -> Iterator[bytes]:
+    """Yield bytes of files of one file system, in order, which are asked for together.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        NotYetError: the server does not answer in time.
+
+    """
+    answers: dict[Span, bytes] = {}
+    while waiting := [span for span in dict.fromkeys(spans) if span not in answers]:
+        ask(waiting[0][0], partial(_fetch_spans, waiting, answers))
+    return (answers[span] for span in spans)
+
+
+def _information(filesystem: Any, url: str, inner: str) -> Mapping[str, Any] | None:
+    try:
+        found: Mapping[str, Any] = ask(url, partial(filesystem.info, inner))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _size(url: str, information: Mapping[str, Any] | None) -> int | None:
+    if information is None:
+        return None
+    if information.get("size") is None:
+        raise FormatError(
+            f"{without_secrets(url)}: its server does not say how many bytes it has. Fetch the file, and read it here"
+        )
+    return int(information["size"])
+
+
+def _fetch(url: str, start: int, stop: int | None) -> bytes:
+    filesystem, inner = file_system_of(url)
+    if not start and stop is None:
+        whole: bytes = filesystem.cat_file(inner)
+        return whole
+    # The Hub's would read five megabytes ahead of every range.
+    settings = {"cache_type": "none"} if filesystem.protocol == "hf" else {}
+    content: bytes = filesystem.cat_file(inner, start, stop, **settings)
+    # A server that knows no ranges sends everything.
+    return content if stop is None or len(content) <= stop - start else content[start:stop]
+
+
+def _fetch_spans(spans: Sequence[Span], answers: dict[Span, bytes]) -> None:
+    """Fetch spans together; raise what the server says of the first that it does not give."""
+    filesystem, _ = file_system_of(spans[0][0])
+    inner = [file_system_of(url)[1] for url, _, _ in spans]
+    starts, stops = [start for _, start, _ in spans], [stop for _, _, stop in spans]
+    found = filesystem.cat_ranges(inner, starts, stops, on_error="return")
+    answers |= {span: answer for span, answer in zip(spans, found, strict=True) if isinstance(answer, bytes)}
+    for answer in found:
+        if isinstance(answer, Exception):
+            raise answer

@@ -1,0 +1,1 @@
+"""From HTML to the main text of a page."""

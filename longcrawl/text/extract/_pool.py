@@ -1,0 +1,212 @@
+"""The workers of this process, and what becomes of a page that one of them does not survive."""
+
+import atexit
+import os
+import selectors
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from longcrawl.errors import StageError
+from longcrawl.text.extract._process import ExtractionProcess, WorkerSettings
+from longcrawl.text.extract._worker import MEMORY, MISSING, RAISED, READY
+
+__all__ = ["Extracted", "WorkerSettings", "extract_pages", "start_worker"]
+
+_AT_WORK = 2
+"""Pages that a worker has at once: one to work on, and one that waits in the pipe, so that it never idles."""
+_LAST_SECONDS = 10.0
+"""How long a worker that has closed its output may take to be gone."""
+
+_LONGEST_WAIT = 1.0
+"""Seconds of wall time."""
+
+
+class Extracted(NamedTuple):
+    """What became of a page."""
+
+    text: str | None
+    """None where there is no answer."""
+    failure: Literal["time", "memory", "crash"] | None = None
+
+
+@dataclass
+class _Pool:
+    """Up to ``workers`` processes with equal settings."""
+
+    settings: WorkerSettings
+    workers: int
+    processes: list[ExtractionProcess] = field(default_factory=list)
+
+
+class _Batch:
+    """Pages on their way through a pool.
+
+    A page that a worker dies of is tried once more, as the first page of another worker: what others have left in a
+    worker, or somebody's ``kill``, must not decide about it. A page that takes too long is not.
+    """
+
+    def __init__(self, pool: _Pool, pages: Sequence[memoryview]) -> None:
+        self.pool = pool
+        self.pages = pages
+        self.waiting = deque(range(len(pages)))
+        self.found: dict[int, Extracted] = {}
+        self.tried: set[int] = set()
+        self.selector = selectors.DefaultSelector()
+
+    def run(self, *, start_only: bool) -> list[Extracted]:
+        """Give what became of each page, in their order."""
+        with self.selector:
+            for worker in self.pool.processes:
+                self.selector.register(worker.from_worker, selectors.EVENT_READ, worker)
+            if start_only and not self.pool.processes:
+                self._start_worker()
+            while len(self.found) < len(self.pages) or (start_only and not self.pool.processes[0].ready):
+                self._feed()
+                self._step()
+        return [self.found[number] for number in range(len(self.pages))]
+
+    def _start_worker(self) -> ExtractionProcess:
+        worker = ExtractionProcess(self.pool.settings)
+        self.pool.processes.append(worker)
+        self.selector.register(worker.from_worker, selectors.EVENT_READ, worker)
+        return worker
+
+    def _feed(self) -> None:
+        """Give workers their next pages, one each before anyone has two."""
+        while len(self.pool.processes) < min(self.pool.workers, len(self.waiting)):
+            self._start_worker()
+        for held in range(_AT_WORK):
+            for worker in self.pool.processes:
+                if self.waiting and len(worker.at_work) <= held:
+                    self._send(worker, self.waiting.popleft())
+
+    def _send(self, worker: ExtractionProcess, number: int) -> None:
+        worker.send(number, self.pages[number])
+        self._write(worker)
+
+    def _write(self, worker: ExtractionProcess) -> None:
+        worker.write()
+        registered = worker.to_worker in self.selector.get_map()
+        if worker.has_more and not registered:
+            self.selector.register(worker.to_worker, selectors.EVENT_WRITE, worker)
+        elif registered and not worker.has_more:
+            self.selector.unregister(worker.to_worker)
+
+    def _step(self) -> None:
+        """Wait until something happens to a worker, and act on it."""
+        began = time.monotonic()
+        happened = self.selector.select(_LONGEST_WAIT)
+        # Whoever suspends this process suspends its patience.
+        waited = min(time.monotonic() - began, _LONGEST_WAIT)
+        for worker in [each for each in self.pool.processes if each.at_work or not each.ready]:
+            worker.patience -= waited
+        for key, events in happened:
+            if key.data not in self.pool.processes:
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._write(key.data)
+            else:
+                self._read(key.data)
+        for worker in [each for each in self.pool.processes if each.patience < 0]:
+            self._lose(worker, "time")
+
+    def _read(self, worker: ExtractionProcess) -> None:
+        goes_on = worker.read()
+        for kind, text in worker.answers():
+            if kind == MISSING:
+                raise StageError(f"extract_text lacks a library ({text}): pip install 'longcrawl[warc]'")
+            if kind == READY:
+                worker.ready = True
+            elif kind == MEMORY:
+                self._lose(worker, "memory")
+                return
+            else:
+                failed = kind == RAISED
+                self.found[worker.at_work.popleft()] = Extracted(None, "crash") if failed else Extracted(text)
+        if not goes_on:
+            self._lose(worker, None)
+
+    def _lose(self, worker: ExtractionProcess, reason: Literal["time", "memory"] | None) -> None:
+        """End a worker, or bury it, and decide about the page that it was at; the others get another worker."""
+        self.selector.unregister(worker.from_worker)
+        if worker.to_worker in self.selector.get_map():
+            self.selector.unregister(worker.to_worker)
+        self.pool.processes.remove(worker)
+        code = worker.end(_LAST_SECONDS if reason is None else 0.0)
+        if not worker.ready:
+            raise StageError(
+                f"the process that extracts pages ended with code {code} before it began; see its messages"
+            )
+        self.waiting.extendleft(reversed(worker.at_work))
+        if not worker.at_work:
+            return
+        number = self.waiting.popleft()
+        failure = reason or ("time" if code == -signal.SIGPROF else "crash")
+        if failure == "time" or number in self.tried:
+            self.found[number] = Extracted(None, failure)
+        else:
+            self.tried.add(number)
+            self._send(self._start_worker(), number)
+
+
+class _Here:
+    """The pool of this process. A process that is forked from it starts its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pool: _Pool | None = None
+
+    def call(self, settings: WorkerSettings, workers: int, pages: Sequence[memoryview] | None) -> list[Extracted]:
+        """Extract pages, or start a worker where there are none; an interrupted pool is not asked again."""
+        with self.lock:
+            if self.pool is None or (self.pool.settings, self.pool.workers) != (settings, workers):
+                self.close()
+                self.pool = _Pool(settings, workers)
+            try:
+                return _Batch(self.pool, pages or ()).run(start_only=pages is None)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End all workers."""
+        pool, self.pool = self.pool, None
+        for worker in pool.processes if pool is not None else ():
+            worker.end()
+
+    def forget(self) -> None:
+        """Let go of the parent's workers, which do not end with it as long as another process holds their pipes."""
+        pool, self.lock, self.pool = self.pool, threading.Lock(), None
+        for worker in pool.processes if pool is not None else ():
+            worker.abandon()
+
+
+_here = _Here()
+atexit.register(_here.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_here.forget)
+
+
+def extract_pages(pages: Sequence[memoryview], settings: WorkerSettings, workers: int) -> list[Extracted]:
+    """Extract pages, UTF-8 each, in up to ``workers`` processes, which stay for the next call.
+
+    Raises:
+        StageError: the engine's library is not installed, or a worker cannot be started.
+
+    """
+    return _here.call(settings, workers, pages)
+
+
+def start_worker(settings: WorkerSettings, workers: int) -> None:
+    """Wait until a first worker is ready.
+
+    Raises:
+        StageError: as above.
+
+    """
+    _here.call(settings, workers, None)

@@ -1,0 +1,1 @@
+"""Gopher's and FineWeb's rules over raw text."""

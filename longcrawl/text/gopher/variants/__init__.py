@@ -1,0 +1,1 @@
+"""Gopher's rules as other projects read them."""

@@ -1,0 +1,207 @@
+"""How others in the field read Gopher's rules: for each project what its kernels count, and what is divided by what."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.text.gopher import page_columns as page
+from longcrawl.text.gopher._page_characters import ALPHABETIC
+from longcrawl.text.gopher.variants.characters import LETTER
+
+__all__ = ["READINGS", "Definitions", "Reading", "Share", "quality_shares", "repetition_shares"]
+
+Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
+"""Whose reading of Gopher's rules is taken."""
+
+Share = tuple[int, int | None]
+"""The column that is counted, and the one by which it is divided."""
+
+ALL_WORDS, TEXTUAL_WORDS, ALPHANUMERIC_FIRST = range(3)
+"""Which words count: all, those that are not only punctuation, those whose first character is alphanumeric."""
+
+MEAN, MEDIAN = range(2)
+"""How the length of words is summed up."""
+
+APART, TOGETHER, WORDS_WITH, WORDS_OF = range(4)
+"""Number signs and ellipses: counted apart; in one, ``. . .`` too; words with one; words that are little else."""
+
+DISTINCT, OCCURRENCES = range(2)
+AS_LISTED, LOWERED = range(2)
+"""Stop words: different ones or all of them; as they stand or lowered."""
+
+UNICODE_LINES, STRIPPED_LINES, FILLED_LINES, NEWLINE_RUNS = range(4)
+"""Lines: of ``str.splitlines``; between newlines and not blank, without the white space around them or with it; between
+runs of newlines, empty ones at the ends too."""
+
+NO_PARAGRAPHS, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED = range(4)
+"""Paragraphs: none; between two or more newlines of the stripped text; between pairs of newlines; those that are not
+blank of them, without the white space around them."""
+
+FIRST, LONGEST = range(2)
+REPEATED_ONLY, ONCE_TOO = range(2)
+IN_WORDS, WITH_SPACES, FOUND_IN_TEXT = range(3)
+"""The most frequent n-gram: which of equally frequent ones; whether one that comes once counts; whether its words'
+characters are counted, its spaces too, or every place at which its words stand in the text with one space between."""
+
+UNION, SKIP, SUM, LATER = range(4)
+"""Repeated n-grams: each word that one covers, once; those but the first, skipping what they cover, spelled without
+spaces; all of them, overlaps too; each word and space that one but the first covers."""
+
+NOTHING, EVERYTHING = range(2)
+"""What the share of n-grams is in a text of fewer than n words."""
+
+
+class Reading(NamedTuple):
+    """One project's choices, in the form that kernels take."""
+
+    bullets: npt.NDArray[np.uint32]
+    endings: npt.NDArray[np.uint8]
+    """Shape (endings, bytes of the longest): what a line's end is compared with once it is lowered."""
+    ending_sizes: npt.NDArray[np.int64]
+    counted: int
+    lengths: int
+    symbols: int
+    alphabetic: int
+    """The flag that one character of an alphabetic word has."""
+    stop_words: int
+    stop_word_case: int
+    lines: int
+    segments: int
+    paragraphs: int
+    gram_words: int
+    top: int
+    top_once: int
+    top_size: int
+    repeated: int
+    few_words: int
+
+
+def _reading(bullets: str, endings: tuple[str, ...], **chosen: int) -> Reading:
+    spelled = [ending.encode() for ending in endings]
+    sizes = np.array(list(map(len, spelled)), np.int64)
+    padded = b"".join(ending.ljust(sizes.max(), b"\0") for ending in spelled)
+    points = np.array(list(map(ord, bullets)), np.uint32)
+    defaults: dict[str, Any] = {
+        "counted": ALL_WORDS,
+        "lengths": MEAN,
+        "symbols": APART,
+        "alphabetic": ALPHABETIC,
+        "stop_words": OCCURRENCES,
+        "stop_word_case": AS_LISTED,
+        "lines": STRIPPED_LINES,
+        "gram_words": ALL_WORDS,
+        "top": FIRST,
+        "top_once": ONCE_TOO,
+        "top_size": IN_WORDS,
+        "few_words": NOTHING,
+    }
+    # A copy, since what comes from bytes cannot be written, which would be another type to the compiler.
+    table = np.frombuffer(padded, np.uint8).reshape(len(spelled), -1).copy()
+    return Reading(points, table, sizes, **(defaults | chosen))
+
+
+READINGS: Mapping[str, Reading] = {
+    "datatrove": _reading(
+        "•-",
+        ("...", "…"),
+        counted=TEXTUAL_WORDS,
+        stop_words=DISTINCT,
+        lines=UNICODE_LINES,
+        segments=NEWLINE_RUNS,
+        paragraphs=BLANK_APART,
+        top_size=WITH_SPACES,
+        repeated=SKIP,
+    ),
+    "dclm": _reading(
+        "●•*-",
+        ("...", ". . .", "…"),
+        counted=ALPHANUMERIC_FIRST,
+        symbols=TOGETHER,
+        stop_word_case=LOWERED,
+        segments=STRIPPED_LINES,
+        paragraphs=PAIRS_APART_STRIPPED,
+        gram_words=ALPHANUMERIC_FIRST,
+        top=LONGEST,
+        top_once=REPEATED_ONLY,
+        repeated=UNION,
+    ),
+    "dolma": _reading(
+        "*-",
+        ("…",),
+        lengths=MEDIAN,
+        symbols=WORDS_WITH,
+        lines=NEWLINE_RUNS,
+        segments=NEWLINE_RUNS,
+        paragraphs=NO_PARAGRAPHS,
+        repeated=SUM,
+    ),
+    "nemo-curator": _reading(
+        "•‣\N{HYPHEN BULLET}⁌⁍∙○●◘◦⦾⦿",
+        ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more"),
+        symbols=WORDS_OF,
+        alphabetic=LETTER,
+        segments=FILLED_LINES,
+        paragraphs=PAIRS_APART,
+        top_size=FOUND_IN_TEXT,
+        repeated=LATER,
+        few_words=EVERYTHING,
+    ),
+}
+
+
+def quality_shares(definitions: Definitions) -> dict[str, Share]:
+    """Give of each of Gopher's rules for quality what is counted and what that is divided by."""
+    counted = definitions in ("datatrove", "dclm")
+    words = page.COUNTED_WORDS if counted else page.WORDS
+    length: Share = (page.WORD_CHARACTERS, page.WORDS)
+    if definitions == "datatrove":
+        length = (page.COUNTED_CHARACTERS, page.COUNTED_WORDS)
+    elif definitions == "dolma":
+        length = (page.MEDIAN_LENGTH, None)
+    apart = definitions in ("paper", "datatrove")
+    return {
+        "min_words": (words, None),
+        "max_words": (words, None),
+        "min_mean_word_length": length,
+        "max_mean_word_length": length,
+        "max_hash_ratio": (page.HASHES if apart else page.SYMBOLS, page.WORDS),
+        "max_ellipsis_ratio": (page.ELLIPSES if apart else page.SYMBOLS, page.WORDS),
+        "max_bullet_lines": (page.BULLET_LINES, page.LINES),
+        "max_ellipsis_lines": (page.ELLIPSIS_LINES, page.LINES),
+        "min_alphabetic_words": (page.ALPHABETIC_WORDS, page.WORDS),
+        "min_stop_words": (page.STOP_WORDS, None),
+    }
+
+
+def repetition_shares(definitions: Definitions) -> dict[str, Share]:
+    """Give of each of Gopher's rules for repetition what is counted and what that is divided by."""
+    return dict([*_segment_shares(definitions), *_gram_shares(definitions)])
+
+
+def _segment_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
+    later = definitions in ("datatrove", "nemo-curator")
+    segments, characters = (
+        (page.LATER_DUPLICATES, page.LATER_CHARACTERS) if later else (page.DUPLICATES, page.DUPLICATE_CHARACTERS)
+    )
+    named = {"line": page.LINE_SEGMENTS, "paragraph": page.PARAGRAPH_SEGMENTS}
+    if definitions == "dolma":
+        del named["paragraph"]
+    for name, first in named.items():
+        of = {"datatrove": page.CHARACTERS, "dolma": page.WORD_CHARACTERS}
+        yield f"max_duplicate_{name}s", (first + segments, first + page.SEGMENTS)
+        yield (
+            f"max_duplicate_{name}_characters",
+            (first + characters, of.get(definitions, first + page.SEGMENT_CHARACTERS)),
+        )
+
+
+def _gram_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
+    of = {"datatrove": page.CHARACTERS, "nemo-curator": page.CHARACTERS, "dclm": page.COUNTED_CHARACTERS}
+    all_words = of.get(definitions, page.WORD_CHARACTERS)
+    for n in range(2, 5):
+        yield f"max_top_{n}gram", (page.TOP_2_GRAM + n - 2, all_words)
+    for n in range(5, 11):
+        grams = page.GRAM_CHARACTERS + n - 5 if definitions == "dolma" else all_words
+        yield f"max_duplicate_{n}grams", (page.DUPLICATE_5_GRAMS + n - 5, grams)

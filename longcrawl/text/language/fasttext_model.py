@@ -1,0 +1,235 @@
+"""fastText's classifiers as arrays: what a model file of fastText holds, read for the kernels."""
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import StageError
+from longcrawl.storage.data_files import reread_when_changed
+
+__all__ = ["Model", "Vectors", "Words", "read_model"]
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int32]
+
+_MAGIC, _VERSION = 793712314, 12
+_SUPERVISED = 3
+_TREE, _SOFTMAX = 1, 3
+_LABEL = b"__label__"
+_CENTROIDS = 256
+_LONGEST = 64
+_MOST_BUCKETS = 10**8
+"""More than any model has: characters of its n-grams, and buckets."""
+
+
+class Words(NamedTuple):
+    """The words that have vectors of their own, and where n-grams find theirs."""
+
+    data: Bytes
+    bounds: npt.NDArray[np.int64]
+    """int64 [words + 1]: where in ``data`` each word starts."""
+    table: Integers
+    """Open addressing by the hash of a word: its number + 1, 0 where there is none; a power of two of places."""
+    kept: npt.NDArray[np.uint64]
+    """A bit for each bucket, lowest first: whether it has a row. Empty where all have one."""
+    before: Integers
+    """How many buckets have a row before those of each number in ``kept``."""
+    buckets: int
+    shortest: int
+    longest: int
+    """Characters of the n-grams."""
+
+
+class Vectors(NamedTuple):
+    """What is added up over a text, and what the mean is compared with."""
+
+    rows: Floats
+    """float32 [words and buckets, dimensions]: words by number, then buckets by number, those that were kept."""
+    output: Floats
+    """float32 [labels, dimensions]: one for each label, or for each inner node of the tree."""
+    children: Integers
+    """int32 [2 * labels - 1, 2]: the nodes below each node of the tree, -1 for a label. Empty without a tree."""
+
+
+class Model(NamedTuple):
+    """A classifier, and its labels without their prefix."""
+
+    labels: tuple[str, ...]
+    words: Words
+    vectors: Vectors
+
+
+@reread_when_changed(2)
+def read_model(path: str) -> Model:
+    """Read a ``.bin`` or ``.ftz`` that fastText wrote.
+
+    Raises:
+        StageError: there is no such file, it is none of fastText's or damaged, or the model is not one that tells
+            texts apart by their words and parts of words.
+
+    """
+    if not Path(path).is_file():
+        raise StageError(f"{path} does not exist; give the path of a fastText model (.bin or .ftz)")
+    try:
+        with Path(path).open("rb") as file:
+            reader = _Reader(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path)
+            return _read_model(reader)
+    except (OSError, ValueError, IndexError) as error:
+        raise StageError(f"{path} cannot be read as a fastText model: {error}; get it again") from error
+
+
+class _Reader:
+    """Reads numbers and words of a file one after the other; what fastText writes is little endian."""
+
+    def __init__(self, data: mmap.mmap, path: str) -> None:
+        self.path = path
+        self._data = data
+        self._at = 0
+
+    def array(self, kind: str, count: int) -> Any:
+        """Give a copy, since numbers do not stand at multiples of their size."""
+        size = np.dtype(kind).itemsize * count
+        if count < 0 or self._at + size > len(self._data):
+            raise ValueError("it ends too early")
+        self._at += size
+        return np.frombuffer(self._data[self._at - size : self._at], kind).copy()
+
+    def number(self, kind: str) -> int:
+        return int(self.array(kind, 1)[0])
+
+    def word(self) -> bytes:
+        end = self._data.find(b"\0", self._at)
+        if end < 0:
+            raise ValueError("it ends too early")
+        found, self._at = self._data[self._at : end], end + 1
+        return found
+
+
+def _read_model(reader: _Reader) -> Model:
+    if reader.number("<i4") != _MAGIC:
+        raise ValueError("it does not begin as one")
+    if (version := reader.number("<i4")) != _VERSION:
+        raise ValueError(f"its format has version {version}, this longcrawl reads {_VERSION}")
+    word_ngrams, loss, kind, buckets, shortest, longest = reader.array("<i4", 12).tolist()[5:11]
+    reader.array("<f8", 1)  # the sampling threshold, of interest in training alone
+    if longest > _LONGEST or not (longest > 0) <= buckets <= _MOST_BUCKETS:
+        raise ValueError(f"it has n-grams of {longest} characters in {buckets} buckets")
+    if kind != _SUPERVISED or loss not in (_TREE, _SOFTMAX) or word_ngrams > 1:
+        raise StageError(
+            f"{reader.path} does not tell languages apart as lid.176 does: it must be a supervised model without word "
+            "n-grams, of the loss hs or softmax; take lid.176.bin or lid.176.ftz"
+        )
+    entries, word_count, kept = _read_entries(reader)
+    quantised = bool(reader.number("u1"))
+    rows = _read_vectors(reader, quantised=quantised)
+    output = _read_vectors(reader, quantised=bool(reader.number("u1")) and quantised)
+    listed = [word for word, _ in entries[:word_count]]
+    if kept is not None:
+        rows = _sort_rows(rows, kept, word_count, buckets)
+    _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries) - word_count)
+    words = _make_words(listed, kept, buckets, shortest, longest)
+    labels = entries[word_count:]
+    children = _make_tree([count for _, count in labels]) if loss == _TREE else np.zeros((0, 2), np.int32)
+    return Model(
+        tuple(label.removeprefix(_LABEL).decode() for label, _ in labels), words, Vectors(rows, output, children)
+    )
+
+
+def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Integers | None]:
+    """Give words, then labels, each with its count; how many are words; and int32 [kept, 2], buckets and their rows.
+
+    The last is None where no bucket was pruned.
+    """
+    size, word_count, label_count = reader.array("<i4", 3).tolist()
+    _, kept = reader.array("<i8", 2).tolist()  # the first are the tokens seen in training
+    if word_count < 0 or label_count < 1 or word_count + label_count != size:
+        raise ValueError("its words and labels do not add up")
+    entries = []
+    for number in range(size):
+        entries.append((reader.word(), reader.number("<i8")))
+        if bool(reader.number("u1")) != (number >= word_count):
+            raise ValueError("a label stands among its words")
+    return entries, word_count, reader.array("<i4", 2 * kept).reshape(-1, 2) if kept >= 0 else None
+
+
+def _read_vectors(reader: _Reader, *, quantised: bool) -> Floats:
+    """Give float32 [rows, dimensions], decoded where they are codes of a product quantiser."""
+    has_norms = quantised and bool(reader.number("u1"))
+    rows, dimensions = reader.array("<i8", 2).tolist()
+    if not quantised:
+        plain: Floats = reader.array("<f4", rows * dimensions).reshape(rows, dimensions)
+        return plain
+    codes = reader.array("u1", reader.number("<i4"))
+    parts = _read_centroids(reader, dimensions)
+    codes = codes.reshape(rows, len(parts))
+    vectors = np.concatenate([part[codes[:, at]] for at, part in enumerate(parts)], axis=1)
+    if has_norms:
+        norm_codes = reader.array("u1", rows)
+        vectors *= _read_centroids(reader, 1)[0][norm_codes]
+    return vectors
+
+
+def _read_centroids(reader: _Reader, dimensions: int) -> list[Floats]:
+    """Give float32 [256, width] for each part of the dimensions."""
+    known, parts, width, last = reader.array("<i4", 4).tolist()
+    if known != dimensions or parts < 1 or width < 1 or last < 1 or (parts - 1) * width + last != dimensions:
+        raise ValueError("the parts of its vectors do not add up")
+    ends = [_CENTROIDS * width * part for part in range(1, parts)]
+    split = np.split(reader.array("<f4", dimensions * _CENTROIDS), ends)
+    return [each.reshape(_CENTROIDS, -1) for each in split]
+
+
+def _make_words(listed: Sequence[bytes], kept: Integers | None, buckets: int, shortest: int, longest: int) -> Words:
+    from longcrawl.text.language._fasttext_kernels import enter_words
+
+    data = np.frombuffer(b"".join(listed) + b"\0", np.uint8).copy()
+    bounds = np.cumsum([0, *map(len, listed)], dtype=np.int64)
+    table = np.zeros(1 << (2 * len(listed)).bit_length(), np.int32)
+    enter_words(data, bounds, table)
+    bits = np.zeros(0 if kept is None else -(-buckets // 64) * 64, np.uint8)
+    if kept is not None:
+        bits[kept[:, 0]] = 1
+    numbers = np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
+    before = (np.cumsum(bits) - bits)[::64].astype(np.int32)
+    return Words(data, bounds, table, numbers, before, buckets, shortest, longest)
+
+
+def _sort_rows(rows: Floats, kept: Integers, word_count: int, buckets: int) -> Floats:
+    """Put the rows of the buckets that were kept into the order of their numbers, so that a count finds them."""
+    numbers, places = kept[np.argsort(kept[:, 0])].T
+    if len(kept) and (numbers[0] < 0 or numbers[-1] >= buckets or (np.diff(numbers) == 0).any()):
+        raise ValueError("its buckets are not told apart")
+    if len(kept) and (places.min() < 0 or places.max() >= len(rows) - word_count):
+        raise ValueError("some of its words have no vectors")
+    return np.concatenate([rows[:word_count], rows[word_count:][places]])
+
+
+def _make_tree(counts: Sequence[int]) -> Integers:
+    """Give the two nodes below each node of fastText's Huffman tree: labels by falling count first, the root last."""
+    labels = len(counts)
+    weights = [*counts, *[10**15] * (labels - 1)]
+    children = np.full((2 * labels - 1, 2), -1, np.int32)
+    label, node = labels - 1, labels
+    for parent in range(labels, 2 * labels - 1):
+        for side in range(2):
+            if label >= 0 and weights[label] < weights[node]:
+                children[parent, side], label = label, label - 1
+            else:
+                children[parent, side], node = node, node + 1
+        if children[parent].max() >= parent:
+            raise ValueError("the counts of its labels make no tree")
+        weights[parent] = sum(weights[child] for child in children[parent])
+    return children
+
+
+def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) -> None:
+    """Refuse what would have a kernel read where nothing is."""
+    if len(rows) < words + buckets:
+        raise ValueError("some of its words have no vectors")
+    if len(output) != labels or rows.shape[1] != output.shape[1]:
+        raise ValueError("its vectors are not those of its labels")

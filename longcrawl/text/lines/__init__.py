@@ -1,0 +1,1 @@
+"""Rules line by line: C4's, and RefinedWeb's corrections."""

@@ -1,0 +1,107 @@
+"""From the bytes of logged lines to the characters that changed, as numba kernels."""
+
+# Numba takes arguments by position:
+# ruff: noqa: FBT001
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value"
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.lookup import compiled
+
+__all__ = ["count_breaks", "log_line", "place_lines", "shift_lines"]
+
+Bytes = npt.NDArray[np.uint8]
+
+NEWLINE = 0x0A
+
+
+@compiled
+def count_breaks(data: Bytes) -> int:
+    """Count the bytes that may end a line, by any definition."""
+    found = 0
+    for at in range(len(data)):
+        byte = data[at]
+        found += (byte < 0x20) | (byte == 0x85) | (byte == 0xA8) | (byte == 0xA9)
+    return found
+
+
+@compiled
+def _count_characters(data: Bytes, start: int, stop: int) -> int:
+    """Count the characters that start between two bytes."""
+    found = 0
+    for byte in data[start:stop]:
+        found += (byte & 0xC0) != 0x80
+    return found
+
+
+@compiled
+def _whole_line(data: Bytes, first: int, stop: int, start: int, end: int) -> tuple[int, int]:
+    """Return where the line of a content starts, and where the next one does, within a document."""
+    while first > start and data[first - 1] != NEWLINE:
+        first -= 1
+    while stop < end and data[stop] != NEWLINE:
+        stop += 1
+    return first, min(stop + 1, end)
+
+
+@compiled
+def _changed_part(data: Bytes, first: int, stop: int, out: Bytes, begin: int, end: int) -> tuple[int, int, int, int]:
+    """Leave out what is equal at the beginning and at the end of a line, in whole characters."""
+    while first < stop and begin < end and data[first] == out[begin]:
+        first += 1
+        begin += 1
+    while first < stop and data[first] & 0xC0 == 0x80:
+        first -= 1
+        begin -= 1
+    while stop > first and end > begin and data[stop - 1] == out[end - 1]:
+        stop -= 1
+        end -= 1
+    while stop < len(data) and end < len(out) and data[stop] & 0xC0 == 0x80:
+        stop += 1
+        end += 1
+    return first, stop, begin, end
+
+
+@compiled
+def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, whole: bool, places: Any) -> None:
+    """Write document, start, end and the number of characters that replace it for each line of ``log``.
+
+    See :func:`longcrawl.text.lines._places.locate_lines`.
+    """
+    document, at, characters = -1, 0, 0
+    for row in range(len(log)):
+        first, stop, begin, end = log[row, 1], log[row, 2], log[row, 3], log[row, 4]
+        while first >= offsets[document + 1]:
+            document += 1
+            at, characters = offsets[document], 0
+        if end == begin and whole:
+            first, stop = _whole_line(data, first, stop, offsets[document], offsets[document + 1])
+        elif end > begin:
+            first, stop, begin, end = _changed_part(data, first, stop, out, begin, end)
+        characters += _count_characters(data, at, first)
+        places[row, 0], places[row, 1] = document, characters
+        characters += _count_characters(data, first, stop)
+        places[row, 2], places[row, 3] = characters, _count_characters(out, begin, end)
+        at = stop
+
+
+@compiled
+def shift_lines(log: Any, first: int, last: int, begin: int) -> None:
+    """Let a log say where lines stand in ``out`` once bytes ``first`` to ``last`` of it have moved to ``begin``."""
+    for row in range(len(log)):
+        if log[row, 4] > log[row, 3]:
+            log[row, 3] = begin + max(log[row, 3], first) - first
+            log[row, 4] = begin + max(min(log[row, 4], last), first) - first
+
+
+@compiled
+def log_line(log: Any, row: int, newlines: int, begin: int, stop: int, first: int, last: int, rule: int) -> None:
+    """Write a row of a log: newlines before, start and stop in ``data``, first and last in ``out``, rule."""
+    if row < len(log):
+        # An index without a sign is not asked whether it counts from the end.
+        log[np.uint64(row), 0], log[np.uint64(row), 1], log[np.uint64(row), 2] = newlines, begin, stop
+        log[np.uint64(row), 3], log[np.uint64(row), 4], log[np.uint64(row), 5] = first, last, rule

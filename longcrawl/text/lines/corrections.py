@@ -1,0 +1,224 @@
+"""RefinedWeb's line-wise corrections: lines that are no text are discarded or edited."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.places import make_places, no_places
+from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.errors import StageError
+from longcrawl.kernels.code_points import load_characters
+from longcrawl.kernels.texts import refuse_masked, text_buffers, text_column, valid_texts
+from longcrawl.text.language.spoken import places_of_languages
+from longcrawl.text.lines._places import locate_lines, most_lines
+from longcrawl.text.lines.patterns import LinePatterns, pattern_files, read_line_patterns
+
+__all__ = ["LineChange", "LineCorrections"]
+
+_OUT_OF_REACH = 2.0
+"""More than any share."""
+
+
+class LineChange(NamedTuple):
+    """What was done to one line of a text."""
+
+    line: int
+    """Counted from 1; blank lines count."""
+    before: str
+    """The line without the white space around it."""
+    after: str | None
+    """None where the line was discarded."""
+    rule: str
+    """Of ``LineCorrections``: ``uppercase``, ``numerical``, ``counter``; or ``prefix``, ``suffix``, ``anywhere``,
+    joined by + where several. Of ``C4Quality``: the name of its field."""
+
+
+@stage
+class LineCorrections(Edit):
+    r"""Discard and edit lines that are no text, and drop documents that consist too much of them: RefinedWeb's G.2.
+
+    A line ends at ``\n``; it is judged without the white space around it, by the first of these rules:
+
+    * ``uppercase``: more than ``max_uppercase_characters`` of its characters are upper case (``str.isupper``); the
+      paper says "mainly";
+    * ``numerical``: at least ``min_numerical_characters`` of its characters that are no white space are numerical
+      (``str.isnumeric``). At 1.0 that is all, as the paper has it: "1 2 3" goes and "1.2" stays;
+    * ``counter``: it is a number and a word such as "3 likes", "1.2K views" or "(12 comments)";
+    * of a line of at most ``short_line_words`` words, phrases are cut: a ``prefix`` such as "sign-in", a ``suffix``
+      such as "Read more...", and what is ``anywhere``, such as "items in cart". What is left of the line is joined by
+      single spaces and keeps the white space around the line. Of a line that has nothing left, nothing stays.
+
+    A discarded line goes with its line end. Everything else stays byte for byte: blank lines, which are never judged,
+    and every other line with its line end, ``\r\n`` as well. No line is judged twice.
+
+    A document leaves, by the rule ``max_removed_words``, when more than this share of its words were touched. Words are
+    what white space parts. G.2 speaks of the words in the flagged lines, all of them: ``counted="flagged"``. Section 2
+    of the paper speaks of what the corrections remove: ``counted="removed"`` leaves out the words that an edited line
+    keeps. A document without words stays, as does one without text.
+
+    None for a threshold switches its rule off, and None for ``patterns`` those that need phrases.
+
+    Args:
+        max_uppercase_characters: share of a line's characters, white space inside it included.
+        min_numerical_characters: share of a line's characters that are no white space.
+        short_line_words: a line of more words is not edited; the rule ``counter`` looks at every line.
+        max_removed_words: share of the document's words.
+        counted: which words these are, see above.
+        patterns: phrases by language, as data: shipped ones by name (``refinedweb``), or the path of a YAML file of
+            that form. Of the shipped phrases only the four named above are the paper's, which lists no others.
+        language: the language of all documents; None takes the column ``language``. en-GB and eng_Latn are English.
+        on_unknown_language: what a document of another language than those of ``patterns`` gets: "error"; "default",
+            the phrases of the file's ``default`` language (English in the shipped one); or "keep", which leaves the
+            document as it is. The paper notes that its rules "require adaptation across languages".
+
+    Columns that were measured on the text before, such as ``signals``, are not measured again.
+
+    Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 2 and G.2.
+
+    >>> LineCorrections().changes("Some text.\n3 likes\nThe story goes on. Read more...\n", language="en")[1]
+    LineChange(line=3, before='The story goes on. Read more...', after='The story goes on.', rule='suffix')
+
+    """
+
+    max_uppercase_characters: float | None = 0.5
+    min_numerical_characters: float | None = 1.0
+    short_line_words: int | None = 10
+    max_removed_words: float | None = 0.05
+    counted: Literal["flagged", "removed"] = "flagged"
+    patterns: str | None = "refinedweb"
+    language: str | None = None
+    on_unknown_language: Literal["error", "default", "keep"] = "error"
+    code_version: ClassVar[str] = "2"
+
+    def files(self) -> tuple[str, ...]:
+        """Name what ``patterns`` reads."""
+        return pattern_files(self.patterns)
+
+    def prepare(self) -> None:
+        """Read the patterns, compile the kernel, and look the language up where it is given.
+
+        Raises:
+            StageError: the patterns cannot be read, or have nothing for ``language`` while that is an error.
+
+        """
+        one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
+        self.edit(one.slice(0, 0 if self.language is None else 1))
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Correct the column ``text`` of every document, and measure the share of words that were touched."""
+        edited = self._edited(table, record="nothing")
+        return edited.documents, edited.checks
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Do what ``edit`` does, and list each flagged line: all of a discarded one, of an edited one what changed."""
+        return self._edited(table, record="places")
+
+    def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
+        refuse_masked(table, self.name)
+        texts = valid_texts(column(table, "text", self.name), self.name)
+        patterns = read_line_patterns(self.patterns)
+        data, offsets = text_buffers(texts)
+        logged = most_lines(data, offsets) if record == "places" else 0
+        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, logged)
+        places = no_places()
+        if corrected.flagged:
+            if record == "places":
+                places = _places(data, offsets, corrected)
+            made = text_column(corrected.data, corrected.ends, texts, table.schema.field("text").type)
+            table = with_column(table, "text", made)
+        if self.max_removed_words is None:
+            return Edited(table, [], places)
+        touched = corrected.counts[:, 2 if self.counted == "flagged" else 1]
+        share = pa.array(touched / np.maximum(corrected.counts[:, 0], 1))
+        passes = pc.less_equal(share, self.max_removed_words)
+        check = Check("max_removed_words", share, passes, self.max_removed_words, "at_most")
+        return Edited(table, [check], places)
+
+    def changes(self, text: str, language: str | None = None) -> list[LineChange]:
+        """Give what the stage does to one text of a language (None takes the field), line by line.
+
+        Raises:
+            StageError: the patterns have no phrases for that language, and ``on_unknown_language`` is "error".
+
+        """
+        if language is not None:
+            return replace(self, language=language).changes(text)
+        unnamed = pa.array([None], pa.string())
+        table = pa.table({"text": pa.array([text], pa.large_string()), "language": unnamed})
+        patterns = read_line_patterns(self.patterns)
+        data, offsets = text_buffers(pa.array([text], pa.large_string()))
+        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, text.count("\n") + 1)
+        return [_change(data, corrected.data, row) for row in corrected.log[: corrected.flagged].tolist()]
+
+    def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
+        """Give the root of each document's phrases, ``KEEP`` for documents to be left alone."""
+        from longcrawl.text.lines._line_kernels import KEEP
+
+        if self.patterns is None:
+            return np.full(table.num_rows, patterns.none, np.int32)
+        places, spoken = places_of_languages(table, patterns.languages, self.language, self.name)
+        unknown = places < 0
+        if self.on_unknown_language == "error" and unknown.any():
+            raise StageError(
+                f"{self.name} has no line patterns for the language {spoken[int(unknown.argmax())].as_py()!r}, only "
+                f"for: {', '.join(patterns.languages)}; set on_unknown_language to 'default' or 'keep', or language"
+            )
+        other = KEEP if self.on_unknown_language == "keep" else patterns.default_root
+        return np.where(unknown, other, 2 * places).astype(np.int32)
+
+    def _correct(
+        self,
+        data: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        roots: npt.NDArray[np.int32],
+        patterns: LinePatterns,
+        logged: int,
+    ) -> "_Corrected":
+        """Run the kernel; ``logged`` flagged lines are written down."""
+        from longcrawl.text.lines._line_kernels import Limits, correct_lines
+
+        limits = Limits(
+            _OUT_OF_REACH if self.max_uppercase_characters is None else float(self.max_uppercase_characters),
+            _OUT_OF_REACH if self.min_numerical_characters is None else float(self.min_numerical_characters),
+            -1 if self.short_line_words is None else self.short_line_words,
+        )
+        out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
+        ends = np.empty(len(offsets), np.int64)
+        counts = np.zeros((len(offsets) - 1, 3), np.int64)
+        log = np.empty((logged, 6), np.int64)
+        flags = load_characters("re").flags
+        flagged = correct_lines(data, offsets, roots, flags, patterns.tree, limits, out, ends, counts, log)
+        return _Corrected(out, ends, counts, log, flagged)
+
+
+class _Corrected(NamedTuple):
+    data: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    log: npt.NDArray[np.int64]
+    flagged: int
+
+
+def _change(data: Any, out: Any, row: list[int]) -> LineChange:
+    number, start, stop, begin, end, kinds = row
+    after = out[begin:end].tobytes().decode() if end > begin else None
+    return LineChange(number, data[start:stop].tobytes().decode(), after, _name(kinds))
+
+
+def _name(kinds: int) -> str:
+    from longcrawl.text.lines._line_kernels import KINDS
+
+    return "+".join(name for name, kind in KINDS.items() if kinds & kind)
+
+
+def _places(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], corrected: "_Corrected") -> pa.Table:
+    log = corrected.log[: corrected.flagged]
+    rows, places, left = locate_lines(data, offsets, corrected.data, log)
+    kinds, numbers = np.unique(log[:, 5], return_inverse=True)
+    rules = pa.array([_name(kind) for kind in kinds.tolist()], pa.string()).take(pa.array(numbers))
+    return make_places(rows, rules, places, left)

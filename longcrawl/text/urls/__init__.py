@@ -1,0 +1,1 @@
+"""Filtering by URL."""

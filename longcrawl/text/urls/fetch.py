@@ -1,0 +1,305 @@
+"""Block lists of others, fetched for the user: none is shipped.
+
+An archive is downloaded beside the folder, to a file that a stopped download goes on with, unpacked to a folder beside
+it, and renamed when all is there.
+"""
+
+import gzip
+import http.client
+import json
+import re
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from datasets.utils import tqdm
+from filelock import FileLock, Timeout
+
+from longcrawl.errors import SourceError
+from longcrawl.printable import one_line
+from longcrawl.storage.files import PARTIAL, checksum, publish, write_text
+from longcrawl.storage.structured import load_json
+
+__all__ = ["DESCRIPTION", "LISTS", "FetchedLists", "ListSource", "fetch_lists"]
+
+DESCRIPTION = "lists.json"
+"""The file that says where the lists of a folder come from."""
+
+_BLOCK = 1 << 20
+_MOST_BYTES = 4 << 30
+_TIMEOUT = 60
+_CATEGORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_FILES = ("domains", "urls")
+_NOTICES = ("README", "global_usage")
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+_BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)
+
+
+@dataclass(frozen=True)
+class ListSource:
+    """Where lists are, and under which licence."""
+
+    about: str
+    url: str
+    licence: str
+
+
+LISTS: Mapping[str, ListSource] = {
+    "ut1": ListSource(
+        "Blacklists UT1, Université Toulouse Capitole, maintained by Fabrice Prigent",
+        "https://dsi.ut-capitole.fr/blacklists/download/blacklists.tar.gz",
+        "Creative Commons BY-SA",
+    )
+}
+
+
+@dataclass(frozen=True)
+class FetchedLists:
+    """What was fetched; ``lists.json`` of the folder holds it too."""
+
+    about: str
+    url: str
+    licence: str
+    sha256: str
+    """Of the archive."""
+    last_modified: str | None
+    """Of the archive, as the server gave it."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """By file, such as ``adult/domains``."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Categories that are other names of categories."""
+
+    def __str__(self) -> str:
+        categories = len({name.partition("/")[0] for name in self.lines})
+        return one_line(
+            f"{sum(self.lines.values()):,} lines in {categories} categories from {self.url}: "
+            f"{self.about}; licence: {self.licence}"
+        )
+
+
+def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLists:
+    """Download and unpack lists in UT1's layout to a new folder, which ``UrlFilter.lists`` takes.
+
+    Of an archive only ``CATEGORY/domains``, ``CATEGORY/urls``, links between categories and its README are taken. When
+    a download stops, the same call goes on with it where the server can, and where its archive is still the same.
+
+    Args:
+        name: "ut1".
+        out: the folder, which must not be there yet.
+        url: another address of the archive, such as a mirror's: https, or any on this machine.
+
+    Raises:
+        SourceError: unknown lists, the folder is there already, or the archive cannot be had or is broken.
+
+    """
+    folder, source = Path(out), _source(name, url)
+    if folder.exists():
+        raise SourceError(f"{folder} exists already: remove it to fetch the lists anew, or choose another --out")
+    lock = folder.with_name(f"{folder.name}{PARTIAL}.lock")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock, timeout=0):
+            described = _fetch(source, folder)
+    except Timeout as held:
+        raise SourceError(f"another process is fetching lists to {folder}: wait for it") from held
+    except OSError as failed:
+        raise SourceError(f"{folder} cannot be written ({failed}); mend that, or choose another --out") from failed
+    lock.unlink(missing_ok=True)
+    return described
+
+
+def _fetch(source: ListSource, folder: Path) -> FetchedLists:
+    archive = folder.with_name(f"{folder.name}{PARTIAL}.tar.gz")
+    state = _download(source.url, archive)
+    beside = folder.with_name(folder.name + PARTIAL)
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        lines, links = _unpack(archive, beside, source.url)
+        facts = {"sha256": checksum(archive), "last_modified": state["last_modified"]}
+        described = FetchedLists(**asdict(source), **facts, lines=lines, links=links)
+        write_text(beside / DESCRIPTION, json.dumps(asdict(described), indent=1, ensure_ascii=False) + "\n")
+        beside.rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    _forget(archive)
+    return described
+
+
+def _source(name: str, url: str | None) -> ListSource:
+    if name not in LISTS:
+        raise SourceError(f"unknown lists {name!r}; known: {', '.join(LISTS)}")
+    known = LISTS[name]
+    wanted = known.url if url is None else url
+    parts = urlsplit(wanted)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
+        raise SourceError(f"lists are fetched by https, not from {wanted}; give an address that begins with https://")
+    return ListSource(known.about, wanted, known.licence)
+
+
+def _download(url: str, archive: Path) -> dict[str, Any]:
+    """Download to a file, or go on with it; give what is known of the archive."""
+    state = _remembered(archive, url)
+    done = archive.stat().st_size if state else 0
+    if state and done == state["bytes"]:
+        return state
+    try:
+        with _opened(url, done, state) as answer:
+            if answer.status == http.HTTPStatus.PARTIAL_CONTENT:
+                _refuse_another(answer, archive, done, state)
+            else:
+                state, done = _begin(answer, url, archive), 0
+            _append(answer, archive, done, state["bytes"])
+    except (OSError, http.client.HTTPException) as failed:
+        if getattr(failed, "code", None) == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise _another(url, archive) from failed
+        reason = getattr(failed, "reason", None) or failed
+        raise SourceError(f"{url} cannot be fetched ({reason}); type the same command again, it goes on") from failed
+    found = archive.stat().st_size
+    if state["bytes"] is not None and found != state["bytes"]:
+        raise SourceError(
+            f"{url} ended after {found:,} of {state['bytes']:,} bytes; type the same command again, it goes on"
+        )
+    return state
+
+
+def _opened(url: str, done: int, state: Mapping[str, Any]) -> Any:
+    headers = {"User-Agent": "longcrawl", "Accept-Encoding": "identity"}
+    if done:
+        headers |= {"Range": f"bytes={done}-", "If-Range": state["validator"]}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  # https, or this machine: see _source
+    answer = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310  # as above
+    if urlsplit(answer.url).scheme != urlsplit(url).scheme:
+        answer.close()
+        raise SourceError(f"{url} leads to {answer.url}, which is not https; give the address of a mirror with --url")
+    return answer
+
+
+def _begin(answer: Any, url: str, archive: Path) -> dict[str, Any]:
+    """Begin with an empty file, and write down of which archive it is."""
+    length, modified = answer.headers.get("Content-Length"), answer.headers.get("Last-Modified")
+    tag = answer.headers.get("ETag") or modified
+    state = {
+        "url": url,
+        "bytes": int(length) if length else None,
+        # A weak validator does not promise equal bytes.
+        "validator": None if tag is None or tag.startswith("W/") else tag,
+        "last_modified": modified,
+    }
+    archive.write_bytes(b"")
+    write_text(_state_file(archive), json.dumps(state))
+    return state
+
+
+def _append(answer: Any, archive: Path, done: int, whole: int | None) -> None:
+    with archive.open("ab") as opened, tqdm(total=whole, initial=done, unit="B", unit_scale=True, desc="fetch") as bar:
+        while block := answer.read(_BLOCK):
+            opened.write(block)
+            bar.update(len(block))
+
+
+def _refuse_another(answer: Any, archive: Path, done: int, state: Mapping[str, Any]) -> None:
+    """Refuse the rest of another archive than that of which the first bytes are here."""
+    if answer.headers.get("Content-Range") != f"bytes {done}-{state['bytes'] - 1}/{state['bytes']}":
+        raise _another(answer.url, archive)
+
+
+def _another(url: str, archive: Path) -> SourceError:
+    _forget(archive)
+    return SourceError(f"{url} has another archive than when the download began; type the same command again")
+
+
+def _state_file(archive: Path) -> Path:
+    return archive.with_suffix(".json")
+
+
+def _remembered(archive: Path, url: str) -> dict[str, Any]:
+    """Give what is known of a stopped download that can go on, nothing of any other."""
+    try:
+        state = load_json(_state_file(archive).read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    known = archive.exists() and state["url"] == url and state["bytes"] and state["validator"]
+    return state if known and archive.stat().st_size <= state["bytes"] else {}
+
+
+def _forget(archive: Path) -> None:
+    for file in (archive, _state_file(archive)):
+        file.unlink(missing_ok=True)
+
+
+def _unpack(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict[str, str]]:
+    """Take the lists out of an archive: lines by file, and links between categories."""
+    folder.mkdir()
+    lines: dict[str, int] = {}
+    links: dict[str, str] = {}
+    try:
+        with gzip.open(archive) as plain:
+            with tarfile.open(fileobj=plain, mode="r|") as opened:
+                for member, place in _members(opened):
+                    if member.issym():
+                        links[place] = member.linkname.removesuffix("/")
+                    elif (content := opened.extractfile(member)) is not None:
+                        lines[place] = _write(content, folder / place)
+            # The checksum stands at the very end, which a reader of the archive's members need not reach.
+            while plain.read(_BLOCK):
+                pass
+    except _BROKEN as broken:
+        if getattr(broken, "errno", None) is not None:
+            raise
+        _forget(archive)
+        raise SourceError(
+            f"{url} is a broken archive ({broken}); it was removed, type the same command again"
+        ) from broken
+    found = {name for name in lines if "/" in name}
+    if not found:
+        _forget(archive)
+        raise SourceError(f"{url} has no lists, which would be files such as adult/domains; give another --url")
+    kept = {name: target for name, target in sorted(links.items()) if _is_link(folder, name, target)}
+    for name, target in kept.items():
+        (folder / name).symlink_to(target)
+    return {name: lines[name] for name in sorted(found)}, kept
+
+
+def _members(opened: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:
+    """Give what is taken of an archive, and the name of our own that it gets: no path of the archive is used."""
+    whole = 0
+    for member in opened:
+        parts = [part for part in PurePosixPath(member.name).parts if part != "."]
+        *_, above, last = ["", "", *parts]
+        if member.isreg() and last in _FILES and _CATEGORY.fullmatch(above) and len(parts) <= 3:
+            place = f"{above}/{last}"
+        elif (member.isreg() and last in _NOTICES) or (member.issym() and _CATEGORY.fullmatch(last)):
+            if len(parts) > 2:
+                continue
+            place = last
+        else:
+            continue
+        whole += member.size
+        if whole > _MOST_BYTES:
+            raise tarfile.TarError(f"its lists are larger than {_MOST_BYTES >> 30} GiB")
+        yield member, place
+
+
+def _is_link(folder: Path, name: str, target: str) -> bool:
+    """Say whether a link is one from a new name to a category that is there."""
+    return not (folder / name).exists() and bool(_CATEGORY.fullmatch(target)) and (folder / target).is_dir()
+
+
+def _write(content: IO[bytes], file: Path) -> int:
+    """Copy a file to its place and count its lines."""
+    file.parent.mkdir(exist_ok=True)
+    lines, last = 0, b"\n"
+    with file.open("wb") as opened:
+        while block := content.read(_BLOCK):
+            opened.write(block)
+            lines += block.count(b"\n")
+            last = block[-1:]
+    publish(file, file)
+    return lines + (last != b"\n")
