@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def seconds(compute: Callable[[], object], repeats: int) -> list[float]:
-    """Give CPU seconds of each repeat, sorted."""
+    """Return CPU seconds of each repeat, sorted."""
     taken = []
     for _ in range(repeats):
         started = time.process_time()
@@ -17,7 +17,7 @@ def seconds(compute: Callable[[], object], repeats: int) -> list[float]:
 
 
 def best(compute: Callable[[], object], repeats: int) -> float:
-    """Give the least CPU seconds of some repeats."""
+    """Return the least CPU seconds of some repeats."""
     return seconds(compute, repeats)[0]
 
 
@@ -37,6 +37,6 @@ class Peak(threading.Thread):
 
     @staticmethod
     def now() -> int:
-        """Give the bytes that belong to no file."""
+        """Return the bytes that belong to no file."""
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))

@@ -45,7 +45,7 @@ LONGEST = 2_000_000
 
 
 def survival(parameters, x: np.ndarray) -> np.ndarray:
-    """Give the share of documents longer than x: lognormal up to a point, Pareto from there on."""
+    """Return the share of documents longer than x: lognormal up to a point, Pareto from there on."""
     from scipy.stats import norm
 
     mu, sigma, log_join, exponent = parameters
@@ -72,7 +72,7 @@ def fit() -> tuple[np.ndarray, float]:
 
 
 def draw(parameters: np.ndarray, documents: int) -> np.ndarray:
-    """Give lengths of this distribution."""
+    """Return lengths of this distribution."""
     from scipy.stats import norm
 
     mu, sigma, log_join, exponent = parameters

@@ -87,7 +87,7 @@ NGRAMS = 700
 
 
 def ngrams_of_families(numbers: np.ndarray, in_family: np.ndarray) -> np.ndarray:
-    """Give n-grams, uint32 [documents, NGRAMS] and sorted; in families all but some are those of the first."""
+    """Return n-grams, uint32 [documents, NGRAMS] and sorted; in families all but some are those of the first."""
     rng = np.random.default_rng(int(numbers[0]))
     grams = rng.integers(0, 1 << 32, (len(numbers), NGRAMS), dtype=np.uint32)
     for at in np.flatnonzero(in_family):

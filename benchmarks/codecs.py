@@ -23,7 +23,7 @@ SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 
 
 def document_rows(text: Path, ranks: Path) -> np.ndarray:
-    """Give one rolled row per long document, GPT-2 tokens."""
+    """Return one rolled row per long document, GPT-2 tokens."""
     import tiktoken
     import zstandard
 
@@ -49,7 +49,7 @@ def synthetic_rows() -> np.ndarray:
 
 
 def measure(chunks: list[np.ndarray], cname: str, level: int, shuffle: int, repeats: int) -> tuple[float, float, float]:
-    """Give ratio, encoded MB/s and decoded tokens per nanosecond (the best of so many repeats)."""
+    """Return ratio, encoded MB/s and decoded tokens per nanosecond (the best of so many repeats)."""
     from numcodecs import Blosc
 
     codec = Blosc(cname, clevel=level, shuffle=shuffle)

@@ -88,7 +88,7 @@ def write(kind: str, documents: int, folder: Path) -> dict[str, float]:
 
 
 def read(target: Path) -> dict[str, float]:
-    """Give MB of tokens read a second, from samples one after the other and in random order."""
+    """Return MB of tokens read a second, from samples one after the other and in random order."""
     import longcrawl as lc
 
     told = {}

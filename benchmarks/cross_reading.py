@@ -48,7 +48,7 @@ Compared = list[tuple[str, int, int]]
 
 
 def make_documents(width: int) -> dict[str, np.ndarray]:
-    """Give documents of 1 to 900 tokens, each with its end of text, a mask, and an overlap for every tenth."""
+    """Return documents of 1 to 900 tokens, each with its end of text, a mask, and an overlap for every tenth."""
     chance = np.random.default_rng(width)
     lengths = np.minimum(chance.geometric(1 / 200, DOCUMENTS), 900)
     ends = np.cumsum(lengths)

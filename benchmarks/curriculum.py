@@ -41,7 +41,7 @@ def two_phases(tokens: int) -> list[Phase]:
 
 
 def plan_seconds(tokens: int) -> tuple[float, int]:
-    """Give seconds of the fastest of three plans, and their samples."""
+    """Return seconds of the fastest of three plans, and their samples."""
     chance = np.random.default_rng(0)
     samples = int(tokens * 2.4 / 1774)
     inventory = {name: chance.integers(1500, 2049, int(samples * share)) for name, share in SAMPLES.items()}
@@ -59,7 +59,7 @@ def plan_seconds(tokens: int) -> tuple[float, int]:
 
 
 def draw_seconds() -> float:
-    """Give seconds of a draw by GPT-Simple's rule."""
+    """Return seconds of a draw by GPT-Simple's rule."""
     names, weights = zip(*MIXES[0].items(), strict=True)
     started = time.perf_counter()
     for number in range(DRAWN):
@@ -80,7 +80,7 @@ def write_buckets(folder: Path, tokens: int) -> None:
 
 
 def going_on(folder: Path, tokens: int) -> None:
-    """Tell what opening a feed takes, and going on at its first sample and in its middle."""
+    """Distinguish what opening a feed takes, and going on at its first sample and in its middle."""
     started = time.perf_counter()
     feed = Packed(folder, two_phases(tokens), max_length=2048, batch_size=8)
     print(f"opening, packing and planning {tokens:,} of the written tokens: {time.perf_counter() - started:.3f} s")
@@ -112,7 +112,7 @@ def open_afresh(folder: Path, state: dict[str, Any] | None) -> tuple[dict[str, A
 
 
 def opening(folder: Path, documents: int) -> None:
-    """Tell what a new process pays before its first batch."""
+    """Distinguish what a new process pays before its first batch."""
     chance = np.random.default_rng(0)
     ends = np.concatenate([[0], np.cumsum(chance.geometric(1 / 40, documents))]).astype(np.int32)
     ids = chance.integers(0, 50_256, ends[-1], dtype=np.uint16)

@@ -23,7 +23,7 @@ FEW = 100
 
 
 def sketches_of(count: int, bands: int, seed: int) -> pa.Table:
-    """Give random sketches of documents with ids of 40 characters."""
+    """Return random sketches of documents with ids of 40 characters."""
     from longcrawl.dedup.clusters import fixed_binary
 
     rng, chunks = np.random.default_rng(seed), []
@@ -64,7 +64,7 @@ def drop(path: Path) -> None:
 
 
 def pages_in_memory(path: Path) -> tuple[int, int]:
-    """Give how many pages of a file are in memory, and how many it has."""
+    """Return how many pages of a file are in memory, and how many it has."""
     size = path.stat().st_size
     if not size:
         return 0, 0
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def timed(stage, sketches: pa.Table) -> tuple[int, float]:
-    """Give how many documents leave, and the CPU seconds that it took to know."""
+    """Return how many documents leave, and the CPU seconds that it took to know."""
     started = time.process_time()
     return stage.resolve(sketches).num_rows, time.process_time() - started
 

@@ -70,7 +70,7 @@ def made_up() -> list[Page]:
 
 
 def score(urls: Sequence[str], texts: Iterable[str | None], truth: dict[str, list[dict]]) -> str:
-    """Say how right the texts of pages are."""
+    """Describe how right the texts of pages are."""
     found, wanted, unwanted, empty, measured = 0, 0, 0, 0, []
     for url, given in zip(urls, texts, strict=True):
         text = given or ""
@@ -91,7 +91,7 @@ def score(urls: Sequence[str], texts: Iterable[str | None], truth: dict[str, lis
 
 
 def overlap(annotated: str, text: str) -> tuple[float, float, float]:
-    """Give precision, recall and F1 of a text's tokens."""
+    """Return precision, recall and F1 of a text's tokens."""
     wanted, given = (Counter(re.findall(r"\w+", each.lower())) for each in (annotated, text))
     common = (wanted & given).total()
     if not common:
@@ -101,13 +101,13 @@ def overlap(annotated: str, text: str) -> tuple[float, float, float]:
 
 
 def cpu() -> float:
-    """Give CPU seconds of this process and of the children that have ended."""
+    """Return CPU seconds of this process and of the children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def naively(folder: Path | None, pages: Sequence[Page]) -> list[tuple[str, str | None]]:
-    """Give address and text of each page; of records whose address is not one of http warcio gives no status."""
+    """Return address and text of each page; of records whose address is not one of http warcio gives no status."""
     import trafilatura
 
     if folder is None:
@@ -142,7 +142,7 @@ def ours(folder: Path | None, pages: Sequence[Page], **settings) -> list[str | N
 
 
 def timed(compute: Callable[[], list], repeats: int) -> tuple[list, float, float]:
-    """Give what was computed, the least CPU seconds and the least wall seconds."""
+    """Return what was computed, the least CPU seconds and the least wall seconds."""
     cpus, walls = [], []
     for _ in range(repeats):
         began, wall = cpu(), time.perf_counter()

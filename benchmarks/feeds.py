@@ -81,7 +81,7 @@ def batches(windows: lc.loading.Windows) -> Iterator[int]:
 
 
 def window_feeds(folder: Path, seq_len: int) -> dict[str, Feed]:
-    """Give the feeds of windows by name."""
+    """Return the feeds of windows by name."""
     feeds: dict[str, Feed] = {"memmap": lambda: memmap_items(folder, seq_len + 1)}
     for positions in POSITIONS:
         windows = lc.loading.Windows(folder, seq_len, positions, END)
@@ -99,7 +99,7 @@ def window_feeds(folder: Path, seq_len: int) -> dict[str, Feed]:
 
 
 def window_digests(folder: Path, seq_len: int) -> dict[str, str]:
-    """Say what the first thousand windows are; the peer has the list of files that is written here."""
+    """Describe what the first thousand windows are; the peer has the list of files that is written here."""
     opened = {positions: lc.loading.Windows(folder, seq_len, positions, END) for positions in POSITIONS}
     shuffled = lc.loading.DatatroveFolderDataset(
         folder, seq_len, shuffle=True, seed=1, paths_file=folder / "paths.json"
@@ -116,7 +116,7 @@ def window_digests(folder: Path, seq_len: int) -> dict[str, str]:
 
 
 def datatrove_rates(interpreter: Path, folder: Path, seq_len: int, seconds: float) -> dict[str, float]:
-    """Give the rates of datatrove's dataset, after comparing what it reads."""
+    """Return the rates of datatrove's dataset, after comparing what it reads."""
     ours = window_digests(folder, seq_len)
     told = answer_of(interpreter, "feed_datatrove.py", folder, seq_len, seconds)
     if told["digests"] != ours:
@@ -130,7 +130,7 @@ def packed_batches(folder: Path, max_length: int, **settings: Any) -> Iterator[i
 
 
 def packed_feeds(folder: Path, max_length: int) -> dict[str, Feed]:
-    """Give the feeds of packed samples by name; each turn opens and plans anew, which does not count."""
+    """Return the feeds of packed samples by name; each turn opens and plans anew, which does not count."""
     feeds: dict[str, Feed] = {"memmap": lambda: memmap_items(folder, max_length)}
     for packing in ("length-binned", "in-order"):
         for shuffle in ("keyed", "none"):
@@ -155,7 +155,7 @@ def report_planning(max_length: int) -> None:
 
 
 def packed_shares(folder: Path, max_length: int) -> dict[str, float]:
-    """Give the share of tokens that are useful, and print what a pass and a first batch are."""
+    """Return the share of tokens that are useful, and print what a pass and a first batch are."""
     shares = {}
     for packing in ("length-binned", "in-order"):
         feed = lc.loading.Packed(folder, max_length=max_length, batch_size=8, packing=packing)
@@ -166,7 +166,7 @@ def packed_shares(folder: Path, max_length: int) -> dict[str, float]:
 
 
 def gpt_simple_rates(interpreter: Path, folder: Path, max_length: int, seconds: float) -> dict[str, float]:
-    """Give the rates of GPT-Simple's loader, after comparing what it delivers."""
+    """Return the rates of GPT-Simple's loader, after comparing what it delivers."""
     told = answer_of(interpreter, "feed_gpt_simple.py", folder, max_length, seconds)
     shards = [lc.formats.open_shard(path) for path in sorted(folder.glob("*.bin"))]
     ours = sum(len(shard.tokens) for shard in shards), sum(int(shard.tokens.sum(dtype=np.int64)) for shard in shards)
@@ -196,7 +196,7 @@ def answer_of(interpreter: Path, script: str, folder: Path, seq_len: int, second
 
 
 def rate(feed: Iterator[int], seconds: float) -> float:
-    """Give tokens per second of CPU time, cut after ``seconds``; the first batch is opening, and does not count."""
+    """Return tokens per second of CPU time, cut after ``seconds``; the first batch is opening, and does not count."""
     next(feed)
     tokens, start = 0, time.process_time()
     for size in feed:
@@ -209,7 +209,7 @@ def rate(feed: Iterator[int], seconds: float) -> float:
 def measure(
     feeds: dict[str, Feed], peers: list[Callable[[], dict[str, float]]], given: argparse.Namespace
 ) -> dict[str, float]:
-    """Give every feed and peer its turns, print what they read, and give the medians."""
+    """Return every feed and peer its turns, print what they read, and give the medians."""
     for feed in feeds.values():
         rate(feed(), 0.01)
     rates: dict[str, list[float]] = {}

@@ -52,7 +52,7 @@ def quality(text: str) -> dict[str, float]:
 
 
 def duplicates(segments: list[str]) -> tuple[float, float]:
-    """Give the share of segments that come more than once, all occurrences, and their share of characters."""
+    """Return the share of segments that come more than once, all occurrences, and their share of characters."""
     counts = Counter(segments)
     again = [segment for segment in segments if counts[segment] > 1]
     return share(len(again), len(segments)), share(sum(map(len, again)), sum(map(len, segments)))
@@ -84,7 +84,7 @@ def line_rules(text: str, terminal: frozenset[str]) -> dict[str, float]:
 
 
 def terminal_marks() -> frozenset[str]:
-    """Give Unicode's Sentence_Terminal, from a table that is not ours."""
+    """Return Unicode's Sentence_Terminal, from a table that is not ours."""
     import regex
 
     return frozenset(
@@ -119,7 +119,7 @@ def datatrove_seconds(python: str, texts: list[str], repeats: int) -> float:
 
 
 def against_datatrove(python: str, texts: list[str], repeats: int) -> tuple[float, float]:
-    """Give CPU seconds of datatrove's four filters, and of our four stages, on the same documents."""
+    """Return CPU seconds of datatrove's four filters, and of our four stages, on the same documents."""
     import longcrawl as lc
 
     stages = [lc.text.GopherQuality(), lc.text.GopherRepetition(), lc.text.C4Quality(), lc.text.FineWebQuality()]

@@ -67,7 +67,7 @@ class Recorder(float):
 
 
 def run_datatrove(texts: list[str]) -> tuple[list[dict[str, float]], float]:
-    """Give every value that datatrove's two filters compare, and the seconds that they take as they come."""
+    """Return every value that datatrove's two filters compare, and the seconds that they take as they come."""
     from datatrove.data import Document
     from datatrove.pipeline.filters import gopher_quality_filter as quality
     from datatrove.pipeline.filters import gopher_repetition_filter as repetition
@@ -102,7 +102,7 @@ def run_datatrove(texts: list[str]) -> tuple[list[dict[str, float]], float]:
 
 
 def run_dolma(texts: list[str]) -> list[dict[str, float]]:
-    """Give the values of dolma's second version, which ignores empty lines."""
+    """Return the values of dolma's second version, which ignores empty lines."""
     from dolma.taggers.gopher import get_attributes
 
     values = []
@@ -130,7 +130,7 @@ def run_dolma(texts: list[str]) -> list[dict[str, float]]:
 
 
 def run_nemo(texts: list[str], folder: str) -> list[dict[str, float]]:
-    """Give the scores of NeMo Curator's filters; of several most frequent n-grams the score is left out."""
+    """Return the scores of NeMo Curator's filters; of several most frequent n-grams the score is left out."""
     packages = ("", ".stages", ".stages.text", ".stages.text.filters", ".stages.text.filters.heuristic")
     for name in (*packages, ".stages.text.utils"):
         package = types.ModuleType(f"nemo_curator{name}")

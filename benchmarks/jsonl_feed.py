@@ -39,7 +39,7 @@ Encode = Callable[[list[str]], list[list[int]]]
 
 
 def made_up(characters: int) -> list[str]:
-    """Give documents of made-up words, the n-th 1/n as frequent as the first."""
+    """Return documents of made-up words, the n-th 1/n as frequent as the first."""
     draw = np.random.default_rng(0)
     words = ["".join(draw.choice(list("abcdefghijklmnoprstuvw"), draw.integers(2, 10))) for _ in range(WORDS)]
     documents = []
@@ -71,7 +71,7 @@ def with_tokenizers(tokenizer: str) -> Encode:
 
 
 def with_tiktoken(tokenizer: str) -> Encode:
-    """Give what encodes with the ranks of a tokenizer, whose numbers may be others than its ids."""
+    """Return what encodes with the ranks of a tokenizer, whose numbers may be others than its ids."""
     import tiktoken
 
     ranks = dict(byte_level_bpe(json.loads(Path(tokenizer).read_text())).ranks)
@@ -80,7 +80,7 @@ def with_tiktoken(tokenizer: str) -> Encode:
 
 
 def plain_loop(path: Path, encode: Encode, end: int) -> Iterator[int]:
-    """Give the tokens of each batch of the loop that one writes oneself."""
+    """Return the tokens of each batch of the loop that one writes oneself."""
     left: list[int] = []
     with path.open() as file:
         while texts := [json.loads(line)["text"] for line in islice(file, BATCH)]:
@@ -116,7 +116,7 @@ def timed(function: Callable[[], object]) -> tuple[float, object]:
 
 
 def resume(path: Path, tokenizer: str) -> tuple[float, float]:
-    """Give the milliseconds of opening a feed in the middle until its first batch, and of a feed's first batch."""
+    """Return the milliseconds of opening a feed in the middle until its first batch, and of a feed's first batch."""
     feed = feed_of(path, tokenizer)
     steps = sum(1 for _ in feed)
     halfway = feed_of(path, tokenizer)

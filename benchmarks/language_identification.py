@@ -112,7 +112,7 @@ def in_threads(work: Callable[[Any], object], parts: Sequence[Any]) -> float:
 
 
 def turns(work: Callable[[], object]) -> float:
-    """Give how often a second another thread, which sleeps for a millisecond each time, got its turn meanwhile."""
+    """Return how often a second another thread, which sleeps for a millisecond each time, got its turn meanwhile."""
     count, done = 0, threading.Event()
 
     def take_turns() -> None:

@@ -33,7 +33,7 @@ LISTS = {"prefixes": "prefix", "suffixes": "suffix", "anywhere": "anywhere"}
 
 @lru_cache(maxsize=1)
 def capitals() -> dict[str, str]:
-    """Give the characters that have a given lower case."""
+    """Return the characters that have a given lower case."""
     found: dict[str, str] = {}
     for character in map(chr, range(0x110000)):
         if len(lower := character.lower()) == 1 and lower != character:
@@ -48,7 +48,7 @@ def number() -> str:
 
 
 def spelled(phrase: str) -> str:
-    """Give a regular expression of a phrase in any case and with any white space, which starts and ends no word."""
+    """Return a regular expression of a phrase in any case and with any white space, which starts and ends no word."""
     made = []
     for character in " ".join(phrase.split()):
         lower = character.lower() if len(character.lower()) == 1 else character
@@ -57,7 +57,7 @@ def spelled(phrase: str) -> str:
 
 
 def started(phrase: str) -> str:
-    """Give a regular expression of a phrase that does not start inside a word; # is a number."""
+    """Return a regular expression of a phrase that does not start inside a word; # is a number."""
     if not phrase.startswith("#"):
         return (r"(?<!\w)" if re.match(r"\w", phrase[0]) else "") + spelled(phrase)
     return r"(?<!\w)" + number() + spelled(phrase[1:].strip())
@@ -99,7 +99,7 @@ class PlainCorrections:
         return re.compile("|".join(groups) or "(?!)")
 
     def rule(self, content: str) -> str | None:
-        """Give the rule by which a line goes as a whole."""
+        """Return the rule by which a line goes as a whole."""
         if self.uppercase is not None and sum(map(str.isupper, content)) / len(content) > self.uppercase:
             return "uppercase"
         solid = "".join(content.split())
@@ -109,7 +109,7 @@ class PlainCorrections:
         return "counter" if self.counter.fullmatch(core) else None
 
     def edited(self, content: str) -> tuple[str, str]:
-        """Give what is left of a line, and the rules that spoke."""
+        """Return what is left of a line, and the rules that spoke."""
         kept, at, pieces, rules = 0, 0, [], set()
         while match := (self.at_start if at == 0 else self.later).search(content, at):
             rule = match.lastgroup.partition("_")[0]
@@ -155,7 +155,7 @@ POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "us
 
 
 def in_lower_case(line: str) -> str:
-    """Give each character in lower case by itself, where that is one character."""
+    """Return each character in lower case by itself, where that is one character."""
     if line.isascii():
         return line.lower()
     return "".join(lower if len(lower := character.lower()) == 1 else character for character in line)
@@ -187,7 +187,7 @@ class PlainC4(NamedTuple):
     citations: bool = True
 
     def form(self, words: list[str], line: str) -> str | None:
-        """Give the first rule by which a line goes for its end or its words."""
+        """Return the first rule by which a line goes for its end or its words."""
         if self.definitions == "paper":
             marked = line.endswith((".", "!", "?", '"', "”"))
         else:

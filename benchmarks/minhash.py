@@ -37,7 +37,7 @@ FEWER = 5
 
 
 def plain_words(text: str) -> list[str]:
-    """Give the words of RefinedWeb's normal form."""
+    """Return the words of RefinedWeb's normal form."""
     bare = "".join(
         each for each in text if each not in string.punctuation and unicodedata.category(each)[0] != "P"
     ).lower()
@@ -124,7 +124,7 @@ def of_datasketch(stage, texts: list[str], repeats: int) -> dict[str, float]:
 
 
 def our_seconds(stage, table, repeats: int) -> tuple[float, float]:
-    """Give the seconds from text to band keys, and from hashed words to signatures."""
+    """Return the seconds from text to band keys, and from hashed words to signatures."""
     import numpy as np
 
     from longcrawl.dedup._minhash_kernels import hash_words, make_scratch, sign_all

@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def kind(figure: str) -> str:
-    """Say whether a figure is of documents and tokens, of seconds or of disk."""
+    """Return whether a figure is of documents and tokens, of seconds or of disk."""
     return next((name for name in KINDS[1:] if name in figure), KINDS[0])
 
 

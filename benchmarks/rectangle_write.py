@@ -28,7 +28,7 @@ BATCH = 64
 
 
 def token_rows(first: int, count: int, length: int) -> np.ndarray:
-    """Give rows of a Zipf-distributed stream with repeated phrases; it compresses about as web text does."""
+    """Return rows of a Zipf-distributed stream with repeated phrases; it compresses about as web text does."""
     rows = np.empty((count, length), np.uint16)
     for row in range(count):
         random = np.random.default_rng(first + row)

@@ -88,7 +88,7 @@ def line_values(line: str) -> dict[str, float]:
 
 
 def plain_line_signals(text: str) -> dict[str, list[list[float | None]]]:
-    """Give every line-level signal as spans."""
+    """Return every line-level signal as spans."""
     lines = LINE.findall(text)
     ends = list(itertools.accumulate(map(len, lines)))
     spans: dict[str, list[list[float | None]]] = {name: [] for name in line_values("a")}
@@ -103,7 +103,7 @@ def plain_line_signals(text: str) -> dict[str, list[list[float | None]]]:
 def plain_signals(
     text: str, stop_words: frozenset[str], bad_words: frozenset[str], raw_word: re.Pattern[str] = RAW_WORD
 ) -> dict[str, float | None]:
-    """Give every document-level signal that needs no model, and the sums of the line signals."""
+    """Return every document-level signal that needs no model, and the sums of the line signals."""
     normal, raw, lines = normalize(text), raw_word.findall(text), LINE.findall(text)
     words = normal.split()
     symbols = text.count("#") + text.count("...") + text.count("…")

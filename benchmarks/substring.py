@@ -50,7 +50,7 @@ def read(files: list[Path], tokenizer: str) -> list[np.ndarray]:
 
 
 def made_up(count: int) -> list[np.ndarray]:
-    """Give documents of Zipf-distributed tokens; one sentence in ten is one of a thousand that return."""
+    """Return documents of Zipf-distributed tokens; one sentence in ten is one of a thousand that return."""
     draw = np.random.default_rng(0)
     returning = [(draw.zipf(1.3, draw.integers(20, 90)) % VOCABULARY).astype(np.uint16) for _ in range(1000)]
     documents = []
@@ -67,7 +67,7 @@ def made_up(count: int) -> list[np.ndarray]:
 
 
 def corpus(documents: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give ``count`` tokens and the offsets of their documents."""
+    """Return ``count`` tokens and the offsets of their documents."""
     draw = np.random.default_rng(0)
     made: list[np.ndarray] = []
     held, copies = 0, 0
@@ -88,7 +88,7 @@ def corpus(documents: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndar
 
 
 def suffix_array_spans(tokens: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarray:
-    """Give [start, stop) of every maximal stretch that windows cover which occur twice, by a suffix array."""
+    """Return [start, stop) of every maximal stretch that windows cover which occur twice, by a suffix array."""
     from pydivsufsort import divsufsort
 
     suffixes = divsufsort(tokens.astype(">u2").view(np.uint8))
@@ -98,7 +98,7 @@ def suffix_array_spans(tokens: np.ndarray, offsets: np.ndarray, length: int) -> 
 
 
 def doubling_spans(tokens: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarray:
-    """Give the same, by numbering stretches of 1, 2, 4 … tokens: equal stretches are equal pairs of numbers."""
+    """Return the same, by numbering stretches of 1, 2, 4 … tokens: equal stretches are equal pairs of numbers."""
     numbers, width = np.unique(tokens, return_inverse=True)[1], 1
     while width < length and len(numbers):
         step = min(width, length - width)
@@ -113,7 +113,7 @@ def doubling_spans(tokens: np.ndarray, offsets: np.ndarray, length: int) -> np.n
 
 
 def windows_of(offsets: np.ndarray, length: int) -> np.ndarray:
-    """Give 0 for every token with which a window starts that lies in one document, -1 for others."""
+    """Return 0 for every token with which a window starts that lies in one document, -1 for others."""
     marks = np.zeros(offsets[-1], np.int8)
     for start, stop in itertools.pairwise(offsets.tolist()):
         marks[max(start, stop - length + 1) : stop] = -1
@@ -168,7 +168,7 @@ def list_spans(marks: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarra
 
 
 def our_spans(store, folder: Path, memory: int) -> np.ndarray:
-    """Give the same, by longcrawl."""
+    """Return the same, by longcrawl."""
     from longcrawl.dedup._repeats import find_repeats
 
     found = [np.zeros((0, 2), np.int64)]

@@ -28,7 +28,7 @@ MEAN = 500
 
 
 def documents(tokens: int):
-    """Give tables of a thousand documents, lengths geometric, until there are so many tokens."""
+    """Return tables of a thousand documents, lengths geometric, until there are so many tokens."""
     chance = np.random.default_rng(0)
     made = 0
     while made < tokens:
@@ -53,7 +53,7 @@ def work(what: str, source: Path, target: Path) -> None:
 
 
 def watched(what: str, source: Path, target: Path, answer: "multiprocessing.Queue[tuple[float, int]]") -> None:
-    """Tell seconds, and the most that was allocated beyond the start."""
+    """Distinguish seconds, and the most that was allocated beyond the start."""
     peak, started = Peak(), time.perf_counter()
     work(what, source, target)
     answer.put((time.perf_counter() - started, peak.most - peak.before))

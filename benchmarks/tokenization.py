@@ -32,7 +32,7 @@ LONG = 400_000
 
 
 def made_up(characters: int) -> list[str]:
-    """Give short documents of words of syllables, the n-th of 50,000 words 1/n as frequent as the first."""
+    """Return short documents of words of syllables, the n-th of 50,000 words 1/n as frequent as the first."""
     draw = np.random.default_rng(0)
     syllables = [first + vowel for first in "bcdfghklmnprstvw" for vowel in ("a", "e", "i", "o", "u", "er", "an", "st")]
     words = ["".join(draw.choice(syllables, draw.integers(1, 5))) for _ in range(50_000)]

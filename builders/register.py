@@ -64,14 +64,14 @@ def register() -> None:
 
 
 def shard_key(shard: int, table: int) -> Any:
-    """Give the key of a table within a split in the form that this release of `datasets` expects."""
+    """Return the key of a table within a split in the form that this release of `datasets` expects."""
     key = getattr(datasets.builder, "Key", None)
     return key(shard, table) if key else f"{shard}_{table}"
 
 
 @functools.cache
 def code_hash() -> str:
-    """Give a hash of the version and the source code of the builders and of all that they import from longcrawl.
+    """Return a hash of the version and the source code of the builders and of all that they import from longcrawl.
 
     It names the cache folder, so that edited code does not find the rows of the old one.
     """
@@ -84,7 +84,7 @@ def code_hash() -> str:
 
 
 def _our_module(factory: Any) -> Any:
-    """Give `datasets` the builder, with resolved ``data_files`` or none; it settles by itself what to read then."""
+    """Return the builder for `datasets`, with resolved ``data_files`` or none; it decides what to read then."""
     module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
     settings: dict[str, Any] = {"dataset_name": NAME, "data_files": DataFilesDict()}
     if factory.data_files is not None:
@@ -116,7 +116,7 @@ def _code_files() -> set[Path]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Give what a file of ours imports from longcrawl, by its lines: every import does this, and parsing takes long."""
+    """Return what a file of ours imports from longcrawl, by its lines: every import does this; parsing is slow."""
     for module, names, whole in _IMPORT.findall(path.read_text("utf-8")):
         yield module or whole
         yield from (
@@ -125,7 +125,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _path_of(name: str, package: Path, builders: Path) -> Path | None:
-    """Give the file of a module of longcrawl, None for any other name and for the package itself."""
+    """Return the file of a module of longcrawl, None for any other name and for the package itself."""
     first, *steps = name.split(".")
     if first != NAME or not steps:
         return None

@@ -32,7 +32,7 @@ def make_shards(folder: Path, packages: Sequence[str] = (), vocabulary_size: int
 
 
 def make_model(vocabulary_size: int, context_length: int) -> GPT2LMHeadModel:
-    """Give a GPT-2 of about a million parameters, with random weights."""
+    """Return a GPT-2 of about a million parameters, with random weights."""
     set_seed(0)
     config = GPT2Config(
         vocab_size=vocabulary_size,
@@ -58,7 +58,7 @@ class FeedTrainer(Trainer):
         self.feed = feed
 
     def get_train_dataloader(self) -> Any:
-        """Give the batches that are left, as a model of transformers takes them."""
+        """Return the batches that are left, as a model of transformers takes them."""
         return self.feed.dataloader(self.args.dataloader_num_workers, collate_fn=lc.loading.collators.for_transformers)
 
 
@@ -78,7 +78,7 @@ class KeepFeedState(TrainerCallback):
 def make_trainer(
     out: Path, steps: int = 100, batch_size: int = 8, context_length: int = 128, num_workers: int = 0
 ) -> FeedTrainer:
-    """Give the trainer of the shards in ``out``; its checkpoints are written there, too."""
+    """Return the trainer of the shards in ``out``; its checkpoints are written there, too."""
     settings = TrainingArguments(
         output_dir=str(out),
         max_steps=steps,

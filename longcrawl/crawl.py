@@ -116,7 +116,7 @@ class Crawl:
         raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, an Edit or a Survey")
 
     def why(self, document: str) -> Reason:
-        """Say why a document left, or that it was kept, and what was changed in it.
+        """Describe why a document left, or that it was kept, and what was changed in it.
 
         Raises:
             LedgerError: the crawl never had a document of this id.
@@ -132,7 +132,7 @@ class Crawl:
         raise LedgerError(f"no document {document!r} among the {funnel.documents:,} of {funnel.source}")
 
     def clusters(self, stage: str | None = None, most: int = 10) -> Clusters:
-        """Give the largest clusters of duplicates, each with a diff of two of its documents as they first were.
+        """Return the largest clusters of duplicates, each with a diff of two of its documents as they first were.
 
         A document that one stage kept and a later one removed as a duplicate leads on to what that one kept.
 
@@ -155,7 +155,7 @@ class Crawl:
         return found.with_texts(dict(zip(map(str, chosen["id"]), chosen["text"], strict=True)))
 
     def removed(self, stage: str) -> "datasets.Dataset":
-        """Give the documents that left at a stage as they came to it, with the ledger's columns beside them.
+        """Return the documents that left at a stage as they came to it, with the ledger's columns beside them.
 
         Raises:
             LedgerError: the crawl has not passed a stage of this name.
@@ -284,7 +284,7 @@ class Crawl:
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
     def _without_index(self, stage: Survey) -> "Crawl":
-        """Say that an index is not written yet, as it is of what the whole crawl keeps in the end."""
+        """Report that an index is not written yet, as it is of what the whole crawl keeps in the end."""
         if isinstance(stage, _SavesIndex) and stage.index == "save":
             warn_user(
                 f'only a run writes an index by itself: call crawl.save_index("{self._label()}", FOLDER) once '
@@ -317,7 +317,7 @@ class Crawl:
             raise StageError(fault)
 
     def _label(self, *stages: Stage) -> str:
-        """Give the label of the last of the steps and these stages."""
+        """Return the label of the last of the steps and these stages."""
         return label_stages([step.name for step in (*self.steps, *stages)])[-1]
 
     def _before(self, steps_back: int) -> "Crawl":
@@ -345,7 +345,7 @@ def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
 
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
-    """Give the ledger rows of documents, which must be told apart by their ids where any of them leaves."""
+    """Return the ledger rows of documents, which must be told apart by their ids where any of them leaves."""
     gone = entries(ids, verdicts, label)
     if gone.num_rows:
         refuse_twins(ids, label)

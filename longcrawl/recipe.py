@@ -66,7 +66,7 @@ class Recipe:
         }
 
     def as_yaml(self) -> str:
-        """Give the recipe as YAML that :func:`parse_recipe` reads back."""
+        """Return the recipe as YAML that :func:`parse_recipe` reads back."""
         return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True, width=120)
 
     @property
@@ -86,7 +86,7 @@ class Recipe:
 
 
 def recipes() -> dict[str, str]:
-    """Give the shipped recipes: name and what each is about."""
+    """Return the shipped recipes: name and what each is about."""
     found = {}
     for file in _folder().iterdir():
         if file.name.endswith(".yaml"):
@@ -196,7 +196,7 @@ def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
 
 
 def _presets(kind: type[Stage] | None) -> Mapping[str, Mapping[str, Any]]:
-    """Give the presets of a stage that has some, by name."""
+    """Return the presets of a stage that has some, by name."""
     found: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
     return found
 

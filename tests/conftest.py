@@ -121,7 +121,7 @@ def kernels_compiled_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Give the folder of real input named by LONGCRAWL_DATA, or skip."""
+    """Return the folder of real input named by LONGCRAWL_DATA, or skip."""
     folder = os.environ.get("LONGCRAWL_DATA")
     if not folder:
         pytest.skip("LONGCRAWL_DATA names no folder of real data")
@@ -179,7 +179,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Give what ``longcrawl`` and ``python`` run words with: processes of their own, forked where all is imported."""
+    """Return what ``longcrawl`` and ``python`` run words with: processes of their own, forked where all is imported."""
     server = subprocess.Popen(
         [sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -215,7 +215,7 @@ def longcrawl(
 def python(
     forked: Callable[[Sequence[object]], subprocess.CompletedProcess[str]],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Give a function that runs a program, told what stands behind it, as ``longcrawl`` runs commands."""
+    """Return a function that runs a program, told what stands behind it, as ``longcrawl`` runs commands."""
     return lambda program, *arguments: forked(["-c", program, *arguments])
 
 
@@ -230,7 +230,7 @@ def directory_digest(folder: Path) -> str:
 
 @pytest.fixture(scope="session", name="directory_digest")
 def give_directory_digest() -> Callable[[Path], str]:
-    """Give a function that digests the names and bytes of all that is in a folder."""
+    """Return a function that digests the names and bytes of all that is in a folder."""
     return directory_digest
 
 
@@ -280,7 +280,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="session")
 def killed_before_renames() -> Callable[[Path, Path, int], dict[str, tuple[bool, bool, int, str]]]:
-    """Give a function that kills a run just before a file gets its name, the second, then every so many after it.
+    """Return a function that kills a run just before a file gets its name, the second, then every so many after it.
 
     Each is finished by a second run, but for the last, which is not killed any more. Each tells whether it was killed,
     had no manifest then, how the second run ended, and the digest of what that wrote.
@@ -331,7 +331,7 @@ SIGNATURES = {"1.0": (1, 128), "0.9": (5, 25), "0.8": (9, 13), "0.7": (14, 9)}
 
 
 def naive_signals(text: str, bucket: str) -> dict[str, Any]:
-    """Give the signals that filters look at, computed the plain way; all other ones are null."""
+    """Return the signals that filters look at, computed the plain way; all other ones are null."""
     bare = text.translate(str.maketrans("", "", string.punctuation)).lower()
     words = bare.split()
     pairs = Counter(itertools.pairwise(words))
@@ -374,7 +374,7 @@ def naive_signals(text: str, bucket: str) -> dict[str, Any]:
 
 
 def _records(part: str, documents: Sequence[str | dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Give each document as it was asked for and as the record that the release holds of it."""
+    """Return each document as it was asked for and as the record that the release holds of it."""
     snapshot, shard, name = part.split("/")
     language, bucket = name.split("_")
     for line, asked in enumerate(documents):
@@ -446,7 +446,7 @@ def _write_part(root: Path, part: str, documents: Sequence[str | dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def make_release() -> Callable[..., Path]:
-    """Give a function that writes a small RedPajama-V2 release and returns its folder.
+    """Return a function that writes a small RedPajama-V2 release and returns its folder.
 
     ``make_release(root, {"2023-06/0000/en_head": ["a text", {"text": "another", "duplicate": True}]})``: a document is
     its text, or a dictionary of ``text`` and what is to differ: fields of the record (``url``, ``perplexity``, …),
@@ -471,7 +471,7 @@ def make_release() -> Callable[..., Path]:
 
 @pytest.fixture
 def web_server() -> Iterator[Callable[..., str]]:
-    """Give a function that serves a folder on 127.0.0.1 and returns its URL.
+    """Return a function that serves a folder on 127.0.0.1 and returns its URL.
 
     The first ``failures`` answers are 503. Every single request is answered with the statuses ``before`` it is
     answered, 0 for a connection that is reset.
@@ -504,7 +504,7 @@ def _hub_server() -> Any:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Give a server that speaks the Hub's protocol, with this process's `huggingface_hub` signed in to it.
+    """Return a server that speaks the Hub's protocol, with this process's `huggingface_hub` signed in to it.
 
     ``hub.environment`` does the same for another process; ``hub.token`` is what nobody may see.
     """

@@ -19,7 +19,7 @@ FILES = "must be a pattern, patterns, or splits with a path each"
 
 
 def card_errors(card: str) -> tuple[list[str], list[str]]:
-    """Give what is refused in a card, and what is only warned of."""
+    """Return what is refused in a card, and what is only warned of."""
     found = HEAD.match(card)
     try:
         head = yaml.safe_load(found[1] or "") if found else None

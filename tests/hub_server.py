@@ -86,7 +86,7 @@ class Repository:
         return self.commits[self.revision(revision) or ""].files
 
     def last_commit(self, path: str, until: str) -> dict[str, str]:
-        """Give the commit that has last changed a file; commits follow each other."""
+        """Return the commit that has last changed a file; commits follow each other."""
         before, last = None, {}
         for sha, commit in self.commits.items():
             if commit.files.get(path) != before:
@@ -157,7 +157,7 @@ class HubServer(ThreadingHTTPServer):
         self.failures.append(Failure(request, **how))
 
     def sent(self) -> dict[str, int]:
-        """Give the bytes of files that came in, by path where a commit has said which."""
+        """Return the bytes of files that came in, by path where a commit has said which."""
         return {self._paths.get(name, name): size for name, size in self.received.items()}
 
     regular = staticmethod(Blob.regular)

@@ -51,7 +51,7 @@ def run_folder(tmp_path_factory, recipe) -> Path:
 
 @pytest.fixture(scope="module")
 def texts_folder(tmp_path_factory, recipe) -> Path:
-    """Give a run that ends in texts, not in tokens."""
+    """Return a run that ends in texts, not in tokens."""
     spec = yaml.safe_load(recipe.read_text())
     spec |= {"name": "texts", "stages": [{"min_chars": {"n": 100}}], "outputs": {"parquet": {"heldout": 0.1}}}
     folder = tmp_path_factory.mktemp("texts")
@@ -62,7 +62,7 @@ def texts_folder(tmp_path_factory, recipe) -> Path:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory, longcrawl, recipe, run_folder, texts_folder) -> dict[str, subprocess.CompletedProcess[str]]:
-    """Give what every command answered."""
+    """Return what every command answered."""
     folder = tmp_path_factory.mktemp("cli")
     damaged = Path(shutil.copytree(run_folder, folder / "damaged"))
     shard = damaged / "rectangle" / "train" / "c" / "0" / "0"

@@ -47,7 +47,7 @@ def crawl() -> lc.Crawl:
 
 @pytest.fixture(params=["in memory", "on disk", "indexed"])
 def any_crawl(request, tmp_path) -> lc.Crawl:
-    """Give the same documents as `datasets` holds them in its three ways."""
+    """Return the same documents as `datasets` holds them in its three ways."""
     data = documents()
     if request.param == "on disk":
         data.to_parquet(tmp_path / "data.parquet")

@@ -69,7 +69,7 @@ def test_an_edited_file_is_judged_anew_in_a_new_process_and_an_unchanged_one_is_
 
 
 def stages_with_files(folder: Path) -> list[tuple[Path, Stage]]:
-    """Give a file and a stage that reads it for every field that names one."""
+    """Return a file and a stage that reads it for every field that names one."""
     thresholds, patterns = folder / "thresholds.yaml", folder / "patterns.yaml"
     words, model = folder / "words.json", folder / "model.bin"
     write_thresholds(thresholds, 10)

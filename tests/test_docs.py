@@ -50,7 +50,7 @@ def blocks(document: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """Give a folder as a reader of the README has it: a rank file of single bytes and a small web archive."""
+    """Return a folder as a reader of the README has it: a rank file of single bytes and a small web archive."""
     folder = tmp_path_factory.mktemp("reader")
     ranks = (f"{base64.b64encode(bytes([byte])).decode()} {byte}" for byte in range(256))
     (folder / "gpt2.tiktoken").write_text("\n".join(ranks) + "\n")

@@ -197,7 +197,7 @@ def test_a_crawl_without_texts_says_so():
 
 @pytest.fixture(scope="module", params=["given ids", "own ids"])
 def run(request, tmp_path_factory):
-    """Give a run over two files that has an exact and a near duplicate, and its documents' folder."""
+    """Return a run over two files that has an exact and a near duplicate, and its documents' folder."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "documents").mkdir()
     chance = random.Random(2)

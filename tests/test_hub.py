@@ -66,7 +66,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def run(finished, tmp_path):
-    """Give a copy of a finished run, with things in its folder that are no part of it."""
+    """Return a copy of a finished run, with things in its folder that are no part of it."""
     folder = shutil.copytree(finished, tmp_path / "run")
     for left in ("work/spill/00.tokens", "notes.txt", "rectangle/train/c/0/0.partial-12"):
         (folder / left).parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def run(finished, tmp_path):
 
 @pytest.fixture
 def repo(hub, request):
-    """Give the name of a repository that does not exist yet."""
+    """Return the name of a repository that does not exist yet."""
     hub.failures.clear()
     hub.multipart_over, hub.commit_operations, hub.page = None, None, 1000
     hub.blobs.clear()
@@ -87,14 +87,14 @@ def repo(hub, request):
 
 @pytest.fixture
 def slept(monkeypatch):
-    """Give how long the client would have waited before each further attempt."""
+    """Return how long the client would have waited before each further attempt."""
     waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
     return waited
 
 
 def described(run: Path) -> dict[str, bytes]:
-    """Give what a push is to send."""
+    """Return what a push is to send."""
     names = [*json.loads((run / "manifest.json").read_text())["files"], "manifest.json"]
     return {name: (run / name).read_bytes() for name in names}
 
@@ -166,7 +166,7 @@ def test_a_cut_upload_is_tried_again_and_a_stopped_push_goes_on(hub, repo, run, 
 
 @pytest.fixture
 def stopped(hub, monkeypatch):
-    """Give a push that commits few files at once and is cut off at its second commit."""
+    """Return a push that commits few files at once and is cut off at its second commit."""
     create = huggingface_hub.HfApi.create_commit
 
     def push_and_cut(run, repo, **settings):
@@ -642,7 +642,7 @@ def test_files_come_and_go_by_xet(hub, repo, run, xet, tmp_path):
 
 @pytest.fixture(scope="module")
 def without_longcrawl(tmp_path_factory):
-    """Give the interpreter of a second environment, where everything is installed that is here, except longcrawl."""
+    """Return the interpreter of a second environment, where everything is installed that is here, except longcrawl."""
     place = Path(__file__).with_name("second_environment.py")
     spec = importlib.util.spec_from_file_location(place.stem, place)
     module = importlib.util.module_from_spec(spec)
@@ -879,7 +879,7 @@ def descriptions(draw):
 
 
 def refusal(ask) -> str:
-    """Give what is said where something is refused; any other error is one of the test."""
+    """Return what is said where something is refused; any other error is one of the test."""
     try:
         ask()
     except LongCrawlError as wrong:

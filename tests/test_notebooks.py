@@ -41,7 +41,7 @@ assert shell.execution_count == ran + 1
 
 @pytest.fixture
 def release(tmp_path, make_release):
-    """Give a release and a tokenizer: the real ones where they are, else small ones of one long document in three."""
+    """Return a release and a tokenizer: the real ones where they are, else small ones of one long document in three."""
     data = os.environ.get("LONGCRAWL_DATA")
     if data:
         return Path(data) / "rpv2", Path(data) / "gpt2.tiktoken"

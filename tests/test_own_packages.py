@@ -149,7 +149,7 @@ class Line(Inspection):
 
 @pytest.fixture
 def type_command(python, tmp_path):
-    """Give a function that types a command of ``longcrawl`` where the folder ``site`` holds installed packages."""
+    """Return a function that types a command of ``longcrawl`` where the folder ``site`` holds installed packages."""
     return lambda *words: python(PROGRAM, tmp_path / "site", *words)
 
 

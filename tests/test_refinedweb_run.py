@@ -67,7 +67,7 @@ KEPT = {"en": 17, "de": 4, "es": 4, "fr": 4}
 
 
 def story(language: str, seed: object) -> list[str]:
-    """Give six paragraphs of words of a language, so many that hardly any run of them comes twice."""
+    """Return six paragraphs of words of a language, so many that hardly any run of them comes twice."""
     chance = random.Random(f"{language} {seed}")
     sentences = [" ".join(chance.choices(WORDS[language].split(), k=14)) + "." for _ in range(18)]
     return [" ".join(sentences[place : place + 3]) for place in range(0, 18, 3)]
@@ -113,7 +113,7 @@ def archives(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", params=["refinedweb", "refinedweb-multilingual"])
 def whole(request, tmp_path_factory, archives) -> tuple[str, Path]:
-    """Give a recipe and the folder of its uninterrupted run in one process."""
+    """Return a recipe and the folder of its uninterrupted run in one process."""
     out = tmp_path_factory.mktemp("whole") / "out"
     lc.run(request.param, out, 1, settings(archives))
     return request.param, out

@@ -121,7 +121,7 @@ def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
 
 
 def sentence(result: subprocess.CompletedProcess[str]) -> str:
-    """Give what a failed command said on its last line of stderr; it must have been said without a traceback."""
+    """Return what a failed command said on its last line of stderr; it must have been said without a traceback."""
     assert result.returncode == 1, result
     assert "Traceback" not in result.stderr
     return result.stderr.rstrip().splitlines()[-1].rpartition("\r")[2]
@@ -139,7 +139,7 @@ def recipe(tmp_path_factory, source) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, recipe) -> Path:
-    """Give the folder of an uninterrupted run."""
+    """Return the folder of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "out"
     lc.run(recipe, out)
     return out
@@ -277,7 +277,7 @@ class Unanswered(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
-    """Give recipe, folder and process of a run whose two workers wait for input that never comes."""
+    """Return recipe, folder and process of a run whose two workers wait for input that never comes."""
     folder = write_documents(tmp_path / "documents", 2)
     handler = functools.partial(Unanswered, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -341,7 +341,7 @@ def test_the_interrupt_key_ends_a_run_and_its_workers_in_one_line(stuck):
 
 
 def with_no_file_larger_than(limit: int) -> dict:
-    """Give options for a process whose files may not grow beyond a size: the system refuses as on a full disk."""
+    """Return options for a process whose files may not grow beyond a size: the system refuses as on a full disk."""
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))}
 
 
@@ -477,7 +477,7 @@ def test_a_tokenizer_that_changed_since_the_run_began_is_refused(source, whole, 
 
 @pytest.fixture
 def listed(source, tmp_path) -> tuple[Path, Path]:
-    """Give a word list, and a recipe of a stage that reads it."""
+    """Return a word list, and a recipe of a stage that reads it."""
     words = tmp_path / "words.json"
     words.write_text('{"en": ["abcdefg"]}')
     stages = [{"c4_quality": {"bad_words": str(words), "language": "en", "terminal_punctuation": "ignored"}}]
@@ -719,7 +719,7 @@ def test_more_rows_held_out_than_there_are_is_one_sentence(recipe, tmp_path):
 
 @pytest.fixture
 def broken(tmp_path) -> Path:
-    """Give a source in which one file is cut in the middle of its compressed data."""
+    """Return a source in which one file is cut in the middle of its compressed data."""
     folder = write_documents(tmp_path / "documents", 3)
     text = (folder / "01.jsonl").read_bytes()
     (folder / "01.jsonl").unlink()

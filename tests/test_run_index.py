@@ -75,7 +75,7 @@ def indexed(index: Path, stage: str = "urls") -> list[str]:
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory) -> Path:
-    """Give a folder with three parts, their recipes, and the runs of the first and second."""
+    """Return a folder with three parts, their recipes, and the runs of the first and second."""
     root = tmp_path_factory.mktemp("parts")
     first = {"a1": "x", "a2": "x/", "a3": "y", "a4": "z", "a5": "v", "a6": "w"}
     second = {"b1": "x?utm_source=1", "b2": "q", "b3": "q", "b4": "z", "b5": "r", "b6": "s", "b7": "t"}

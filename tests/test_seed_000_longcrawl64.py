@@ -68,7 +68,7 @@ class Made:
         return pq.read_table(self.rectangle / "rows" / f"{split}.parquet").to_pylist()
 
     def rows(self) -> list[tuple[dict, np.ndarray]]:
-        """Give every row with its origin, in the order of the shuffle: the held-out ones are its first."""
+        """Return every row with its origin, in the order of the shuffle: the held-out ones are its first."""
         splits = [split for split in ("heldout", "train") if (self.rectangle / split).exists()]
         return [pair for split in splits for pair in zip(self.origins(split), self.array(split), strict=True)]
 
@@ -130,7 +130,7 @@ def left_before_tokens(name: str, signals: dict, listed: set[str], n_words: int,
 
 
 def article_batches(array: np.ndarray, documents: int, context: int, pad: int) -> Iterator[dict[str, np.ndarray]]:
-    """Give the minibatches as the article says in words: all rows of the first columns, then of the next columns."""
+    """Return the minibatches as the article says in words: all rows of the first columns, then of the next columns."""
     padding = np.full((documents, 1), pad, array.dtype)
     for left in range(0, array.shape[1] - context + 1, context):
         for top in range(0, array.shape[0] - documents + 1, documents):
@@ -142,7 +142,7 @@ def article_batches(array: np.ndarray, documents: int, context: int, pad: int) -
 
 
 def prose(chance: random.Random, words: int) -> str:
-    """Give text that passes the rules, with characters that JSON escapes."""
+    """Return text that passes the rules, with characters that JSON escapes."""
     said = ["".join(chance.choices("abcdefghijklmnopr", k=chance.randint(3, 8))) for _ in range(words)]
     for place in range(9, words, 10):
         said[place] += chance.choice([".\n", ' "so"', ", naïve", " 😀", " back\\slash", ".\n\n"])

@@ -21,7 +21,7 @@ WORDS = "The people of this town have to be with each other and that is what the
 
 
 def rule_of(text: str, stage: lc.text.GopherQuality | lc.text.GopherRepetition, language: str = "en") -> str | None:
-    """Give the rule by which a stage removes a document."""
+    """Return the rule by which a stage removes a document."""
     return stage.judge(pa.table({"text": [text], "language": [language]}))["rule"][0].as_py()
 
 
@@ -76,7 +76,7 @@ def test_quality_filters_are_adapted_per_language():
 
 
 def corrected(*lines: str, **fields) -> list[str]:
-    """Give the lines that the filter leaves of a document of these lines, prose before and after them."""
+    """Return the lines that the filter leaves of a document of these lines, prose before and after them."""
     table = pa.table({"text": ["\n".join([PROSE, *lines, PROSE])]})
     left = lc.text.LineCorrections(language="en", **fields).edit(table)[0]["text"][0].as_py().split("\n")
     assert (left[0], left[-1]) == (PROSE, PROSE)
@@ -84,7 +84,7 @@ def corrected(*lines: str, **fields) -> list[str]:
 
 
 def crawled(words: int, *lines: str, **fields) -> lc.Crawl:
-    """Give a crawl of one document of these lines after this many words."""
+    """Return a crawl of one document of these lines after this many words."""
     text = "\n".join(["word " * words, *lines])
     return lc.Crawl(Dataset.from_dict({"id": ["document"], "text": [text]})) | lc.text.LineCorrections(
         language="en", **fields
@@ -212,7 +212,7 @@ PAGE = (
 
 
 def extracted(page: str, **fields) -> str:
-    """Give the text of a page that stays."""
+    """Return the text of a page that stays."""
     (document,) = lc.text.ExtractText(**fields)(pa.table({"id": ["page"], "html": [page]})).to_pylist()
     return document["text"]
 
@@ -279,7 +279,7 @@ SPEECH = {
 
 
 def identified(text: str, **fields) -> tuple[str | None, float, bool]:
-    """Give language and score of a document, and whether it stays."""
+    """Return language and score of a document, and whether it stays."""
     edited, (check,) = lc.text.IdentifyLanguage(**fields).edit(pa.table({"text": [text]}))
     return edited["language"][0].as_py(), edited["language_score"][0].as_py(), check.passes[0].as_py()
 
@@ -350,14 +350,14 @@ def test_the_pipeline_can_be_used_to_process_all_languages():
 
 
 def filtered(*urls: str | None, **fields) -> list[str | None]:
-    """Give the rule by which each URL leaves, None where it stays."""
+    """Return the rule by which each URL leaves, None where it stays."""
     table = pa.table({"url": pa.array(urls, pa.string())})
     return lc.text.UrlFilter(**fields).judge(table)["rule"].to_pylist()
 
 
 @pytest.fixture
 def ut1(tmp_path):
-    """Give a folder in UT1's layout, with domains made up."""
+    """Return a folder in UT1's layout, with domains made up."""
     lists = {"adult": "adult.example\n", "gambling": "casino.example\nblogs.example\n", "press": "news.example\n"}
     for category, domains in lists.items():
         (tmp_path / "ut1" / category).mkdir(parents=True)
@@ -480,7 +480,7 @@ def test_common_sources_of_curated_data_are_excluded(source):
 
 @pytest.fixture
 def written(tmp_path):
-    """Give a crawl of documents whose lengths, sites and languages are known, written by language."""
+    """Return a crawl of documents whose lengths, sites and languages are known, written by language."""
     texts = ["a" * 2**power for power in range(12)]
     hosts = ["www.wordpress.com"] * 6 + ["blog.wordpress.com"] * 4 + ["example.de:80"] * 2
     languages = ["en"] * 7 + ["de"] * 3 + ["ru"] * 2

@@ -39,7 +39,7 @@ def table(lengths) -> dict:
 
 
 def sample_sizes(plan: Plan) -> list[tuple[int, list[int]]]:
-    """Give capacity and the sizes of its pieces of every sample."""
+    """Return capacity and the sizes of its pieces of every sample."""
     return [
         (int(capacity), plan.sizes[low:high].tolist())
         for capacity, low, high in zip(plan.capacities, plan.bounds, plan.bounds[1:], strict=False)
@@ -357,7 +357,7 @@ def test_lines_14_and_15_leave_the_rest_of_a_document_for_another_sample(written
 
 
 def paper_stock(samples: int) -> list[BucketStock]:
-    """Give four buckets with the data ratios of table 2."""
+    """Return four buckets with the data ratios of table 2."""
     return [
         BucketStock("", size, int(samples * share))
         for size, share in zip(SIZES, (0.7461, 0.1752, 0.0537, 0.0249), strict=True)

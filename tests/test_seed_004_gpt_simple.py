@@ -286,7 +286,7 @@ def test_jsonl_resumes_exactly_too(raw, tokenized):
 
 @pytest.fixture
 def bucketed(tmp_path):
-    """Give a folder of buckets web, code, math and wiki with 40 documents of 10 tokens each; all tokens differ."""
+    """Return a folder of buckets web, code, math and wiki with 40 documents of 10 tokens each; all tokens differ."""
     tokens = iter(range(1, 10_000))
     for name in ("train/web", "train/code", "train/math", "train/wiki", "val"):
         (tmp_path / name).mkdir(parents=True)
@@ -296,7 +296,7 @@ def bucketed(tmp_path):
 
 
 def delivered(feeds):
-    """Give the tokens of all batches of feeds that run side by side, step by step."""
+    """Return the tokens of all batches of feeds that run side by side, step by step."""
     return [
         token
         for batches in zip(*feeds, strict=True)

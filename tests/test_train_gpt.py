@@ -31,7 +31,7 @@ def shards(example, tmp_path_factory):
 
 @pytest.fixture
 def run(example, shards, monkeypatch):
-    """Give what trains in a folder, from a checkpoint or from the start: losses, and the tokens of each step."""
+    """Return what trains in a folder, from a checkpoint or from the start: losses, and the tokens of each step."""
 
     def go(out, checkpoint=None, num_workers=0):
         shutil.copytree(shards, out / "shards", dirs_exist_ok=True)

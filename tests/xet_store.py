@@ -28,7 +28,7 @@ class XetStore:
         return {name: b"".join(self._piece(*piece) for piece in pieces) for name, pieces in files.items()}
 
     def reconstruction(self, name: str, url: str) -> dict[str, Any]:
-        """Say where the pieces of a file are."""
+        """Describe where the pieces of a file are."""
         terms, fetches = [], {}
         for xorb, first, last, size in self.files[name]:
             bounds = [0, *(end for end, _ in _chunks(self.xorbs[xorb]))]
@@ -45,7 +45,7 @@ class XetStore:
 
 
 def _chunks(xorb: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give the chunks of a xorb, and where each ends in it."""
+    """Return the chunks of a xorb, and where each ends in it."""
     at = 0
     # What follows the chunks is a footer that begins with a name.
     while at < len(xorb) and xorb[at] == 0:

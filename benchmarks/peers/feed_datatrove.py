@@ -12,7 +12,7 @@ from loguru import logger
 
 
 def rate(dataset: DatatroveFolderDataset, order: list[int], seconds: float) -> float:
-    """Give tokens per second of CPU time, cut after ``seconds``."""
+    """Return tokens per second of CPU time, cut after ``seconds``."""
     tokens, start = 0, time.process_time()
     for at in order:
         tokens += len(dataset[at]["input_ids"])
@@ -22,7 +22,7 @@ def rate(dataset: DatatroveFolderDataset, order: list[int], seconds: float) -> f
 
 
 def digest(dataset: DatatroveFolderDataset) -> str:
-    """Say what the first thousand windows are."""
+    """Describe what the first thousand windows are."""
     found = sha256()
     for item in (dataset[at] for at in range(min(len(dataset), 1000))):
         for name in sorted(item):

@@ -14,7 +14,7 @@ BATCH = 8
 
 
 def rate(feed: Iterator[dict], seconds: float) -> float:
-    """Give tokens per second of CPU time, cut after ``seconds``."""
+    """Return tokens per second of CPU time, cut after ``seconds``."""
     tokens, start = 0, time.process_time()
     for item in feed:
         tokens += item["input_ids"].numel()

@@ -18,7 +18,7 @@ CONTEXT = 511
 
 
 def positions(ends: np.ndarray, first: int) -> np.ndarray:
-    """Give the place in its document of each token of a window; a document cut by the window starts at 0 there."""
+    """Return the place in its document of each token of a window; a document cut by the window starts at 0 there."""
     places = np.arange(first, first + CONTEXT + 1)
     starts = np.concatenate([[first], ends[(ends > first) & (ends <= first + CONTEXT)]])
     return places - starts[np.searchsorted(starts, places, "right") - 1]

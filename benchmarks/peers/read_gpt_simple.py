@@ -17,7 +17,7 @@ LONGEST = 1 << 16
 
 
 def delivered(path: Path, pad: int, end_of_text: int, longest: int, *, packed: bool) -> list[np.ndarray]:
-    """Give the tokens of every sequence that the loader makes, without padding."""
+    """Return the tokens of every sequence that the loader makes, without padding."""
     loader = PreTokenizedDataset([path], longest, 0, pad, end_of_text, pack_sequences=packed)
     return [item["input_ids"].numpy()[: int(item["attention_mask"].sum())] for item in loader]
 

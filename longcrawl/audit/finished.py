@@ -31,17 +31,17 @@ __all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rate
 
 
 def funnel(run: str | Path) -> Funnel:
-    """Give how many documents were left after each stage of a run."""
+    """Return how many documents were left after each stage of a run."""
     return Funnel.from_dict(read_manifest(Path(run))["funnel"])
 
 
 def removal_rates(run: str | Path) -> RemovalRates:
-    """Give what each stage of a run left in percent, beside the figures that its recipe refers to."""
+    """Return what each stage of a run left in percent, beside the figures that its recipe refers to."""
     return RemovalRates.from_manifest(read_manifest(Path(run)))
 
 
 def why(run: str | Path, document: str) -> Reason:
-    """Say why a document left a run, or that it was kept, and what was changed in it.
+    """Describe why a document left a run, or that it was kept, and what was changed in it.
 
     Raises:
         LedgerError: the run never had a document of this id, or has lost a file that may say so.
@@ -67,7 +67,7 @@ def why(run: str | Path, document: str) -> Reason:
 
 
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
-    """Give the largest clusters of duplicates of a run, each with a diff of two of its documents.
+    """Return the largest clusters of duplicates of a run, each with a diff of two of its documents.
 
     A document that one stage kept and a later one removed as a duplicate leads on to what that one kept. Texts are read
     once more from the run's source, as they were before its first stage; where that is gone, ``note`` says so.
@@ -146,7 +146,7 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
-    """Give what a split of a run's output, or of an output by itself, holds, and one of its rows as text.
+    """Return what a split of a run's output, or of an output by itself, holds, and one of its rows as text.
 
     Raises:
         FormatError: no such output, split or row at ``path``.
@@ -160,7 +160,7 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
 
 
 def analysis(path: str | Path) -> Analysis:
-    """Give how long documents are, which sites they come from and which languages they are in.
+    """Return how long documents are, which sites they come from and which languages they are in.
 
     A run has counted that already, of an output alone it is counted now; an original LongCrawl64 does not say.
 
@@ -176,7 +176,7 @@ def analysis(path: str | Path) -> Analysis:
 
 
 def counted(path: str | Path) -> list[BarTable]:
-    """Give what the stages of a run have counted by a column, such as the languages of all its source; [] of an output.
+    """Return what the stages of a run count by a column, such as the languages of its whole source; [] of an output.
 
     Raises:
         RunError: the run is not finished.
@@ -187,7 +187,7 @@ def counted(path: str | Path) -> list[BarTable]:
 
 
 def _result(folder: Path) -> tuple[Result, Path]:
-    """Give what is told of the output of a finished run, or of an output by itself, and its folder."""
+    """Return what is told of the output of a finished run, or of an output by itself, and its folder."""
     if holds_run(folder):
         name = read_manifest(folder)["output"]["format"]
         return RESULTS[name], folder / name
@@ -215,13 +215,13 @@ def _refuse_lost(folder: Path) -> None:
 
 
 def _holds_arrays(folder: Path) -> bool:
-    """Say whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
+    """Return whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
     metadata = ("zarr.json", ".zgroup", ".zarray")
     return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
 
 
 def _is_among(ids: pads.FileSystemDataset, document: str) -> bool:
-    """Say whether a document of this id is in tables; some may have no ids."""
+    """Return whether a document of this id is in tables; some may have no ids."""
     with unreadable(Path(ids.files[0]).parent, CorruptionError, DAMAGED):
         if "id" not in ids.schema.names:
             return False

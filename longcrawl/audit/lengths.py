@@ -57,7 +57,7 @@ _COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
 def read_lengths(
     path: str | Path, tokenizer: str | None = None, text_field: str = "text", end_of_text: int | None = None
 ) -> Lengths:
-    """Give the number of tokens of every document, in the order of the files and of the documents in each.
+    """Return the number of tokens of every document, in the order of the files and of the documents in each.
 
     ============================================ ====================================================================
     ``path``                                     where the numbers come from
@@ -101,7 +101,7 @@ def read_lengths(
 
 
 def column_lengths(table: pa.Table, where: str, end_of_text: int | None = None) -> Lengths:
-    """Give the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
+    """Return the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
 
     Tokens that end with ``end_of_text`` are ended; without one, and of ``n_tokens``, none are.
 
@@ -126,7 +126,7 @@ def _unended(lengths: Longs) -> Lengths:
 
 
 def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
-    """Say of which lists the last token is ``end_of_text``."""
+    """Describe of which lists the last token is ``end_of_text``."""
     ended = np.zeros(len(lengths), np.bool_)
     if end_of_text is not None:
         last = np.cumsum(lengths)[lengths > 0] - 1
@@ -184,7 +184,7 @@ def _check_reachable(base: str, names: list[str]) -> None:
 
 
 def _output(folder: Path) -> Path:
-    """Give the folder into which a finished run wrote its documents; any other folder is what it is.
+    """Return the folder into which a finished run wrote its documents; any other folder is what it is.
 
     Raises:
         RunError: the run is not finished.
@@ -230,7 +230,7 @@ def _entries_of_shard(path: str, end_of_text: int | None) -> Longs:
 
 
 def _is_flat(path: str) -> bool:
-    """Say whether a file has no index, so that nothing but its name says that it holds tokens."""
+    """Return whether a file has no index, so that nothing but its name says that it holds tokens."""
     return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
 
 
@@ -249,7 +249,7 @@ def _parquet(path: str, end_of_text: int | None) -> Iterator[Lengths]:
 
 
 def _says_ended(path: str, schema: pa.Schema) -> bool:
-    """Say whether a file is a shard with an end-of-text token, or a table of a composed dataset, which counts it."""
+    """Return whether a file is a shard with an end-of-text token, or a table of a composed dataset, which counts it."""
     told = (schema.metadata or {}).get(token_parquet.KEY)
     if told is not None and "tokens" in schema.names:
         return b'"end_of_text"' in told

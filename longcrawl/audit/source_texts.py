@@ -21,7 +21,7 @@ EXTRACT = ExtractText.name
 
 
 def source_texts(manifest: Mapping[str, Any], ids: Iterable[str]) -> tuple[dict[str, str], str | None]:
-    """Give the texts alone of what :func:`source_documents` reads.
+    """Return the texts alone of what :func:`source_documents` reads.
 
     Returns:
         The texts by id, and one sentence that says why some are not there, or None.
@@ -100,7 +100,7 @@ def _extract_texts(manifest: Mapping[str, Any], documents: Mapping[str, dict[str
 
 
 def _parts(source: Source, manifest: Mapping[str, Any], wanted: set[str], bad_files: BadFiles) -> list[Part]:
-    """Give the parts that are still there, those that name a document first."""
+    """Return the parts that are still there, those that name a document first."""
     inputs = input_names({"inputs": manifest["inputs"]})
     named = set(inputs) if all(inputs.values()) else {part.name for part in source.splits()["train"]}
     there = []

@@ -111,7 +111,7 @@ class Cited:
 
 
 def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> list[Cited]:
-    """Give the works that a run builds on, each once: those of its source, its stages and its output.
+    """Return the works that a run builds on, each once: those of its source, its stages and its output.
 
     Args:
         recipe: of a run, as its manifest holds it.
@@ -144,13 +144,13 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
 
 
 def software(version: str) -> Cited:
-    """Give the entry of longcrawl itself."""
+    """Return the entry of longcrawl itself."""
     title = "longcrawl: from a web crawl to long-context training data"
     return Cited(f"@software{{longcrawl,\n  title = {{{title}}},\n  version = {{{version}}}\n}}", ("longcrawl",))
 
 
 def bibtex_problem(text: str) -> str | None:
-    """Say what keeps a text from being entries of BibTeX; None where nothing does.
+    """Describe what keeps a text from being entries of BibTeX; None where nothing does.
 
     >>> bibtex_problem("Smith, 2026")
     'is no BibTeX: write entries such as @misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = {2026}}'
@@ -168,7 +168,7 @@ def bibtex_problem(text: str) -> str | None:
 
 
 def _end_of(text: str) -> int | None:
-    """Give where the braces that open first are closed; an escaped brace is none."""
+    """Return where the braces that open first are closed; an escaped brace is none."""
     depth = 0
     for brace in re.finditer(r"(?<!\\)[{}]", text):
         depth += 1 if brace[0] == "{" else -1

@@ -30,7 +30,7 @@ LISTED = "listed_duplicates"
 
 
 def funnel_and_rates(card: CardSource) -> str:
-    """Give documents and characters after each stage."""
+    """Return documents and characters after each stage."""
     return paragraphs(
         *card.picture("funnel"),
         _funnel_table(card.funnel, RemovalRates.from_manifest(card.manifest)),
@@ -41,7 +41,7 @@ def funnel_and_rates(card: CardSource) -> str:
 
 
 def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
-    """Give documents, and characters where they were counted, after each stage, beside the figures of a reference."""
+    """Return documents, and characters where they were counted, after each stage, beside the figures of a reference."""
     published = [rates.reference.name] if rates.reference.documents else []
     head = ["stage", "documents", "left here", "of all", "of the stage before"]
     head += ["characters", "of all characters"] if rates.has_characters else []
@@ -55,7 +55,7 @@ def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
 
 
 def reasons(card: CardSource) -> str:
-    """Give the rules by which most documents left."""
+    """Return the rules by which most documents left."""
     ranked = ranked_rules(card.funnel)
     if not ranked:
         return "None left."
@@ -71,7 +71,7 @@ def reasons(card: CardSource) -> str:
 
 
 def edited(card: CardSource) -> str:
-    """Give what stages changed in documents; "" where they changed nothing."""
+    """Return what stages changed in documents; "" where they changed nothing."""
     rows = [
         [plain(row.stage), code(rule), edits.unit, f"{counts.places:,}", f"{counts.touched:,}", f"{counts.removed:,}"]
         for row in card.funnel
@@ -90,7 +90,7 @@ def edited(card: CardSource) -> str:
 
 
 def _repeated(card: CardSource) -> Iterator[str]:
-    """Give the spans that occur most often."""
+    """Return the spans that occur most often."""
     with open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
         found = repeated_spans(edits, MOST_SPANS)
     if found:
@@ -103,13 +103,13 @@ def _repeated(card: CardSource) -> Iterator[str]:
 
 
 def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:
-    """Give stage, rule and documents that left by it, most first."""
+    """Return stage, rule and documents that left by it, most first."""
     found = [(row.stage, rule, count) for row in funnel for rule, count in row.rules.items() if count]
     return sorted(found, key=lambda reason: (-reason[2], reason[0], reason[1]))
 
 
 def lengths(card: CardSource) -> str:
-    """Give how long texts were at the source, and how long what was kept is."""
+    """Return how long texts were at the source, and how long what was kept is."""
     said: list[str] = []
     before = card.source_lengths
     try:
@@ -145,7 +145,7 @@ def _before_and_after(before: Lengths, after: Lengths) -> str:
 
 
 def places(card: CardSource) -> str:
-    """Give domains and languages."""
+    """Return domains and languages."""
     tables = [each.markdown() for each in (*card.analysis.place_tables(), *value_tables(card.funnel))]
     none = "The documents have neither URLs nor languages."
     pictures = [*card.picture("domains"), *card.picture("languages")]
@@ -153,7 +153,7 @@ def places(card: CardSource) -> str:
 
 
 def _languages(card: CardSource) -> Iterator[str]:
-    """Say what languages a recipe has named where documents do not, and which names the head of a card cannot take."""
+    """Describe the languages that a recipe names where documents do not, and names that front matter cannot take."""
     names = spoken(card.manifest)
     if names and not any(card.analysis.languages):
         yield f"The documents name no language; by the recipe it is {_listed(names)}."
@@ -169,7 +169,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def duplicates(card: CardSource) -> str:
-    """Give the largest clusters of duplicates."""
+    """Return the largest clusters of duplicates."""
     stages = [row.stage for row in card.funnel]
     # Rows of the ledger are at most so many; how many of them are duplicates only the ledger knows.
     if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:

@@ -38,7 +38,7 @@ Answers = Sequence[tuple[str, str]]
 def datasheet(
     manifest: Mapping[str, Any], facts: Mapping[str, Any], funnel: Funnel, instance: str, cut: str = ""
 ) -> str:
-    """Give the seven parts in Markdown.
+    """Return the seven parts in Markdown.
 
     Args:
         manifest: that of a run.
@@ -156,7 +156,7 @@ def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[st
 
 
 def _relations(manifest: Mapping[str, Any], funnel: Funnel) -> str:
-    """Say whether the ledger names for documents that left those that they duplicate."""
+    """Return whether the ledger names for documents that left those that they duplicate."""
     recipe = manifest["recipe"]
     names = [name for stage in recipe["stages"] for name in stage]
     removed = {row.stage: row.removed for row in funnel}

@@ -47,17 +47,17 @@ class Merged:
 
 
 def card_text(head: Mapping[str, Any], sections: Mapping[str, str]) -> str:
-    """Give a card that nobody has edited; sections are Markdown by name."""
+    """Return a card that nobody has edited; sections are Markdown by name."""
     return _join(head, [_marked(name, text) for name, text in sections.items()], head, list(sections))
 
 
 def is_marked(card: str) -> bool:
-    """Say whether a card has the comments by which edits are known."""
+    """Return whether a card has the comments by which edits are known."""
     return _LAST.search(card) is not None or _SECTION.search(card) is not None
 
 
 def read_head(card: str, name: str = "README.md") -> dict[str, Any]:
-    """Give the entries of the head of a card; none where it has no head. ``name`` is that of its file, for messages.
+    """Return the entries of the head of a card; none where it has no head. ``name`` is that of its file, for messages.
 
     Raises:
         FormatError: it is not YAML.
@@ -69,7 +69,7 @@ def read_head(card: str, name: str = "README.md") -> dict[str, Any]:
 
 
 def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str], file: str = "README.md") -> Merged:
-    """Give a card with a new head and new sections, but for those that a person has edited.
+    """Return a card with a new head and new sections, but for those that a person has edited.
 
     Args:
         card: as it is now.
@@ -114,7 +114,7 @@ def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str], file:
 def _merge_head(
     now: Mapping[str, Any], digests: Mapping[str, str], head: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Give the entries of both, and name those that are a person's."""
+    """Return the entries of both, and name those that are a person's."""
     merged, kept = dict(head), []
     for name, value in now.items():
         if digests.get(name) != _digest_of(value) and head.get(name) != value:

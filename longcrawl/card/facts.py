@@ -47,7 +47,7 @@ class CardFacts:
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the fields of a run's recipe under ``card``; those that an earlier longcrawl did not know as if left out."""
+    """Return the fields of a run's recipe under ``card``; those unknown to an earlier longcrawl are empty."""
     return {**plain_settings(CardFacts()), **manifest["recipe"].get("card", {})}
 
 
@@ -61,7 +61,7 @@ def documents_of(manifest: Mapping[str, Any]) -> int:
 
 
 def instances_of(manifest: Mapping[str, Any]) -> tuple[str, int]:
-    """Say what the rows of a run's output are, and how many: documents, or entries or samples made of them."""
+    """Describe what the rows of a run's output are, and how many: documents, or entries or samples made of them."""
     splits = manifest["output"].get("splits")
     for what in ("entries", "samples"):
         if isinstance(splits, Mapping) and splits and all(what in told for told in splits.values()):

@@ -22,7 +22,7 @@ SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "war
 
 
 def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the entries of the head of a run's card; its ``configs`` name only files that plain `datasets` loads."""
+    """Return the entries of the head of a run's card; its ``configs`` name only files that plain `datasets` loads."""
     recipe, facts = manifest["recipe"], facts_of(manifest)
     told = RESULTS[manifest["output"]["format"]]
     configs = _configs(told, manifest["output"])
@@ -50,7 +50,7 @@ def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configs(told: Result, output: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give the configurations of an output; none where a manifest of an earlier version does not name its tables."""
+    """Return the configurations of an output; none where a manifest of an earlier version does not name its tables."""
     try:
         return told.configs(output)
     except NotTold:
@@ -58,14 +58,14 @@ def _configs(told: Result, output: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def yaml_head(head: Mapping[str, Any]) -> str:
-    """Give the head as it stands in a card, between its lines of dashes."""
+    """Return the head as it stands in a card, between its lines of dashes."""
     from huggingface_hub import DatasetCardData
 
     return f"---\n{DatasetCardData(**head).to_yaml()}\n---\n"
 
 
 def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give features and splits of a configuration, out of the footers of its files; None where there are none.
+    """Return features and splits of a configuration, out of the footers of its files; None where there are none.
 
     ``num_bytes`` is that of the columns in the files before compression.
     """

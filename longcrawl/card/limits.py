@@ -27,7 +27,7 @@ class Limit(NamedTuple):
 
 
 def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
-    """Give the limits of the output, of what stages have removed and reported, and of the source.
+    """Return the limits of the output, of what stages have removed and reported, and of the source.
 
     Args:
         manifest: that of a run.
@@ -44,7 +44,7 @@ def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
 
 
 def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """Say of stages that remove documents for their length where the longest books are missing."""
+    """Describe of stages that remove documents for their length where the longest books are missing."""
     for stage in recipe["stages"]:
         ((name, settings),) = stage.items()
         caps = [settings.get("max_words")]

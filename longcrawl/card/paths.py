@@ -19,7 +19,7 @@ PATH = re.compile(
 
 
 def local_paths(recipe: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Give the paths of a machine that a recipe names, by what ``--set`` calls them.
+    """Return the paths of a machine that a recipe names, by what ``--set`` calls them.
 
     URLs, names of what is shipped and ids of repositories are no paths.
 
@@ -54,7 +54,7 @@ def _paths(value: Any, *, always: bool) -> Iterator[str]:
 
 
 def elsewhere(recipe: Mapping[str, Any]) -> str:
-    """Give what is appended to ``longcrawl run`` where the local paths of a recipe are others; "" where it has none."""
+    """Return what is appended to ``longcrawl run`` where local paths of a recipe differ; "" where it has none."""
     said = []
     for name in local_paths(recipe):
         section, *_, field = name.split(".")

@@ -44,7 +44,7 @@ SPLIT = re.compile(r"\w+(?:\.\w+)*")
 
 
 def head_problems(head: Mapping[str, Any]) -> list[str]:
-    """Say what the Hub would refuse, a sentence each, without asking it.
+    """Describe what the Hub would refuse, a sentence each, without asking it.
 
     Args:
         head: the entries of a head, whoever has written them.
@@ -119,7 +119,7 @@ def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _split_problems(name: str, files: Any) -> Iterator[str]:
-    """Say what is wrong with ``data_files``: a pattern, patterns, or splits with their patterns."""
+    """Describe what is wrong with ``data_files``: a pattern, patterns, or splits with their patterns."""
     if not isinstance(files, list | str):
         yield f"the configuration {name!r} has no data_files: write a pattern, such as data/*.parquet"
     for each in _listed(files):
@@ -130,14 +130,14 @@ def _split_problems(name: str, files: Any) -> Iterator[str]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Give the values of an entry that may be one or a list of them."""
+    """Return the values of an entry that may be one or a list of them."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def language_codes(names: Iterable[str]) -> dict[str, str]:
-    """Give the code that the Hub takes for each name of a language; names that have none are left out.
+    """Return the code that the Hub takes for each name of a language; names that have none are left out.
 
     >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant", "und", "xx", "code"])
     {'eng_Latn': 'en', 'zh-Hans': 'zh', 'zh-Hant': 'zh', 'code': 'code'}
@@ -147,7 +147,7 @@ def language_codes(names: Iterable[str]) -> dict[str, str]:
 
 
 def size_category(rows: int) -> str:
-    """Give the category that a number of rows is in.
+    """Return the category that a number of rows is in.
 
     >>> size_category(1_000)
     '1K<n<10K'

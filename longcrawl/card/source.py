@@ -72,7 +72,7 @@ class CardSource:
         return None if found is None else Lengths.from_dict(found)
 
     def picture(self, name: str) -> list[str]:
-        """Give the picture of this name, if it is drawn."""
+        """Return the picture of this name, if it is drawn."""
         return [f"![{PICTURES[name]}](card/{name}.svg)"] if name in self.pictures else []
 
 
@@ -84,7 +84,7 @@ class Section:
     body: Callable[[CardSource], str]
 
     def __call__(self, card: CardSource) -> str:
-        """Give it in Markdown; "" where there is nothing to tell.
+        """Return it in Markdown; "" where there is nothing to tell.
 
         What a manifest of an earlier version does not hold is said in its place.
         """
@@ -101,5 +101,5 @@ def paragraphs(*texts: str) -> str:
 
 
 def untold(missing: NotTold) -> str:
-    """Say that a manifest does not hold what belongs in this place."""
+    """Report that a manifest does not hold what belongs in this place."""
     return f"This cannot be told: {missing}."

@@ -23,12 +23,12 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def new_card(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
-    """Give the card of a run that nobody has edited."""
+    """Return the card of a run that nobody has edited."""
     return card_text(head_of(folder, manifest), _sections(folder, manifest, pictures))
 
 
 def merged_card(card: str, folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> Merged:
-    """Give the card of a run, written anew but for what a person has changed in ``card``.
+    """Return the card of a run, written anew but for what a person has changed in ``card``.
 
     Raises:
         FormatError: its head is not YAML.
@@ -38,7 +38,7 @@ def merged_card(card: str, folder: Path, manifest: Mapping[str, Any], pictures: 
 
 
 def card_problems(card: str) -> list[str]:
-    """Say what the Hub would refuse in the head of a card, a sentence each, without asking it."""
+    """Describe what the Hub would refuse in the head of a card, a sentence each, without asking it."""
     try:
         return head_problems(read_head(card))
     except FormatError as broken:
@@ -46,7 +46,7 @@ def card_problems(card: str) -> list[str]:
 
 
 def front_matter(folder: Path, manifest: Mapping[str, Any]) -> str:
-    """Give the YAML head that the Hub reads; its ``configs`` name only files that plain `datasets` loads."""
+    """Return the YAML head that the Hub reads; its ``configs`` name only files that plain `datasets` loads."""
     return yaml_head(head_of(folder, manifest))
 
 

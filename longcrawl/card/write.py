@@ -102,7 +102,7 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
-    """Give the card; one without marks is left out of it only if it is the one that an earlier longcrawl wrote."""
+    """Return the card; one without marks is left out of it only if it is the one that an earlier longcrawl wrote."""
     file = folder / CARD
     text = _read(file) if file.exists() else ""
     if text and not is_marked(text):
@@ -123,7 +123,7 @@ def _read(file: Path) -> str:
 
 
 def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence[str]) -> None:
-    """Give the manifest the bytes of the card and its pictures as they are now."""
+    """Return the manifest the bytes of the card and its pictures as they are now."""
     files = {
         name: entry for name, entry in manifest["files"].items() if name != CARD and not name.startswith(f"{FOLDER}/")
     }

@@ -88,7 +88,7 @@ def plan(
         list[str] | None, typer.Option("--set", help="PATH=VALUE, such as source.data_dir=release; repeat as needed.")
     ] = None,
 ) -> None:
-    """Say what a run would come to: documents, tokens, bytes, hours and disk of every stage, from a sample."""
+    """Describe what a run would come to: documents, tokens, bytes, hours and disk of every stage, from a sample."""
     if save is not None and save.is_dir():
         raise RunError(f"{save} is a folder: name a file, such as {save / 'plan.json'}")
     with _stoppable():
@@ -169,7 +169,7 @@ def funnel(
 
 @app.command()
 def why(folder: RunFolder, document: Annotated[str, typer.Argument(help="A document's id.", metavar="ID")]) -> None:
-    """Say why a document left a run, or that it was kept."""
+    """Describe why a document left a run, or that it was kept."""
     show(finished.why(folder, document))
 
 
@@ -366,7 +366,7 @@ def convert(
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Say that what was stopped by hand goes on from there."""
+    """Report that what was stopped by hand goes on from there."""
     try:
         yield
     except KeyboardInterrupt:
@@ -377,7 +377,7 @@ def _stoppable() -> Iterator[None]:
 def _warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Give a warning as a sentence; whoever types commands has no line of code that it could point at."""
+    """Return a warning as a sentence; whoever types commands has no line of code that it could point at."""
     if category is UserWarning:
         return f"warning: {one_line(message)}\n"
     return printable(_WARNING_OF_PYTHON(message, category, filename, lineno, line))

@@ -72,13 +72,13 @@ class Placed(NamedTuple):
 
 
 def make_lengths(most: int) -> Lengths:
-    """Give the empty set of numbers up to ``most``."""
+    """Return the empty set of numbers up to ``most``."""
     low, middle, high = ((most >> shift) + 1 for shift in (6, 12, 18))
     return Lengths(np.zeros(low, np.uint64), np.zeros(middle, np.uint64), np.zeros(high, np.uint64))
 
 
 def make_placed(pieces: int, samples: int) -> Placed:
-    """Give room for a plan of at most so many pieces and samples."""
+    """Allocate room for a plan of at most so many pieces and samples."""
     documents, starts, sizes = (np.empty(pieces, np.int64) for _ in range(3))
     return Placed(
         documents, starts, sizes, np.empty(samples, np.int64), np.empty(samples, np.int64), np.zeros(2, np.int64)
@@ -120,7 +120,7 @@ def remove(lengths: Lengths, value: int) -> None:
 
 @compiled
 def greatest(lengths: Lengths, bound: int) -> int:
-    """Give the greatest number that is at most ``bound``, -1 where there is none."""
+    """Return the greatest number that is at most ``bound``, -1 where there is none."""
     if bound < 0:
         return -1
     at = bound >> 6
@@ -145,7 +145,7 @@ def greatest(lengths: Lengths, bound: int) -> int:
 
 @compiled
 def least(lengths: Lengths) -> int:
-    """Give the least number, -1 where there is none."""
+    """Return the least number, -1 where there is none."""
     for top in range(len(lengths.high)):
         if lengths.high[top]:
             above = (top << 6) + _lowest_bit(lengths.high[top])
@@ -265,7 +265,7 @@ def fill_by_algorithm_1(lengths: Longs, capacities: Longs, threshold: float, sto
 
 @compiled
 def _closing(stock: Stock, space: int, longest: int) -> tuple[int, int]:
-    """Give the next length and the one after it of a pair or triple that fills ``space``; (longest, 0) is neither."""
+    """Return the next length and the one after it of a pair or triple that fills ``space``; (longest, 0) is neither."""
     lengths = stock.lengths
     one = longest
     for _ in range(LOOK_BACK):

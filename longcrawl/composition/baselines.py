@@ -209,7 +209,7 @@ def _in_order(documents: int, order: str, seed: int) -> Longs:
 
 @lru_cache(maxsize=1)
 def _shuffled(documents: int, seed: int) -> Longs:
-    """Give the numbers of documents in random order; remembered, since comparisons ask for the same one each time."""
+    """Return the numbers of documents in random order; remembered, since comparisons ask for the same one each time."""
     order = np.argsort(keyed_hash(map(str, range(documents)), "concatenate", seed), kind="stable")
     order.flags.writeable = False
     return order

@@ -120,7 +120,7 @@ class Composition:
         return "\n".join(lines)
 
     def markdown(self) -> str:
-        """Give the row and the table of buckets as Markdown."""
+        """Return the row and the table of buckets as Markdown."""
         return "\n\n".join([_markdown_table(_HEAD, [_row(self)]), _markdown_table(_BUCKET_HEAD, _bucket_rows(self))])
 
 
@@ -266,7 +266,7 @@ class Comparison:
         return iter(self.rows)
 
     def __getitem__(self, label: str) -> Composition:
-        """Give the row of this label.
+        """Return the row of this label.
 
         Raises:
             KeyError: there is none; the message lists those that there are.
@@ -304,7 +304,7 @@ class Comparison:
         return f"{about}\n\n{table}\n\n{textwrap.fill(LEGEND, 110)}"
 
     def markdown(self) -> str:
-        """Give the table as Markdown."""
+        """Return the table as Markdown."""
         return _markdown_table(_HEAD, [_row(row) for row in self.rows])
 
     def _repr_html_(self) -> str:

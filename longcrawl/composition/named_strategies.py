@@ -24,7 +24,7 @@ def named_strategy(
     seed: int = 0,
     pool_size: int | None = None,
 ) -> Strategy:
-    """Give a strategy by name, such that :func:`default_strategies` measures the same one under its label.
+    """Return a strategy by name, such that :func:`default_strategies` measures the same one under its label.
 
     >>> named_strategy("best-fit", [4096]).label, named_strategy("decomposition", [1024]).capacities
     ('Best-fit-4096', (256, 512, 1024))
@@ -69,7 +69,7 @@ def named_strategy(
 def default_strategies(
     capacities: Sequence[int] = (2048, 4096, 8192, 16384), padding_threshold: float = 0.05
 ) -> tuple[Strategy, ...]:
-    """Give what ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets of both planners.
+    """Return what ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets of both planners.
 
     Raises:
         StageError: the capacities do not ascend, or the threshold is no share.
@@ -89,7 +89,7 @@ def default_strategies(
 
 
 def _halves(capacity: int, least: int = 256) -> list[int]:
-    """Give the half, the quarter and so on down to ``least``, ascending: a decomposition drops what is shorter."""
+    """Return the half, the quarter and so on down to ``least``, ascending: a decomposition drops what is shorter."""
     found: list[int] = []
     while capacity % 2 == 0 and capacity // 2 >= least:
         capacity //= 2

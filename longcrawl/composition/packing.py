@@ -133,7 +133,7 @@ class Packing:
                 raise StageError(f"Packing.{name} is a token id, 0 or more, got {getattr(self, name)}")
 
     def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
-        """Say which entries go together, from the tokens of each alone; see :meth:`Strategy.plan`."""
+        """Describe which entries go together, from the tokens of each alone; see :meth:`Strategy.plan`."""
         return self._strategy().plan(lengths, num_threads)
 
     def fill(self, entries: TokenEntries, plan: Plan, samples: Sequence[int] | slice | None = None) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Packing:
         return {**named, "n_tokens": filled, "seq_lengths": self._lengths(pieces[1], counts, filled)}
 
     def _lengths(self, sizes: Longs, counts: Longs, filled: Longs) -> list[Longs]:
-        """Give the lengths of the pieces of each sample, and of its padding."""
+        """Return the lengths of the pieces of each sample, and of its padding."""
         last = np.cumsum(counts)
         rows = [sizes[first:stop] for first, stop in zip((last - counts).tolist(), last.tolist(), strict=True)]
         padded = (self.max_length - filled).tolist()
@@ -208,6 +208,6 @@ class Packing:
 
 
 def _bin_of(capacity: int) -> Longs:
-    """Give the bin of every length up to ``capacity``: int64 [capacity + 1]."""
+    """Return the bin of every length up to ``capacity``: int64 [capacity + 1]."""
     edges = capacity * (np.arange(1, BINS) / BINS) ** EXPONENT
     return np.searchsorted(edges, np.arange(capacity + 1), side="right").astype(np.int64)

@@ -116,7 +116,7 @@ def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samp
 
 @compiled
 def _filled_bin(first: Longs, at: int) -> int:
-    """Give the highest bin up to this one that holds something, or -1."""
+    """Return the highest bin up to this one that holds something, or -1."""
     while at >= 0 and first[at] < 0:
         at -= 1
     return at
@@ -143,7 +143,7 @@ def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: i
 def lay_out(
     bounds: Longs, sizes: Longs, samples: Longs, rows: Longs, counts: Longs, filled: Longs
 ) -> tuple[Longs, npt.NDArray[np.int64]]:
-    """Say where the pieces of some samples go, sample by sample.
+    """Describe where the pieces of some samples go, sample by sample.
 
     Args:
         bounds: int64 [samples of the plan + 1], the pieces of each.

@@ -106,7 +106,7 @@ class Plan:
         return pa.table(columns, schema=PIECE_SCHEMA)
 
     def in_buckets(self, shuffled_by: int | None = None) -> "Plan":
-        """Give the plan with its samples bucket by bucket, in each as they stand or shuffled by a seed.
+        """Return the plan with its samples bucket by bucket, in each as they stand or shuffled by a seed.
 
         A sample's place comes from a keyed hash of its first piece, document and start, which no other sample has; two
         that share a hash stay as they stand.
@@ -125,7 +125,7 @@ class Plan:
         return np.arange(len(self), dtype=np.int64) - np.repeat(starts, counts)
 
     def _taken(self, order: npt.NDArray[np.intp]) -> "Plan":
-        """Give the plan with its samples in this order."""
+        """Return the plan with its samples in this order."""
         counts = np.diff(self.bounds)[order]
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         pieces = np.arange(bounds[-1]) + np.repeat(self.bounds[:-1][order] - bounds[:-1], counts)

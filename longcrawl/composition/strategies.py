@@ -66,7 +66,7 @@ class Strategy(ABC):
 
 
 def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
-    """Give capacities as a tuple of Python's whole numbers.
+    """Return capacities as a tuple of Python's whole numbers.
 
     Raises:
         StageError: they are no list of whole numbers.

@@ -54,7 +54,7 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
 
 
 def plain_settings(instance: Any) -> dict[str, Any]:
-    """Give the fields of a configuration as YAML-ready values, in declaration order."""
+    """Return the fields of a configuration as YAML-ready values, in declaration order."""
     return {field.name: plain(getattr(instance, field.name)) for field in dataclasses.fields(instance) if field.init}
 
 

@@ -13,7 +13,7 @@ __all__ = ["keyed_hash"]
 
 
 def keyed_hash(ids: Iterable[str], purpose: str, seed: int) -> npt.NDArray[np.uint64]:
-    """Give one uniform 64-bit number per id: BLAKE2b of the id under the key ``purpose:seed``.
+    """Return one uniform 64-bit number per id: BLAKE2b of the id under the key ``purpose:seed``.
 
     Two purposes, or two seeds, give independent numbers. Any two of n ids share a number with
     probability n**2 / 2**65: 1.2e-6 for 6.66 million rows; whoever sorts by it breaks ties by id.

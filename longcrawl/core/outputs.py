@@ -39,7 +39,7 @@ class Writer(ABC):
     """What the names of the files that ``spill`` writes end with, after the number of the part: ``00000.rows``."""
 
     def after_shuffle(self) -> "Writer":
-        """Give the writer of documents that come in the order of a shuffle already, to be described as shuffled."""
+        """Return the writer of documents that come in the order of a shuffle already, to be described as shuffled."""
         return self
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Output(ABC):
         check_fields(self, StageError)
 
     def settings(self) -> dict[str, Any]:
-        """Give the fields as YAML-ready values."""
+        """Return the fields as YAML-ready values."""
         return plain_settings(self)
 
     def check_least(self, **least: int) -> None:
@@ -107,7 +107,7 @@ class Output(ABC):
 
     @abstractmethod
     def writer(self, stages: Sequence[Stage]) -> Writer:
-        """Give what writes: these settings, with what the stages decide filled in (lengths, token type, tokenizer).
+        """Return what writes: these settings, with what the stages decide filled in (lengths, token type, tokenizer).
 
         Raises:
             StageError: the stages cannot feed this output; the message says which to add.
@@ -133,7 +133,7 @@ def output(name: str) -> Any:
 
 
 def are_shuffled(stages: Sequence[Stage]) -> bool:
-    """Say whether stages give documents a sort key, by which a writer is to put them in order."""
+    """Return whether stages give documents a sort key, by which a writer is to put them in order."""
     return any(isinstance(stage, Survey) and stage.orders for stage in stages)
 
 

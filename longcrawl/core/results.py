@@ -86,7 +86,7 @@ class Result(ABC):
 
     @abstractmethod
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Say in a few words what was written: ``heldout 4 x 4,096, train 38 x 4,096``."""
+        """Describe in a few words what was written: ``heldout 4 x 4,096, train 38 x 4,096``."""
 
     @abstractmethod
     def read_back(self, folder: Path) -> str:
@@ -101,7 +101,7 @@ class Result(ABC):
 
     @abstractmethod
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Say in Markdown how much there is, and what a row is."""
+        """Describe in Markdown how much there is, and what a row is."""
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG002  # others need it
         """Return what the template of the card leaves open."""
@@ -123,11 +123,11 @@ class Result(ABC):
         return []
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
-        """Say in Markdown what samples pad, cut and mix, where this is an output of samples; else ""."""
+        """Describe in Markdown what samples pad, cut and mix, where this is an output of samples; else ""."""
         return ""
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
-        """Say how much of its documents this output cuts off, a sentence; "" where nothing is known to be."""
+        """Describe how much of its documents this output cuts off, a sentence; "" where nothing is known to be."""
         return ""
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Result(ABC):
 
     @abstractmethod
     def inspect(self, folder: Path, split: str, row: int) -> Inspection:
-        """Give what one split holds, and one row of it.
+        """Return what one split holds, and one row of it.
 
         Raises:
             FormatError: no such split or row.

@@ -21,7 +21,7 @@ class Segment:
 
 
 def next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:
-    """Give the segment that the stages still to run begin with; ``found`` is the one before's survey of spans."""
+    """Return the segment that the stages still to run begin with; ``found`` is the one before's survey of spans."""
     for place, (label, stage) in enumerate(stages):
         if (isinstance(stage, Survey) and not stage.orders) or (isinstance(stage, Rewrite) and stage.needs_fit):
             return Segment(number, tuple(stages[:place]), (label, stage), found)

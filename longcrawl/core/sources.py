@@ -184,7 +184,7 @@ class Source(ABC):
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Give the Arrow schema of every table that ``read`` yields."""
+        """Return the Arrow schema of every table that ``read`` yields."""
 
     @abstractmethod
     def splits(self) -> dict[str, list[Part]]:

@@ -93,7 +93,7 @@ class Stage(ABC):
     """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
 
     def settings(self) -> dict[str, Any]:
-        """Give the fields as YAML-ready values."""
+        """Return the fields as YAML-ready values."""
         return plain_settings(self)
 
     def prepare(self) -> None:
@@ -105,7 +105,7 @@ class Stage(ABC):
         return ()
 
     def limits(self) -> tuple[str, ...]:
-        """Say what a user of the documents should know that the stage did not do; a run's card has these sentences."""
+        """Describe what the stage did not do and a user of the documents should know; a card has these sentences."""
         return ()
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Judge(Stage):
         """Measure every rule on a batch, in the order in which they speak."""
 
     def judge(self, table: pa.Table) -> pa.Table:
-        """Give one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
+        """Return one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
         return first_failure(table.num_rows, self.checks(table))
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> list[bool]:
@@ -155,7 +155,7 @@ class Rewrite(Stage):
 
     @abstractmethod
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Give the table of rewritten documents."""
+        """Return the table of rewritten documents."""
 
     def trace(self, table: pa.Table) -> "Edited":
         """Rewrite, and list what is cut; a stage that cuts tokens overrides this."""
@@ -187,7 +187,7 @@ class Edit(Stage):
 
     @abstractmethod
     def edit(self, table: pa.Table) -> "tuple[pa.Table, Sequence[Check]]":
-        """Give the corrected documents, as many as came, and every rule measured on them."""
+        """Return the corrected documents, as many as came, and every rule measured on them."""
 
     def trace(self, table: pa.Table) -> "Edited":
         """Edit, and list what changed; a stage that knows rules and places overrides this."""
@@ -235,7 +235,7 @@ class Survey(Stage):
 
     @abstractmethod
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Give what ``resolve`` needs to know of each document, ``id`` first; pure, one row per document."""
+        """Return what ``resolve`` needs to know of each document, ``id`` first; pure, one row per document."""
 
     @abstractmethod
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
@@ -285,7 +285,7 @@ class Check:
 
 
 def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
-    """Give verdicts in which the first failed check of each document speaks; a null in ``passes`` fails."""
+    """Return verdicts in which the first failed check of each document speaks; a null in ``passes`` fails."""
     failed_by = np.full(rows, -1, dtype=np.int64)
     for number, check in enumerate(checks):
         passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
@@ -305,7 +305,7 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
 
 
 def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
-    """Give one column as a single array; a column that is not there is one sentence that names those that are.
+    """Return one column as a single array; a column that is not there is one sentence that names those that are.
 
     Raises:
         StageError: the table has no such column.
@@ -318,14 +318,14 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Give a table with a column set: in its place where it is there already, else as the last one."""
+    """Return a table with a column set: in its place where it is there already, else as the last one."""
     if name in table.column_names:
         return table.set_column(table.column_names.index(name), name, values)
     return table.append_column(name, values)
 
 
 def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
-    """Give the column ``id`` as text.
+    """Return the column ``id`` as text.
 
     Raises:
         StageError: there is no such column, or a document has no id.

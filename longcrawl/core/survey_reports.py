@@ -12,11 +12,11 @@ _KEY = b"longcrawl report"
 
 
 def with_report(removals: pa.Table, sentences: Sequence[str]) -> pa.Table:
-    """Give the answer of a survey with sentences beside it, in the place of those it had."""
+    """Return the answer of a survey with sentences beside it, in the place of those it had."""
     return removals.replace_schema_metadata({_KEY: json.dumps(list(sentences))} if sentences else None)
 
 
 def report_of(removals: pa.Table) -> list[str]:
-    """Give what :func:`with_report` put beside an answer."""
+    """Return what :func:`with_report` put beside an answer."""
     sentences: list[str] = json.loads((removals.schema.metadata or {}).get(_KEY, b"[]"))
     return sentences

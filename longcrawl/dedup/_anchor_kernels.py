@@ -37,7 +37,7 @@ def _lower(first: Wide, second: Wide, lower: Wide) -> None:
 
 @compiled
 def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide) -> Wide:
-    """Give the least of ``width`` hashes from each of ``count`` on, by doubling; ``here`` and ``there`` are scratch."""
+    """Return the least of ``width`` hashes from each of ``count`` on, by doubling; ``here``, ``there``: scratch."""
     size = count + width - 1
     least, span = hashes, 1
     while 2 * span <= width:

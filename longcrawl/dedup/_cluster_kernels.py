@@ -73,7 +73,7 @@ def _remember_similar(one: int, other: int, conditions: Conditions) -> bool:
 
 @compiled
 def _next(following: Longs, place: int) -> int:
-    """Give the first place from ``place`` on that is not taken yet."""
+    """Return the first place from ``place`` on that is not taken yet."""
     while following[place] != place:
         following[place] = following[following[place]]
         place = following[place]

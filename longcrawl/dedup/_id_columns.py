@@ -12,7 +12,7 @@ PIECE = 1 << 16
 
 
 def take_ids(ids: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """Give the ids at some places, in this order; -1 is null.
+    """Return the ids at some places, in this order; -1 is null.
 
     ``ChunkedArray.take`` joins all chunks first, which fails beyond 2 GiB, and reads a mapped file whole.
     """

@@ -59,7 +59,7 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(longest: int, permutations: int) -> Scratch:
-    """Give memory for documents of up to ``longest`` units."""
+    """Allocate memory for documents of up to ``longest`` units."""
     return Scratch(
         np.empty(max(1 << (_PLACES_PER_NGRAM * longest).bit_length(), _LEAST_TABLE), np.uint32),
         np.empty(longest + 1 + AT_ONCE, np.uint32),

@@ -47,7 +47,7 @@ class NormalForms(NamedTuple):
 
 @lru_cache(maxsize=1)
 def load_normal_forms() -> NormalForms:
-    """Give the arrays of this Python's Unicode version."""
+    """Return the arrays of this Python's Unicode version."""
     return NormalForms(**cached_arrays("normal-1", lambda: _build()._asdict()))
 
 
@@ -77,7 +77,7 @@ def _build() -> NormalForms:
 
 
 def _without_accents(character: str) -> tuple[int, bytes]:
-    """Give the kind of a character that is neither space nor punctuation, and its normal form."""
+    """Return the kind of a character that is neither space nor punctuation, and its normal form."""
     decomposed = unicodedata.normalize("NFD", character.lower())
     kept = "".join(point for point in decomposed if unicodedata.category(point) != "Mn")
     if not kept:

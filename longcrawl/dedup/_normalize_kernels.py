@@ -225,7 +225,7 @@ def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, end
 def _source_of_span(
     out: Bytes, sources: Any, bounds: tuple[int, int], span: tuple[int, int], original: Bytes, kinds: Bytes
 ) -> tuple[int, int]:
-    """Give the bytes of ``original`` that ``out[start:stop]`` comes from, whole characters only."""
+    """Return the bytes of ``original`` that ``out[start:stop]`` comes from, whole characters only."""
     start, stop = span
     while start < stop and start > bounds[0] and sources[start] == sources[start - 1]:
         start += 1

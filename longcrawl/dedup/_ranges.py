@@ -48,7 +48,7 @@ class RangeFile:
         return stored.reshape(-1, self.columns)
 
     def blocks(self, memory: int) -> Iterator[Longs]:
-        """Give all ranges as they were written, ``memory`` bytes of them at once."""
+        """Return all ranges as they were written, ``memory`` bytes of them at once."""
         count, rows = sum(self.pieces), max(memory // (self.columns * _BYTES), 1)
         return (self.read(first, min(rows, count - first)) for first in range(0, count, rows))
 
@@ -98,7 +98,7 @@ def join_sorted(ranges: Longs) -> Longs:
 
 
 def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
-    """Give the ranges of all pieces of all files in increasing order, joined where they overlap or touch.
+    """Return the ranges of all pieces of all files in increasing order, joined where they overlap or touch.
 
     Files have as many columns each; a joined range keeps the least third number of those that start where it starts.
 
@@ -136,7 +136,7 @@ class _Piece:
             self.unread -= wanted
 
     def take(self, safe: np.int64 | None) -> Longs:
-        """Give away the ranges that start at ``safe`` or before; all of them where it is None."""
+        """Release the ranges that start at ``safe`` or before; all of them where it is None."""
         count = len(self.held) if safe is None else int(np.searchsorted(self.held[:, 0], safe, "right"))
         taken, self.held = self.held[:count], self.held[count:]
         return taken

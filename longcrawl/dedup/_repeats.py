@@ -237,7 +237,7 @@ class _Search:
 
 
 def _shown(files: list[RangeFile], what: str) -> Iterable[RangeFile]:
-    """Give the files of a step, with a progress bar if there are several."""
+    """Return the files of a step, with a progress bar if there are several."""
     shown: Iterable[RangeFile] = tqdm(files, desc=what, unit="pass", disable=len(files) == 1)
     return shown
 

@@ -66,7 +66,7 @@ class Ngrams(NamedTuple):
 
 
 def unconditional(size_ratio: float = 0.0, sizes: npt.NDArray[np.int32] | None = None) -> Conditions:
-    """Give conditions under which no n-grams are compared."""
+    """Return conditions under which no n-grams are compared."""
     none, numbers = np.zeros(0, np.int64), np.zeros(0, np.int32) if sizes is None else sizes
     return Conditions(0.0, size_ratio, numbers, np.zeros(0, np.uint32), none, none, none, np.zeros(0, np.uint64))
 
@@ -146,7 +146,7 @@ def _count_until(one: Numbers, other: Numbers, wanted: int) -> int:
 
 @compiled
 def _share(first: Numbers, second: Numbers) -> float:
-    """Give the Jaccard similarity of two sorted arrays of which one at least is not empty."""
+    """Return the Jaccard similarity of two sorted arrays of which one at least is not empty."""
     common = _count_common(first, second)
     return common / (len(first) + len(second) - common)
 
@@ -230,7 +230,7 @@ def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Lon
 
 @compiled
 def _first_similar(number: int, leaders: Longs, conditions: Conditions) -> int:
-    """Give the first of some documents that one is similar to, or itself."""
+    """Return the first of some documents that one is similar to, or itself."""
     compared, size = 0, conditions.stops[number] - conditions.starts[number]
     least = max(conditions.similarity, conditions.size_ratio)
     for leader in leaders:

@@ -249,7 +249,7 @@ def sample_hashes(
 
 @compiled
 def join(spans: Longs) -> int:
-    """Join, in place, stretches that overlap or touch; they are sorted by start. Gives how many are left.
+    """Join, in place, stretches that overlap or touch; they are sorted by start. Returns how many are left.
 
     Where rows have a third number, a joined stretch keeps the least of those that start where it starts.
     """

@@ -40,12 +40,12 @@ class TokenStore:
         self._mapped = mapped
 
     def release(self) -> None:
-        """Give back the memory of what was read of the file; the system still has it at hand while there is room."""
+        """Release the memory of what was read of the file; the system still has it at hand while there is room."""
         if self._mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def documents_of(self, ranges: Longs) -> tuple[Longs, Longs]:
-        """Give the document of each range of tokens, and the ranges counted from their document's first token."""
+        """Return the document of each range of tokens, and the ranges counted from their document's first token."""
         documents = np.searchsorted(self.bounds, ranges[:, 0], "right") - 1
         return documents, ranges[:, :2] - self.bounds[documents, None]
 
@@ -74,7 +74,7 @@ def store_tokens(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> To
 
 
 def stored_ids(folder: Path, documents: Longs) -> pa.Array:
-    """Give the ids of documents by their number."""
+    """Return the ids of documents by their number."""
     with pa.memory_map(str(folder / "ids.arrow")) as mapped:
         ids = pa.ipc.open_file(mapped).read_all()["id"]
         return pa.concat_arrays(ids.take(pa.array(documents)).chunks or [pa.array([], pa.large_string())])
@@ -130,7 +130,7 @@ class _Numbers:
 
 
 def _documents(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Longs]]:
-    """Give values and offsets of the chunks of a list column; null has no tokens."""
+    """Return values and offsets of the chunks of a list column; null has no tokens."""
     for chunk in column.chunks:
         values = chunk.flatten().to_numpy()
         lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy()

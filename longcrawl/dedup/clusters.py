@@ -72,7 +72,7 @@ class Clustering(NamedTuple):
 def near_duplicates(
     sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None
 ) -> pa.Table:
-    """Give a row of ``REMOVAL_SCHEMA`` per document that has a kept near-duplicate.
+    """Return a row of ``REMOVAL_SCHEMA`` per document that has a kept near-duplicate.
 
     ``value`` is the similarity to the kept document: of their n-grams where ``verify`` is set, else estimated from
     ``sample``. ``threshold`` is ``verify``. Clusters that are too large are reported, see
@@ -119,14 +119,14 @@ def refuse_bound(stage: str, max_cluster: int | None) -> None:
 
 
 def fixed_binary(rows: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Give rows of bytes, uint8 [rows, width], as binary values of that width; rows that are not valid are null."""
+    """Return rows of bytes, uint8 [rows, width], as binary values of that width; rows that are not valid are null."""
     kind = pa.binary(rows.shape[1])
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(rows), [mask, pa.py_buffer(np.ascontiguousarray(rows))])
 
 
 def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
-    """Give the places of all documents, that to be kept before that to be removed; ids decide where all else ties."""
+    """Return the places of all documents, that to be kept before that to be removed; ids decide where all else ties."""
     ranked, keys = sketches.select(["id"]), [("id", "ascending")]
     if settings.keep == "random":
         ranks = keyed_hash(sketches["id"].to_pylist(), settings.stage, settings.seed)
@@ -138,7 +138,7 @@ def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
 
 
 def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> "Conditions":
-    """Give what holds before any n-grams are compared."""
+    """Return what holds before any n-grams are compared."""
     from longcrawl.dedup._similarity_kernels import unconditional
 
     if settings.min_size_ratio is None:
@@ -178,12 +178,12 @@ def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions
 
 
 def _in_clusters(roots: Longs) -> npt.NDArray[np.bool_]:
-    """Say which documents are not alone."""
+    """Describe which documents are not alone."""
     return np.bincount(roots, minlength=len(roots))[roots] > 1
 
 
 def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
-    """Give the keys of all bands, some bands at a time: uint64 [bands, documents]."""
+    """Return the keys of all bands, some bands at a time: uint64 [bands, documents]."""
     from longcrawl.dedup._cluster_kernels import gather_keys
 
     numbers = np.full(len(bands), -1, np.int64)
@@ -227,7 +227,7 @@ def _verified(
 
 
 def ngrams_of(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uint32], Longs, Longs]:
-    """Give all n-grams of some documents, and where those of each, numbered by ``order``, start and stop."""
+    """Return all n-grams of some documents, and where those of each, numbered by ``order``, start and stop."""
     places = np.sort(order)
     found, sizes, first = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
     for chunk in column.chunks:
@@ -260,7 +260,7 @@ def estimate(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> npt.ND
 
 
 def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    """Give samples, one or more, as uint8 [documents, width]."""
+    """Return samples, one or more, as uint8 [documents, width]."""
     rows = samples.to_pylist()
     return np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
 

@@ -28,7 +28,7 @@ class SimilarityCurve:
     rows: int
 
     def __call__(self, similarity: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Give the probability for each similarity."""
+        """Return the probability for each similarity."""
         # log1p and expm1: with 450 bands of 20, 1 - s**20 has no digits left below s = 0.16.
         with np.errstate(divide="ignore"):
             missed = self.bands * np.log1p(-(np.asarray(similarity, np.float64) ** self.rows))
@@ -70,7 +70,7 @@ class SimilarityCurve:
 
 
 def bands_for_threshold(threshold: float, permutations: int, false_positive_weight: float) -> tuple[int, int]:
-    """Give the (bands, rows) of at most ``permutations`` hash values that datasketch's optimiser finds best.
+    """Return the (bands, rows) of at most ``permutations`` hash values that datasketch's optimiser finds best.
 
     It weighs the area under the curve below the threshold against the area above it above the threshold.
     """

@@ -69,7 +69,7 @@ def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: p
 
 
 def near_duplicates_after(sketches: pa.Table, indexes: Sequence[Index], settings: Clustering) -> pa.Table:
-    """Give the removals of :func:`near_duplicates_of_earlier`, and then those among the documents that are left.
+    """Return the removals of :func:`near_duplicates_of_earlier`, and then those among the documents that are left.
 
     Raises:
         StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
@@ -85,7 +85,7 @@ def near_duplicates_after(sketches: pa.Table, indexes: Sequence[Index], settings
 def near_duplicates_of_earlier(
     sketches: pa.Table, indexes: Sequence[Index], settings: Clustering
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Give a row of ``REMOVAL_SCHEMA`` per document that an index has a near-duplicate of.
+    """Return a row of ``REMOVAL_SCHEMA`` per document that an index has a near-duplicate of.
 
     Args:
         sketches: see :meth:`longcrawl.dedup.MinHash.sketch`.
@@ -121,7 +121,7 @@ def near_duplicates_of_earlier(
 
 
 def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering) -> tuple[Longs, Similarities]:
-    """Give for each document the earlier one that it duplicates, -1 for none, and where measured their similarity."""
+    """Return for each document the earlier one that it duplicates, -1 for none, and where measured their similarity."""
     rows, values = np.full(len(left), -1, np.int64), np.full(len(left), np.nan)
     most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_MATCHES
     band, open_ones = 0, np.arange(len(left))
@@ -139,7 +139,7 @@ def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering)
 
 
 def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, settings: Clustering) -> Similarities:
-    """Give the similarity of pairs that share a band key, or 1 where none is asked for; -1 where sizes rule it out."""
+    """Return the similarity of pairs that share a band key, or 1 if none is asked for; -1 if sizes rule it out."""
     from longcrawl.dedup._similarity_kernels import Ngrams, measure_across
 
     ratio = settings.min_size_ratio or 0.0

@@ -43,14 +43,14 @@ class EqualHashes(IndexedSurvey):
 
     @abstractmethod
     def hashes(self, table: pa.Table) -> pa.Array:
-        """Give the 16-byte hash of each document; null keeps it."""
+        """Return the 16-byte hash of each document; null keeps it."""
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Give ``id`` and ``hash`` (16 bytes)."""
+        """Return ``id`` and ``hash`` (16 bytes)."""
         return pa.table({"id": document_ids(table, self.name), "hash": self.hashes(table)})
 
     def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Give one removal per document that has a kept twin; ``kept_id`` names the twin.
+        """Return one removal per document that has a kept twin; ``kept_id`` names the twin.
 
         Raises:
             StageError: two documents have the same id.
@@ -103,7 +103,7 @@ def _removals(ids: Any, rule: str, kept_ids: Any) -> pa.Table:
 
 
 def _words(hashes: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Give hashes without nulls as two words each: uint64 (n, 2)."""
+    """Return hashes without nulls as two words each: uint64 (n, 2)."""
     whole = pa.concat_arrays(hashes.chunks) if hashes.num_chunks else pa.array([], pa.binary(HASH_BYTES))
     data = whole.buffers()[1] or b""
     return np.frombuffer(data, np.uint64)[2 * whole.offset : 2 * (whole.offset + len(whole))].reshape(-1, 2)

@@ -71,5 +71,5 @@ class ExactDocuments(EqualHashes):
         return pa.array([hashlib.blake2b(one.as_buffer(), digest_size=16).digest() for one in data], pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:
-        """Give the settings on which the hashes depend."""
+        """Return the settings on which the hashes depend."""
         return {"text": self.text, "code_version": self.code_version}

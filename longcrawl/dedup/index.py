@@ -56,7 +56,7 @@ class Index:
     """Bytes and SHA-256 of all files by name, as ``index.json`` has them."""
 
     def find(self, band: int, keys: Keys) -> Places:
-        """Give for each key the first document that has it, -1 where none has.
+        """Return for each key the first document that has it, -1 where none has.
 
         Args:
             band: which band.
@@ -80,7 +80,7 @@ class Index:
         return found
 
     def matches(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
-        """Give all pairs of a key that is asked for and a document that has it, as places of both.
+        """Return all pairs of a key that is asked for and a document that has it, as places of both.
 
         Args:
             band: which band, one of keys of one word.
@@ -115,7 +115,7 @@ class Index:
         return f"{name}.npy" in self.files
 
     def ids(self, rows: Places) -> pa.ChunkedArray:
-        """Give the ids of documents by their places; -1 is null."""
+        """Return the ids of documents by their places; -1 is null."""
         path = self._whole("ids.arrow")
         with unreadable(path, CorruptionError, AGAIN), pa.memory_map(str(path)) as mapped:
             return take_ids(pa.ipc.open_file(mapped).read_all()["id"], rows)
@@ -229,6 +229,6 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Say in what two mappings differ: "bands 14, here 13"."""
+    """Describe in what two mappings differ: "bands 14, here 13"."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     return ", ".join(f"{name} {there.get(name, 'not said')}, here {here.get(name, 'not said')}" for name in names)

@@ -24,7 +24,7 @@ class IndexedSurvey(Survey):
 
     @abstractmethod
     def hashed(self) -> dict[str, Any]:
-        """Give the settings on which the keys depend, ready for JSON."""
+        """Return the settings on which the keys depend, ready for JSON."""
 
     @abstractmethod
     def save_index(self, kept: pa.Table, folder: Path) -> None:

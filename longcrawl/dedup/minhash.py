@@ -138,7 +138,7 @@ class MinHash(IndexedSurvey):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "MinHash":
-        """Give a stage with published settings; ``changes`` are fields that are to differ.
+        """Return a stage with published settings; ``changes`` are fields that are to differ.
 
         * "refinedweb": 450 bands of 20 over GPT-2 tokens (arXiv 2306.01116, G.3.1);
         * "fineweb": 14 bands of 8 over words;
@@ -157,7 +157,7 @@ class MinHash(IndexedSurvey):
     def for_threshold(
         cls, threshold: float, permutations: int = 128, false_positive_weight: float = 0.5, **fields: Any
     ) -> "MinHash":
-        """Give a stage whose bands are the best for a similarity threshold, as datasketch's optimiser sees it.
+        """Return a stage whose bands are the best for a similarity threshold, as datasketch's optimiser sees it.
 
         >>> MinHash.for_threshold(0.8, unit="word").curve
         SimilarityCurve(bands=9, rows=13)
@@ -167,7 +167,7 @@ class MinHash(IndexedSurvey):
 
     @staticmethod
     def from_signatures(column: str = "signature_sim0.8", **fields: Any) -> MinHashSignatures:
-        """Give a stage that clusters by the signatures that RedPajama-V2 publishes; no text is read."""
+        """Return a stage that clusters by the signatures that RedPajama-V2 publishes; no text is read."""
         return MinHashSignatures(column, **fields)
 
     @property
@@ -186,7 +186,7 @@ class MinHash(IndexedSurvey):
         self.sketch(pa.table({"id": ["a"], "text": ["a text"]}))
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Give what documents are compared by.
+        """Return what documents are compared by.
 
         ``id``; ``bands`` (8 bytes per band, null for a document without n-grams); ``sample`` (the low byte of up to
         128 hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) to keep the longest;
@@ -217,7 +217,7 @@ class MinHash(IndexedSurvey):
         return pa.table(made)
 
     def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Give one removal per document that has a kept near-duplicate; see :class:`MinHash`.
+        """Return one removal per document that has a kept near-duplicate; see :class:`MinHash`.
 
         Raises:
             StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
@@ -227,7 +227,7 @@ class MinHash(IndexedSurvey):
         return near_duplicates_after(sketches, self.open_indexes(), self._clustering)
 
     def hashed(self) -> dict[str, Any]:
-        """Give the settings on which band keys depend; a tokenizer's file is told by its content.
+        """Return the settings on which band keys depend; a tokenizer's file is told by its content.
 
         Python's version of Unicode is among them, since texts are normalised by its tables.
         """
@@ -258,7 +258,7 @@ class MinHash(IndexedSurvey):
         return indexes
 
     def ngrams(self, text: str) -> list[tuple[str | int, ...]]:
-        """Give the unique n-grams that a text is compared by, in the order in which they first come.
+        """Return the unique n-grams that a text is compared by, in the order in which they first come.
 
         >>> MinHash(unit="word", ngram=2).ngrams("To be, or not")
         [('to', 'be'), ('be', 'or'), ('or', 'not')]
@@ -269,7 +269,7 @@ class MinHash(IndexedSurvey):
         return unique_ngrams(load_encoder(self.tokenizer).encode(normal).ids.tolist(), self.ngram)
 
     def signatures(self, texts: Texts) -> npt.NDArray[np.uint32]:
-        """Give the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
+        """Return the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
         from longcrawl.dedup._minhash_kernels import make_scratch, sign_all
 
         units, bounds = self._hash_units(valid_texts(column(pa.table({"text": texts}), "text", self.name), self.name))
@@ -279,7 +279,7 @@ class MinHash(IndexedSurvey):
         return found
 
     def to_datasketch(self, texts: Texts) -> list[Any]:
-        """Give a ``datasketch.MinHash`` per text, for its indexes and formats.
+        """Return a ``datasketch.MinHash`` per text, for its indexes and formats.
 
         Each equals one that datasketch fills itself: ``datasketch.MinHash(num_perm=stage.permutations,
         seed=stage.seed, hashfunc=lc.dedup.ngram_hash)`` updated with ``stage.ngrams(text)``.
@@ -319,7 +319,7 @@ class MinHash(IndexedSurvey):
         )
 
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
-        """Give the hashes of the words or tokens of all texts, and where each text starts among them."""
+        """Return the hashes of the words or tokens of all texts, and where each text starts among them."""
         from longcrawl.dedup._minhash_kernels import hash_tokens, hash_words
 
         if self.unit == "token":
@@ -336,7 +336,7 @@ class MinHash(IndexedSurvey):
 
 @lru_cache(maxsize=4)
 def make_permutations(count: int, seed: int) -> "Permutations":
-    """Give datasketch's permutations: its generator, its order of draws."""
+    """Return datasketch's permutations: its generator, its order of draws."""
     from longcrawl.dedup._minhash_kernels import Permutations
 
     generator = np.random.RandomState(seed)

@@ -49,7 +49,7 @@ _WORD = re.compile(f"[{_ALONE}]|[^ {_ALONE}]+")
 
 
 def split_words(normal: str) -> list[str]:
-    """Give the words of a normal form.
+    """Return the words of a normal form.
 
     >>> split_words("a tale of 双城记")
     ['a', 'tale', 'of', '双', '城', '记']
@@ -58,7 +58,7 @@ def split_words(normal: str) -> list[str]:
 
 
 def unique_ngrams(units: Sequence[str] | Sequence[int], n: int) -> list[tuple[str | int, ...]]:
-    """Give every n-gram once, in the order in which they first come; all units where they are fewer than n.
+    """Return every n-gram once, in the order in which they first come; all units where they are fewer than n.
 
     >>> unique_ngrams(["to", "be", "or", "not", "to", "be"], 2)
     [('to', 'be'), ('be', 'or'), ('or', 'not'), ('not', 'to')]

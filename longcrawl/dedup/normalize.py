@@ -71,7 +71,7 @@ class Normalized(NamedTuple):
 
 
 def normalize(texts: pa.Array) -> pa.Array:
-    r"""Give the normal form of every text as large strings; null becomes empty.
+    r"""Return the normal form of every text as large strings; null becomes empty.
 
     >>> import pyarrow as pa
     >>> normalize(pa.array(["  The Café's\tCRÊPES -- ΟΔΟΣ, 5 €!  "]))[0].as_py()
@@ -85,7 +85,7 @@ def normalize(texts: pa.Array) -> pa.Array:
 
 
 def normalize_with_sources(texts: pa.Array) -> Normalized:
-    """Give the normal forms together with where each of their bytes comes from, in 4 bytes per byte.
+    """Return the normal forms together with where each of their bytes comes from, in 4 bytes per byte.
 
     Raises:
         StageError: a text has 2**31 bytes or more.
@@ -101,7 +101,7 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 
 
 def string_buffers(texts: pa.Array) -> tuple[Bytes, Longs]:
-    """Give bytes and offsets of large strings without nulls, without a copy, not for writing.
+    """Return bytes and offsets of large strings without nulls, without a copy, not for writing.
 
     Some buffers of Arrow can be written to, others not: kernels would be compiled for both.
     """
@@ -114,7 +114,7 @@ def string_buffers(texts: pa.Array) -> tuple[Bytes, Longs]:
 
 
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
-    """Give the normal forms of large strings without nulls as bytes end to end, and where each starts.
+    """Return the normal forms of large strings without nulls as bytes end to end, and where each starts.
 
     Eight bytes at least follow the last form; what they are is not defined.
     ``sources``, as long as the bytes, is written where it is given; see :class:`Normalized`.

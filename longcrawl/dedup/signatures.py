@@ -76,7 +76,7 @@ class MinHashSignatures(IndexedSurvey):
         return SimilarityCurve(*RPV2_BANDS[self.column])
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Give ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (the low byte of each hash value).
+        """Return ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (the low byte of each hash value).
 
         Raises:
             StageError: a signature has other bands or rows than the release's.
@@ -97,7 +97,7 @@ class MinHashSignatures(IndexedSurvey):
         return pa.table({"id": ids, "bands": fixed_binary(keys.view(np.uint8), there), "sample": fixed_binary(samples)})
 
     def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Give one removal per document that has a kept near-duplicate; see :class:`MinHashSignatures`.
+        """Return one removal per document that has a kept near-duplicate; see :class:`MinHashSignatures`.
 
         Raises:
             StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
@@ -111,7 +111,7 @@ class MinHashSignatures(IndexedSurvey):
         return near_duplicates_after(sketches, self.open_indexes(), settings)
 
     def hashed(self) -> dict[str, Any]:
-        """Give the settings on which band keys depend."""
+        """Return the settings on which band keys depend."""
         return {"column": self.column, "code_version": self.code_version}
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:
@@ -140,7 +140,7 @@ class MinHashSignatures(IndexedSurvey):
 
 
 def _band_bytes(bands: pa.Array, count: int, width: int, name: str) -> npt.NDArray[np.uint8]:
-    """Give the bytes of all bands, which must have ``width`` each: uint8 [bands, width]."""
+    """Return the bytes of all bands, which must have ``width`` each: uint8 [bands, width]."""
     widths = pc.binary_length(bands)
     if bands.null_count or pc.any(pc.not_equal(widths, width)).as_py():
         found = ", ".join(f"{each}" for each in pc.unique(widths).to_pylist()[:5])

@@ -120,7 +120,7 @@ class ExactSubstring(SpanSurvey):
         self._unit()
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Give ``id`` and ``tokens``, a large list of uint8, uint16 or uint32; a null text has none."""
+        """Return ``id`` and ``tokens``, a large list of uint8, uint16 or uint32; a null text has none."""
         ids = document_ids(table, self.name)
         encoded = self._unit().encode(valid_texts(column(table, "text", self.name), self.name))
         lists = pa.LargeListArray.from_arrays(pa.array(encoded.offsets), pa.array(encoded.ids))
@@ -229,7 +229,7 @@ def _load_unit(name: str, tokenizer: str) -> Unit:
 
 
 def _cut(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
-    """Give the texts without the spans."""
+    """Return the texts without the spans."""
     if not len(rows):
         return texts
     affected, firsts = np.unique(rows, return_index=True)
@@ -244,7 +244,7 @@ def _cut(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
 
 
 def _masked(rows: Longs, places: Longs, documents: int) -> pa.Array:
-    """Give the column ``masked``."""
+    """Return the column ``masked``."""
     offsets = np.zeros(documents + 1, np.int32)
     np.cumsum(np.bincount(rows, minlength=documents), out=offsets[1:])
     spans = pa.StructArray.from_arrays([pa.array(places[:, 0]), pa.array(places[:, 1])], ["start", "end"])

@@ -29,7 +29,7 @@ class Unit(Protocol):
     """How texts become numbers, and spans of numbers spans of bytes."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Give the ids of large strings: uint8, uint16 or uint32, always of one type, and never its greatest number.
+        """Return the ids of large strings: uint8, uint16 or uint32, always of one type, and never its greatest number.
 
         Null has none.
         """
@@ -49,7 +49,7 @@ class Unit(Protocol):
 
 
 def make_unit(name: str, tokenizer: str) -> Unit:
-    """Give the unit of this name; ``tokenizer`` is the one that "token" takes.
+    """Return the unit of this name; ``tokenizer`` is the one that "token" takes.
 
     Raises:
         StageError: no such unit, or a tokenizer that cannot say which bytes a token stands for.
@@ -95,7 +95,7 @@ class Tokens:
         self._dtype = np.uint16 if self._encoder.vocabulary_size < 1 << 16 else np.uint32
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Give token ids."""
+        """Return token ids."""
         ids, offsets = self._encoder.encode(texts)
         return EncodedTexts(ids.astype(self._dtype, copy=False), offsets)
 
@@ -114,7 +114,7 @@ class Characters:
     """Code points."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Give the code point of every character, uint32."""
+        """Return the code point of every character, uint32."""
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), out=offsets[1:])
         ids = np.empty(offsets[-1], np.uint32)
@@ -135,12 +135,12 @@ class Bytes:
     """Bytes of UTF-8."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Give the bytes, uint8: 255 occurs in no UTF-8."""
+        """Return the bytes, uint8: 255 occurs in no UTF-8."""
         data, offsets = text_buffers(texts)
         return EncodedTexts(data[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:  # noqa: ARG002  # ids are bytes
-        """Give the spans as they are."""
+        """Return the spans as they are."""
         return spans.copy()
 
 
@@ -151,7 +151,7 @@ class NormalText:
         self._unit = unit
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Give the ids of the normal forms."""
+        """Return the ids of the normal forms."""
         return self._unit.encode(normalize(texts))
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:

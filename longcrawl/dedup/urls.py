@@ -39,7 +39,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def normalise_url(url: str, query: Query = "drop-tracking") -> str:
-    """Give the form in which URLs are compared; it is empty, or begins with a slash, where there is no host.
+    """Return the form in which URLs are compared; it is empty, or begins with a slash, where there is no host.
 
     * The scheme, user names, ``www.``, a default port, the fragment and slashes at the end of the path go.
     * The host is lowered, and spelled in ASCII (IDNA).
@@ -140,7 +140,7 @@ class Urls(EqualHashes):
         return pa.array([self._hash(url) for url in urls.to_pylist()], pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:
-        """Give the settings on which the hashes depend."""
+        """Return the settings on which the hashes depend."""
         return {"query": self.query, "code_version": self.code_version}
 
     def _hash(self, url: str | None) -> bytes | None:

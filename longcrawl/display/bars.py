@@ -48,7 +48,7 @@ class BarTable:
         return as_lines(line.rstrip() for line in [*lines, self.rest])
 
     def markdown(self) -> str:
-        """Give a Markdown table and the rest as a paragraph."""
+        """Return a Markdown table and the rest as a paragraph."""
         head, rule = [self.title, "documents", "share"], ["---:" if self.total else "---", "---:", "---:"]
         if self.total:
             head.append(self.total)
@@ -57,7 +57,7 @@ class BarTable:
         return "\n".join([*(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows]), "", f"{self.rest}."])
 
     def html(self) -> str:
-        """Give a table with coloured bars."""
+        """Return a table with coloured bars."""
         names = [self.title, "documents", "", "share", *([self.total] if self.total else [])]
         head = "".join(f"<th style='text-align:{_side(at)}'>{html.escape(name)}</th>" for at, name in enumerate(names))
         rows = "".join(self._html_row(row) for row in self.rows)

@@ -11,7 +11,7 @@ _MEANS_SOMETHING = re.compile(r"([\\`*\[\]|~])")
 
 
 def code(text: str, most: int = MOST_LETTERS) -> str:
-    r"""Give a code span, also for a cell of a table; what cannot be printed becomes "?".
+    r"""Return a code span, also for a cell of a table; what cannot be printed becomes "?".
 
     >>> print(code("a|b"), code("a`b"))
     `a\|b` ``a`b``
@@ -23,7 +23,7 @@ def code(text: str, most: int = MOST_LETTERS) -> str:
 
 
 def plain(text: str, most: int = 2_000) -> str:
-    r"""Give a sentence as it stands: no emphasis, links, cells or HTML in it.
+    r"""Return a sentence as it stands: no emphasis, links, cells or HTML in it.
 
     >>> print(plain("<b> | [x](y)"))
     &lt;b&gt; \| \[x\](y)
@@ -34,13 +34,13 @@ def plain(text: str, most: int = 2_000) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Give a block of code, whose fence is longer than any in the text."""
+    """Return a block of code, whose fence is longer than any in the text."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
-    """Give a table; the last ``numbers`` columns are aligned to the right. Cells are Markdown already."""
+    """Return a table; the last ``numbers`` columns are aligned to the right. Cells are Markdown already."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
 

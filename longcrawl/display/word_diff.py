@@ -64,7 +64,7 @@ class WordDiff:
     """Whether a text is longer than what was compared of it."""
 
     def summary(self) -> str:
-        """Say how much differs, and what of it is shown."""
+        """Describe how much differs, and what of it is shown."""
         compared = f"the first {COMPARED:,} characters of each are " if self.cut else ""
         if not self.differences:
             return f"{compared}equal" if self.equal or self.cut else "equal but for white space"
@@ -101,7 +101,7 @@ def diff_words(before: str, after: str) -> WordDiff:
 
 
 def _differences(one: Sequence[str], other: Sequence[str]) -> Iterator[Span]:
-    """Give the differences, in order."""
+    """Return the differences, in order."""
     anchors = [(-1, -1), *_anchors(one, other), (len(one), len(other))]
     for (a, b), (a_end, b_end) in pairwise(anchors):
         begin, other_begin = a + 1, b + 1
@@ -133,7 +133,7 @@ def _anchors(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _once(words: Sequence[str]) -> dict[tuple[str, ...], int]:
-    """Give where runs of words begin that occur once, in order."""
+    """Return where runs of words begin that occur once, in order."""
     places: dict[tuple[str, ...], int] = {}
     for place, run in enumerate(zip(*(words[shift:] for shift in range(_ANCHOR)), strict=False)):
         places[run] = -1 if run in places else place
@@ -141,7 +141,7 @@ def _once(words: Sequence[str]) -> dict[tuple[str, ...], int]:
 
 
 def _in_gap(one: Sequence[str], other: Sequence[str], begin: int, other_begin: int) -> Iterator[Span]:
-    """Give the differences between two anchors."""
+    """Return the differences between two anchors."""
     first = _shared(one, other)
     last = _shared(one[first:][::-1], other[first:][::-1])
     one, other = one[first : len(one) - last], other[first : len(other) - last]
@@ -163,7 +163,7 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _pieces(one: Sequence[str], other: Sequence[str], spans: Sequence[Span]) -> Iterator[DiffPiece]:
-    """Give the first differences with what stands around them."""
+    """Return the first differences with what stands around them."""
     reached = 0
     for number, (a, a_end, b, b_end) in enumerate(spans[:SHOWN]):
         yield from _same(one[reached:a], AROUND if number else 0, AROUND)
@@ -176,7 +176,7 @@ def _pieces(one: Sequence[str], other: Sequence[str], spans: Sequence[Span]) -> 
 
 
 def _same(words: Sequence[str], first: int, last: int) -> Iterator[DiffPiece]:
-    """Give the first and the last of some words."""
+    """Return the first and the last of some words."""
     if len(words) <= first + last + 1:
         if words:
             yield DiffPiece("same", "".join(words))

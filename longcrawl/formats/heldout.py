@@ -19,7 +19,7 @@ def check_heldout(heldout: float, output: str) -> None:
 
 
 def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
-    """Give how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
+    """Return how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
 
     >>> heldout_rows(0.008, 1000), heldout_rows(0.008, 2), heldout_rows(0.008, 1), heldout_rows(5, 1000)
     (8, 1, 0, 5)

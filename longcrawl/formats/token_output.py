@@ -29,7 +29,7 @@ class TokenOutput(Output):
         self.check_least(shard_bytes=1, end_of_text=0, vocabulary_size=1)
 
     def find_tokenize(self, stages: Sequence[Stage]) -> Tokenize | None:
-        """Give the last stage ``tokenize``.
+        """Return the last stage ``tokenize``.
 
         Raises:
             StageError: there is none, and no setting that says the end-of-text token.
@@ -66,7 +66,7 @@ class TokenWriter(OrderedWriter):
         return self.tokenize.dtype if self.settings.dtype == "auto" and self.tokenize else self.settings.dtype
 
     def _attributes(self) -> dict[str, Any]:
-        """Give what is to be known of tokens before they are read."""
+        """Return what is to be known of tokens before they are read."""
         encoder = self.tokenize.encoder() if self.tokenize is not None else None
         return {
             "end_of_text": self._end_of_text(),

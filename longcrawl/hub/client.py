@@ -69,7 +69,7 @@ class RemoteFile:
     is_large: bool
 
     def is_like(self, file: Path, sha256: str) -> bool:
-        """Say whether a local file of this SHA-256 has the same content."""
+        """Return whether a local file of this SHA-256 has the same content."""
         if self.size != file.stat().st_size:
             return False
         return self.oid == (sha256 if self.is_large else _git_oid(file.read_bytes()))
@@ -100,7 +100,7 @@ def check_visibility(repo: str, visibility: Visibility) -> None:
 
 
 def connect() -> "HfApi":
-    """Give a client of the Hub that is signed in.
+    """Return a client of the Hub that is signed in.
 
     Raises:
         HubError: there is no token, or it cannot be one.
@@ -157,7 +157,7 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
 
 
 def _is_of_the_client(wrong: BaseException) -> bool:
-    """Say whether `huggingface_hub` itself stumbled, as it does over answers that no Hub gives."""
+    """Return whether `huggingface_hub` itself stumbled, as it does over answers that no Hub gives."""
     *_, (innermost, _) = traceback.walk_tb(wrong.__traceback__)
     return str(innermost.f_globals.get("__name__")).startswith("huggingface_hub.")
 
@@ -183,7 +183,7 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
 
 
 def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
-    """Say what an answer of the Hub that is no success comes to."""
+    """Describe what an answer of the Hub that is no success comes to."""
     pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
     what, todo = {
         401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN anew"),
@@ -238,7 +238,7 @@ def _git_oid(content: bytes) -> str:
 
 
 def over_limits(files: Mapping[str, int]) -> list[str]:
-    """Say which limits of the Hub files would go beyond, given their bytes by path; nothing where they fit.
+    """Describe which limits of the Hub files would go beyond, given their bytes by path; nothing where they fit.
 
     >>> over_limits({"a/b.parquet": 1})
     []

@@ -340,7 +340,7 @@ def _commit(api: "HfApi", folder: Path, planned: Push, there: Repository) -> str
 
 
 def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
-    """Give the operations of each commit; what says how to read the files is taken away first and comes last."""
+    """Return the operations of each commit; what says how to read the files is taken away first and comes last."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     opening: list[Any] = [

@@ -59,7 +59,7 @@ def read_object(text: bytes, where: str) -> dict[str, Any]:
 
 
 def is_intact(described: Mapping[str, Any], text: bytes) -> bool:
-    """Say whether a description is, to the byte, as longcrawl wrote and sealed it."""
+    """Return whether a description is, to the byte, as longcrawl wrote and sealed it."""
     try:
         return seal(described).encode() == text
     except (UnicodeEncodeError, RecursionError):

@@ -41,7 +41,7 @@ Should the push have been stopped, the same command goes on.
 
 
 def says_how_to_read(name: str) -> bool:
-    """Say whether a file tells others what to read, so that it must not lie beside a part of what it tells of."""
+    """Return whether a file tells others what to read, so that it must not lie beside a part of what it tells of."""
     last = name.rpartition("/")[2]
     return name in (CARD, MANIFEST) or last in ZARR or last in RESULTS.described()
 
@@ -76,10 +76,10 @@ class UnfinishedPush:
         return cls(str(tag), frozenset(files or ()))
 
     def as_json(self) -> bytes:
-        """Give what is to lie on the Hub, the same for the same push."""
+        """Return what is to lie on the Hub, the same for the same push."""
         told = {"longcrawl_push": VERSION, "tag": self.tag, "files": sorted(self.files)}
         return seal(told).encode()
 
     def as_card(self) -> bytes:
-        """Give a card of which `datasets` loads nothing, and says why."""
+        """Return a card of which `datasets` loads nothing, and says why."""
         return INTERIM_CARD.format(tag=self.tag).encode()

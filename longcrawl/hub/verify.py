@@ -143,7 +143,7 @@ def _description(place: _Place) -> tuple[str, bytes]:
 
 
 def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
-    """Give the folder of a run's output, of which nothing but what the manifest names may be."""
+    """Return the folder of a run's output, of which nothing but what the manifest names may be."""
     output = manifest.get("output")
     name = output.get("format") if isinstance(output, dict) else None
     if not isinstance(name, str) or name not in RESULTS:

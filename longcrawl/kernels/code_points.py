@@ -86,7 +86,7 @@ class Characters(NamedTuple):
 
 @lru_cache(maxsize=2)
 def load_characters(raw_words: RawWords) -> Characters:
-    r"""Give the arrays of this Python's Unicode version: from the cache folder where they are there, else built.
+    r"""Return the arrays of this Python's Unicode version: from the cache folder where they are there, else built.
 
     ``raw_words`` says whose ``\w`` and ``\s`` make raw words: those of Python's ``re`` or of the package ``regex``.
     """
@@ -94,7 +94,7 @@ def load_characters(raw_words: RawWords) -> Characters:
 
 
 def cached_arrays(name: str, build: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-    """Give the arrays that ``build`` makes of this Python's Unicode version, from the cache folder if it can be read.
+    """Return the arrays that ``build`` makes of this Python's Unicode version, from the cache folder if it can be read.
 
     A cache file that cannot be read is built again; where the folder cannot be written, every process builds its own.
     """

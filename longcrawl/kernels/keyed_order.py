@@ -32,7 +32,7 @@ class KeyedOrder:
     purpose: str
 
     def __call__(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Give the things at these places, int64."""
+        """Return the things at these places, int64."""
         rows, columns, keys = self._network
         things = np.empty(len(places), np.int64)
         _permute()(places, self.count, rows, columns, keys, things)
@@ -47,13 +47,13 @@ class KeyedOrder:
 
 @cache
 def _permute() -> Any:
-    """Give the kernel; importing it for every call would cost more than what it does."""
+    """Return the kernel; importing it for every call would cost more than what it does."""
     from longcrawl.kernels.permutation import permute
 
     return permute
 
 
 def file_order(names: Sequence[str], seed: int, number: int) -> list[int]:
-    """Give the order of files under a seed, in a pass: they are sorted by a keyed hash of their names."""
+    """Return the order of files under a seed, in a pass: they are sorted by a keyed hash of their names."""
     keys = keyed_hash(names, f"files of pass {number}", seed).tolist()
     return sorted(range(len(names)), key=lambda file: (keys[file], names[file]))

@@ -36,7 +36,7 @@ def inlined(function: F) -> F:
 
 @compiled
 def round_to_8_digits(value: float) -> float:
-    """Give ``round(value, 8)`` of a number that is not negative, equal to Python's in every bit.
+    """Return ``round(value, 8)`` of a number that is not negative, equal to Python's in every bit.
 
     Python rounds the exact binary value, half to even. The product with 1e8 is exact as ``high + low``, so a number
     near a half is decided exactly; from 2**26 on neighbouring numbers are further apart than the digits.
@@ -81,7 +81,7 @@ def _sampled(language: int, points: Points, start: int, stop: int) -> np.int64:
 
 @inlined
 def find_word(vocabulary: Vocabulary, language: int, points: Points, start: int, stop: int) -> int:
-    """Give the number of the word ``points[start:stop]`` in a language's list, -1 where it is not there."""
+    """Return the number of the word ``points[start:stop]`` in a language's list, -1 where it is not there."""
     length = stop - start
     if language < 0 or length > vocabulary.longest:
         return -1

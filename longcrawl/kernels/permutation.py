@@ -17,7 +17,7 @@ Ints = npt.NDArray[Any]
 
 @compiled
 def permute(numbers: Ints, count: int, rows: int, columns: int, keys: Ints, out: Ints) -> None:
-    """Give where each number below ``count`` goes in a keyed order of them: a Feistel network over rows x columns.
+    """Return where each number below ``count`` goes in a keyed order of them: a Feistel network over rows x columns.
 
     What falls on a place from ``count`` on is put through again, until it does not.
     """

@@ -25,7 +25,7 @@ OTHERS = np.uint32(128)
 
 @compiled
 def decode(data: Bytes, at: int) -> tuple[np.uint32, int]:
-    """Give the code point that starts at a byte, and where the next one starts."""
+    """Return the code point that starts at a byte, and where the next one starts."""
     point = np.uint32(data[at])
     if point < 0x80:
         return point, at + 1
@@ -39,7 +39,7 @@ def decode(data: Bytes, at: int) -> tuple[np.uint32, int]:
 
 @compiled
 def skip_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
-    """Give the first byte from ``at`` on that is no white space, ``stop`` where there is none."""
+    """Return the first byte from ``at`` on that is no white space, ``stop`` where there is none."""
     while at < stop:
         point, after = decode(data, at)
         if not flag_of[point] & SPACE:
@@ -65,7 +65,7 @@ def _key(node: int, point: np.uint32) -> np.uint64:
 
 @compiled
 def step(tree: PhraseTree, node: int, point: np.uint32) -> int:
-    """Give the node that a character leads to, -1 where there is none."""
+    """Return the node that a character leads to, -1 where there is none."""
     key, mask = _key(node, point), len(tree.keys) - 1
     at = mixed(key) & mask
     while tree.keys[at] != 0:

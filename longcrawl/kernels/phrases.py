@@ -52,7 +52,7 @@ def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree
 
 
 def _beginnings(phrases: Sequence[str]) -> tuple[npt.NDArray[np.bool_], int, npt.NDArray[np.uint8]]:
-    """Give which characters start a phrase, and where others stand among the first that every phrase has."""
+    """Return which characters start a phrase, and where others stand among the first that every phrase has."""
     sure = max(1, min([8, *map(len, phrases)]))
     places = np.zeros(129, np.uint8)
     for phrase in phrases:
@@ -63,7 +63,7 @@ def _beginnings(phrases: Sequence[str]) -> tuple[npt.NDArray[np.bool_], int, npt
 
 
 def lowered(phrase: str) -> str:
-    """Give each character in lower case by itself; the few whose lower case is two characters stay as they are."""
+    """Return each character in lower case by itself; the few whose lower case is two characters stay as they are."""
     return "".join(lower if len(lower := character.lower()) == 1 else character for character in phrase)
 
 
@@ -73,7 +73,7 @@ def _spellings(lower: str) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _capitals() -> dict[str, list[int]]:
-    """Give the characters that have a given lower case, but for itself: K and the Kelvin sign for k."""
+    """Return the characters that have a given lower case, but for itself: K and the Kelvin sign for k."""
     found: dict[str, list[int]] = {}
     for point in range(0x110000):
         lower = chr(point).lower()

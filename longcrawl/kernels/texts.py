@@ -13,7 +13,7 @@ __all__ = ["refuse_masked", "text_buffers", "text_column", "valid_texts"]
 
 
 def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
-    """Give texts as large strings whose offsets and UTF-8 have been checked.
+    """Return texts as large strings whose offsets and UTF-8 have been checked.
 
     Raises:
         StageError: the column is not one of strings, or its bytes are damaged.
@@ -30,7 +30,7 @@ def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array
 
 
 def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Give the bytes of valid texts, and where each document starts and the last ends; a null is an empty text."""
+    """Return the bytes of valid texts, and where each document starts and the last ends; a null is an empty text."""
     filled: Any = pc.fill_null(texts, "") if texts.null_count else texts
     _, offset_buffer, data_buffer = filled.buffers()
     offsets = np.frombuffer(offset_buffer or b"", np.int64)[filled.offset : filled.offset + len(filled) + 1]
@@ -39,7 +39,7 @@ def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
 
 
 def _read_only(values: npt.NDArray[Any], kind: type[np.generic]) -> npt.NDArray[Any]:
-    """Give an array, or one zero for none, not for writing: some buffers are not, and kernels would compile twice."""
+    """Return an array, or one zero for none, not for writing: some buffers are not, and kernels would compile twice."""
     values = values if len(values) else np.zeros(1, kind)
     values.flags.writeable = False
     return values
@@ -48,7 +48,7 @@ def _read_only(values: npt.NDArray[Any], kind: type[np.generic]) -> npt.NDArray[
 def text_column(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], texts: pa.Array, kind: pa.DataType
 ) -> pa.Array:
-    """Give what a kernel made of ``texts`` as an array of type ``kind``, null where ``texts`` is."""
+    """Return what a kernel made of ``texts`` as an array of type ``kind``, null where ``texts`` is."""
     if pa.types.is_null(kind):
         return pa.nulls(len(texts), kind)
     valid = pa.array(pc.is_valid(texts).to_numpy(zero_copy_only=False)).buffers()[1] if texts.null_count else None

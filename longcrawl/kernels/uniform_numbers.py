@@ -15,7 +15,7 @@ WORDS = 4
 
 
 def uniform_numbers(seed: int, purpose: str, first: int, count: int) -> npt.NDArray[np.float64]:
-    """Give numbers ``first`` to ``first + count`` of a sequence in [0, 1): float64, the same however it is cut.
+    """Return numbers ``first`` to ``first + count`` of a sequence in [0, 1): float64, the same however it is cut.
 
     >>> bool((uniform_numbers(0, "mix", 5, 3) == uniform_numbers(0, "mix", 0, 8)[5:]).all())
     True

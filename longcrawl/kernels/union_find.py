@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.uint32]
 
 @compiled
 def root(parents: Numbers, number: int) -> int:
-    """Give the root of a document's cluster."""
+    """Return the root of a document's cluster."""
     while parents[number] != number:
         parents[number] = parents[parents[number]]
         number = np.int64(parents[number])

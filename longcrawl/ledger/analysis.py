@@ -56,7 +56,7 @@ class Lengths:
         return sum(self.total.values()) / max(sum(self.documents.values()), 1)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return JSON-ready values; :meth:`from_dict` is the way back."""
         return {
             "unit": self.unit,
             "documents": {str(number): count for number, count in self.documents.items()},
@@ -94,7 +94,7 @@ class LengthCounts:
                 self.counts[row, number] += count
 
     def lengths(self) -> Lengths:
-        """Give the histogram."""
+        """Return the histogram."""
         places = [int(place) for place in np.flatnonzero(self.counts[0])]
         documents, total = ({place: int(row[place]) for place in places} for row in self.counts)
         return Lengths(self.unit, documents, total)
@@ -117,7 +117,7 @@ class Analysis:
     """Documents by language, most documents first; "" stands for those without; empty where there is no column."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Give JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return JSON-ready values; :meth:`from_dict` is the way back."""
         return {
             "documents": self.documents,
             "lengths": [each.as_dict() for each in self.lengths],
@@ -139,18 +139,18 @@ class Analysis:
         return "\n\n".join(table.text() for table in self.tables())
 
     def markdown(self) -> str:
-        """Give the tables in Markdown, as dataset cards hold them."""
+        """Return the tables in Markdown, as dataset cards hold them."""
         return "\n\n".join(table.markdown() for table in self.tables())
 
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables())
 
     def tables(self) -> list[BarTable]:
-        """Give a table of each kind of length, of domains and of languages, whichever there are."""
+        """Return a table of each kind of length, of domains and of languages, whichever there are."""
         return [*(length_table(each) for each in self.lengths), *self.place_tables()]
 
     def place_tables(self) -> list[BarTable]:
-        """Give the tables of domains and languages; none of languages where no document names one."""
+        """Return the tables of domains and languages; none of languages where no document names one."""
         tables = []
         if self.domains:
             rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
@@ -169,7 +169,7 @@ class Analysis:
 
 
 def length_table(lengths: Lengths) -> BarTable:
-    """Give a row for each bin from the shortest to the longest."""
+    """Return a row for each bin from the shortest to the longest."""
     documents, total = max(sum(lengths.documents.values()), 1), max(sum(lengths.total.values()), 1)
     rows = []
     for number in lengths.bins:
@@ -262,7 +262,7 @@ class _Counts:
 
 
 def _in_order(documents: pads.FileSystemDataset, num_proc: int) -> Iterator[_Counts]:
-    """Give the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
+    """Return the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
     waiting: dict[int, _Counts] = {}
     turn = 0
     count = partial(_count, documents.files, documents.format)

@@ -71,7 +71,7 @@ class Cluster:
         return (ids[0], ids[1]) if len(ids) > 1 else None
 
     def facts(self) -> list[str]:
-        """Say what is known of it, line by line."""
+        """Describe what is known of it, line by line."""
         place = " of an earlier dataset" if self.earlier else ""
         fate = "" if self.kept.stage is None else f", which later {self.kept.fate}"
         rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
@@ -93,7 +93,7 @@ class Cluster:
         return f"{row['id']} (a duplicate of {row['kept_id']}{similarity})"
 
     def diff_heading(self) -> str:
-        """Say which texts are compared, and how much of them differs."""
+        """Describe which texts are compared, and how much of them differs."""
         if self.diff is None or self.pair is None:
             return ""
         return one_line(f"{self.pair[0]} and {self.pair[1]}: {self.diff.summary()}")
@@ -130,11 +130,11 @@ class Clusters:
         return self.largest[number]
 
     def compared(self) -> list[str]:
-        """Give the documents whose texts :meth:`with_texts` compares."""
+        """Return the documents whose texts :meth:`with_texts` compares."""
         return sorted({document for cluster in self.largest for document in cluster.pair or ()})
 
     def with_texts(self, texts: Mapping[str, str], note: str | None = None) -> "Clusters":
-        """Give these clusters with diffs where both texts are there; ``note`` says why others are not."""
+        """Return these clusters with diffs where both texts are there; ``note`` says why others are not."""
         compared = []
         for cluster in self.largest:
             found = [texts[each] for each in cluster.pair or () if each in texts]
@@ -142,7 +142,7 @@ class Clusters:
         return replace(self, largest=tuple(compared), note=note)
 
     def summary(self) -> str:
-        """Say how many there are."""
+        """Describe how many there are."""
         if not self.count:
             return "no clusters: no document left as the duplicate of another one"
         clusters = "1 cluster" if self.count == 1 else f"{self.count:,} clusters"
@@ -230,7 +230,7 @@ def _whole(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _fate(document: str, ledger: pa.Table, removed: pa.Table, stages: Sequence[str]) -> Reason:
-    """Say what became of a kept document after the last of its duplicates had left."""
+    """Describe what became of a kept document after the last of its duplicates had left."""
     last = max(stages.index(stage) for stage in pc.unique(removed["stage"]).to_pylist())
     rows = ledger.filter(pc.equal(ledger["id"], document)).to_pylist()
     left = [row for row in rows if stages.index(row["stage"]) > last]

@@ -21,7 +21,7 @@ _HOST = r"(?s)^(?:[^\\]*@)?(?P<host>\[[^\]\\/?#]+\]?|[^\[:\\/?#][^:\\/?#]*)?"
 
 
 def url_hosts(urls: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give the host of each URL in lower case, without user, port, ``www.`` or a dot at the end; null where none is.
+    """Return the host of each URL in lower case, without user, port, ``www.`` or a dot at the end; null where none is.
 
     What a host is, ``UrlFilter`` says; here it stays as it is spelled, without Punycode.
 
@@ -72,7 +72,7 @@ class DomainCounts:
             self.error += ranked[self._most][1]
 
     def largest(self, most: int = LARGEST) -> list[tuple[str, int]]:
-        """Give the domains with most documents, those with as many by name."""
+        """Return the domains with most documents, those with as many by name."""
         return self._ranked()[:most]
 
     def _ranked(self) -> list[tuple[str, int]]:

@@ -154,17 +154,17 @@ class Funnel:
         return next((row.stage for row in self.rows if row.documents_in and not row.documents_out), None)
 
     def then(self, row: FunnelRow) -> "Funnel":
-        """Give the funnel with one more stage."""
+        """Return the funnel with one more stage."""
         return replace(self, rows=(*self.rows, row))
 
     def counted(self, characters: int | None) -> "Funnel":
-        """Give the funnel with the characters left after its last stage, where they were not known before."""
+        """Return the funnel with the characters left after its last stage, where they were not known before."""
         if not self.rows or self.rows[-1].characters is not None:
             return self
         return replace(self, rows=(*self.rows[:-1], replace(self.rows[-1], characters=characters)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the funnel as JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return the funnel as JSON-ready values; :meth:`from_dict` is the way back."""
         rows = [
             {
                 "stage": row.stage,
@@ -213,7 +213,7 @@ class Funnel:
         )
 
     def markdown(self) -> str:
-        """Give the funnel as a Markdown table, as dataset cards hold it."""
+        """Return the funnel as a Markdown table, as dataset cards hold it."""
         lines = ["| stage | documents | left here | rules |", "| --- | ---: | ---: | --- |"]
         lines.append(f"| {plain(self.source)} | {self.documents:,} | | |")
         for row in self.rows:
@@ -233,7 +233,7 @@ class Funnel:
 
 
 def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
-    """Give the ledger rows of one judged batch: the documents whose verdict names a rule."""
+    """Return the ledger rows of one judged batch: the documents whose verdict names a rule."""
     removed = pc.is_valid(verdicts["rule"])
     gone = verdicts.filter(removed)
     rows = gone.num_rows

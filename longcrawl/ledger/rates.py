@@ -66,7 +66,7 @@ class RemovalRates:
         return ["stage", *counts, *([self.reference.name] if self.reference.documents else [])]
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Give the cells of each row, the input first."""
+        """Return the cells of each row, the input first."""
         funnel = self.funnel
         names = [funnel.source, *(row.stage for row in funnel)]
         documents = _rates([funnel.documents, *(row.documents_out for row in funnel)])
@@ -86,7 +86,7 @@ class RemovalRates:
         return as_lines(lines)
 
     def markdown(self) -> str:
-        """Give the table as Markdown, as dataset cards hold it."""
+        """Return the table as Markdown, as dataset cards hold it."""
         return table(
             [plain(name) for name in self.head], ([plain(cell) for cell in row] for row in self), len(self.head) - 1
         )
@@ -109,7 +109,7 @@ class RemovalRates:
 
 
 def _rates(counts: list[int | None]) -> Iterator[list[str]]:
-    """Give count, percent of the first known one and percent of the one before."""
+    """Return count, percent of the first known one and percent of the one before."""
     first = next((count for count in counts if count is not None), None)
     before: int | None = None
     for count in counts:

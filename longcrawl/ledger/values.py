@@ -10,7 +10,7 @@ TOLD = 20
 
 
 def value_tables(funnel: Funnel) -> list[BarTable]:
-    """Give a table for each column that a stage has counted: RefinedWeb's Appendix D, for languages.
+    """Return a table for each column that a stage has counted: RefinedWeb's Appendix D, for languages.
 
     A column in which no document has a value has none.
 

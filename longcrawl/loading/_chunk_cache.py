@@ -45,14 +45,14 @@ class ChunkCache:
         self._stop_thread: Callable[[], None] = _nothing
 
     def advance(self, batch: int) -> None:
-        """Tell the thread that decodes ahead which global batch is next."""
+        """Notify the thread that decodes ahead which global batch is next."""
         self._batch = batch
         if batch >= self._wake_at:
             with self._changed:
                 self._changed.notify_all()
 
     def chunk(self, key: ChunkKey, batch: int) -> Chunk:
-        """Give one chunk, for a global batch that needs it."""
+        """Return one chunk, for a global batch that needs it."""
         chunk = self._chunks.get(key)
         return self._load(key, batch) if chunk is None else chunk
 

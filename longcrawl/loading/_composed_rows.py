@@ -45,7 +45,7 @@ class SampleBucket(Protocol):
         """Count the samples."""
 
     def stored(self, samples: Longs, /) -> Iterable[StoredSamples]:
-        """Give samples by their numbers, in any order, as they are stored."""
+        """Return samples by their numbers, in any order, as they are stored."""
 
 
 @runtime_checkable
@@ -78,7 +78,7 @@ class DeliveredBucket:
         return BucketStock(self.bucket.domain, self.bucket.capacity, self.epochs * len(self.bucket))
 
     def stored(self, places: Longs) -> Iterable[StoredSamples]:
-        """Give what is delivered at these places, as it is stored."""
+        """Return what is delivered at these places, as it is stored."""
         return self.bucket.stored(self._order(places))
 
     @cached_property
@@ -126,7 +126,7 @@ def _move(stored: StoredSamples, rows: Longs, reset: int, out: Longs, counts: Lo
 
 
 def _lengths(moved: Sequence[Longs], counts: Longs, padded: Longs) -> list[Longs]:
-    """Give the lengths of the pieces of each row, the padding's as the last where there is some."""
+    """Return the lengths of the pieces of each row, the padding's as the last where there is some."""
     stops = np.cumsum(counts + (padded > 0))
     starts, flat = np.concatenate([[0], stops[:-1]]), np.empty(int(stops[-1]), np.int64)
     flat[(stops - 1)[padded > 0]] = padded[padded > 0]

@@ -48,7 +48,7 @@ Picks = npt.NDArray[Any]
 
 
 def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> Picks:
-    """Give what numbers in [0, 1) pick by these shares, of which one is positive: as many as numbers."""
+    """Return what numbers in [0, 1) pick by these shares, of which one is positive: as many as numbers."""
     limits = np.cumsum(shares) / shares.sum()
     # No later than the last bucket of the mix: rounding may leave the last limit a little below 1.
     last = int(np.flatnonzero(np.diff(limits, prepend=0.0) > 0)[-1])

@@ -101,7 +101,7 @@ class CurriculumReport:
 
 
 def padded_ranks(samples: int, world_size: int, of: str, setting: str) -> str:
-    """Say that some ranks have no sample in a step that is filled; "" where all have, or there is no such step.
+    """Report that some ranks have no sample in a step that is filled; "" where all have, or there is no such step.
 
     Args:
         samples: of the step.
@@ -135,7 +135,7 @@ def exhaustion_problem(
     counted: str = "sample",
     meant: Callable[[str | None], Sequence[str]] | None = None,
 ) -> str:
-    """Say where buckets run dry; "" where none does.
+    """Describe where buckets run dry; "" where none does.
 
     Args:
         plan: where.
@@ -180,7 +180,7 @@ def exhaustion_problem(
 
 
 def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
-    """Say how a plan goes on after its first bucket has run dry, and where its phases end for want of samples."""
+    """Describe how a plan goes on after its first bucket has run dry, and where its phases end for want of samples."""
     said, first = "", drained[0]
     others = [each for each in drained[1:] if each.bucket is not None]
     # A bucket that is the last of its mix leaves no weights to renormalise.
@@ -205,7 +205,7 @@ def _not_trained(phases: range) -> str:
 
 
 def budget_problem(phases: Sequence[Phase], training_tokens: int | None) -> str:
-    """Say where the budgets are not what the training takes; "" where they are, by 5 %."""
+    """Describe where the budgets are not what the training takes; "" where they are, by 5 %."""
     budget = sum(phase.duration_tokens for phase in phases)
     if training_tokens is None or abs(budget / max(training_tokens, 1) - 1) <= TOLERANCE:
         return ""

@@ -52,7 +52,7 @@ def data_identity(files: Sequence[TokenFile]) -> dict[str, Any]:
 
 
 def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence[TokenFile]) -> list[str]:
-    """Say in which way data are not those that an identity describes; nothing where they are."""
+    """Describe in which way data are not those that an identity describes; nothing where they are."""
     was = was if isinstance(was, Mapping) else {}
     changed = [
         f"{name} was {was.get(name)!r} and is {now[name]!r}"
@@ -65,7 +65,7 @@ def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence
 
 
 def changed_values(state: Mapping[str, Any], now: Mapping[str, Any], apart: Collection[str] = ()) -> list[str]:
-    """Say which of the values now, but for those ``apart``, are not those of a state, which has them all."""
+    """Describe which of the values now, but for those ``apart``, are not those of a state, which has them all."""
     return [
         f"{name} was {state[name]!r} and is {value!r}"
         for name, value in now.items()
@@ -117,7 +117,7 @@ def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes
 
 
 def _places(size: int, blocks: int) -> list[tuple[int, int]]:
-    """Give the bytes to look at, from and to."""
+    """Return the bytes to look at, from and to."""
     if size <= blocks * BLOCK:
         return [(0, size)] if size else []
     starts = [(size - BLOCK) * block // (blocks - 1) for block in range(blocks)]

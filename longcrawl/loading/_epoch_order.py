@@ -29,7 +29,7 @@ class EpochOrder:
     name: str
 
     def __call__(self, places: Longs) -> Longs:
-        """Give the samples at these places, int64."""
+        """Return the samples at these places, int64."""
         if self.seed is None or not len(places):
             return places % max(self.count, 1)
         first, last = int(places.min()) // self.count, int(places.max()) // self.count

@@ -59,7 +59,7 @@ class Block:
     lines_lost: int | None = None
 
     def read(self) -> bytes:
-        """Give the lines, without a byte order mark.
+        """Return the lines, without a byte order mark.
 
         Raises:
             CorruptionError: the file is shorter than it was.
@@ -128,7 +128,7 @@ class JsonFiles:
         return [TokenFile(path, size or 0, 0) for path, size in zip(paths, sizes, strict=True)]
 
     def blocks(self, epoch: int, file: int, number: int) -> Iterator[Block]:
-        """Give the blocks of an epoch from one of them on; what is not read costs nothing in plain local files."""
+        """Return the blocks of an epoch from one of them on; what is not read costs nothing in plain local files."""
         if self.shuffle == "blocks":
             yield from self._shuffled(epoch, number)
             return
@@ -224,7 +224,7 @@ def _is_seekable(path: str) -> bool:
 
 
 def _block_bounds(path: str, block_bytes: int) -> Longs:
-    """Give where the blocks of a plain file begin, and its end, cut as :func:`read_blocks` cuts them."""
+    """Return where the blocks of a plain file begin, and its end, cut as :func:`read_blocks` cuts them."""
     bounds, size = [0], Path(path).stat().st_size
     with Path(path).open("rb") as opened:
         while size - bounds[-1] > block_bytes:
@@ -233,7 +233,7 @@ def _block_bounds(path: str, block_bytes: int) -> Longs:
 
 
 def _cut(opened: BinaryIO, start: int, stop: int) -> int:
-    """Give the end of the last line that ends before ``stop``, or else of the first one after it."""
+    """Return the end of the last line that ends before ``stop``, or else of the first one after it."""
     last = stop
     while last > start:
         first = max(last - STEP, start)

@@ -60,11 +60,11 @@ class Walk:
         return [(row, column) for row, _, _ in self.row_pieces(batch) for column, _, _ in columns]
 
     def most_chunks(self) -> int:
-        """Give the most chunks that any batch needs at once."""
+        """Return the most chunks that any batch needs at once."""
         return _widest(self.batch_size, self.chunks[0], self.row_batches) * self._most_columns()
 
     def worth_keeping(self) -> int:
-        """Give how many chunks a pass can use again: none but a batch's own where windows do not share chunks."""
+        """Return how many chunks a pass can use again: none but a batch's own where windows do not share chunks."""
         if self.context_length % self.chunks[1] == 0:
             return self.most_chunks()
         return -(-self.row_batches * self.batch_size // self.chunks[0]) * self._most_columns()
@@ -73,7 +73,7 @@ class Walk:
         return _widest(self.context_length, self.chunks[1], self.windows)
 
     def next_use(self, key: ChunkKey, batch: int) -> int:
-        """Give the first global batch, from ``batch`` on, that takes tokens from a chunk; passes follow each other.
+        """Return the first global batch, from ``batch`` on, that takes tokens from a chunk; passes follow each other.
 
         A rank that skips the batches of others uses it then or a little later.
         """
@@ -91,7 +91,7 @@ class Walk:
         return self.global_batches + first_window * self.row_batches + first_number
 
     def next_change(self, batch: int) -> int:
-        """Give the first global batch after ``batch`` that may need a chunk which ``batch`` does not."""
+        """Return the first global batch after ``batch`` that may need a chunk which ``batch`` does not."""
         window, number = divmod(batch, self.row_batches)
         last_row = (number + 1) * self.batch_size - 1
         next_chunk_row = (last_row // self.chunks[0] + 1) * self.chunks[0]
@@ -115,6 +115,6 @@ def _cut(first: int, length: int, size: int) -> list[tuple[int, slice, slice]]:
 
 
 def _widest(length: int, size: int, pieces: int) -> int:
-    """Give the most chunks that any of consecutive pieces touches; where pieces and chunks meet, it starts over."""
+    """Return the most chunks that any of consecutive pieces touches; where pieces and chunks meet, it starts over."""
     firsts = range(0, min(pieces, size // gcd(size, length)) * length, length)
     return max((first + length - 1) // size - first // size + 1 for first in firsts)

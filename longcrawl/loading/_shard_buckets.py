@@ -25,7 +25,7 @@ NO_FLAGS = np.zeros(0, np.bool_)
 
 @cache
 def kernels() -> Any:
-    """Give the module of compiled functions; importing it for every batch would cost more than what they do."""
+    """Return the module of compiled functions; importing it for every batch would cost more than what they do."""
     import longcrawl.composition.packing_kernels as compiled_functions
 
     return compiled_functions
@@ -61,11 +61,11 @@ class ShardBucket:
         return np.asarray(np.diff(sums[self.plan.bounds]), np.int64)
 
     def tokens_by_place(self) -> Longs:
-        """Give tokens of each sample in the order of delivery, all epochs: int64 [epochs * samples]."""
+        """Return tokens of each sample in the order of delivery, all epochs: int64 [epochs * samples]."""
         return self.sample_tokens[self.samples_at(np.arange(self.epochs * len(self)))]
 
     def samples_at(self, places: Longs) -> Longs:
-        """Give the samples that are delivered at these places; each epoch has an order of its own."""
+        """Return the samples that are delivered at these places; each epoch has an order of its own."""
         return self._order(places)
 
     @cached_property
@@ -146,7 +146,7 @@ class ShardBucket:
         return digest.hexdigest()
 
     def changes(self, data: Mapping[str, Any], packing: str | None) -> list[str]:
-        """Say in which way files and samples are not those of a state; nothing where they are."""
+        """Describe in which way files and samples are not those of a state; nothing where they are."""
         of = f" of bucket {self.name!r}" if self.name else ""
         changed = [f"{change}{of}" for change in data_changes(data, self.data, self.files)]
         if packing != self.packing_fingerprint:
@@ -155,12 +155,12 @@ class ShardBucket:
 
 
 def _narrow(numbers: Longs) -> memoryview:
-    """Give the bytes of numbers from 0 on, four of each where that suffices: a digest takes half as long."""
+    """Return the bytes of numbers from 0 on, four of each where that suffices: a digest takes half as long."""
     return np.ascontiguousarray(numbers, "<u4" if int(numbers.max(initial=0)) < 1 << 32 else "<u8").data
 
 
 def bucket_folders(folder: Path) -> dict[str, Path]:
-    """Give the folders in a folder by their names.
+    """Return the folders in a folder by their names.
 
     Raises:
         LoaderError: there is no such folder.

@@ -68,7 +68,7 @@ def check_tokens_per_step(tokens_per_step: int, capacities: Sequence[int], world
 
 
 def buckets_called(name: str | None, buckets: Sequence[BucketStock]) -> list[str]:
-    """Give the names of the buckets that a bucket, a domain, a capacity or None, all of them, stands for."""
+    """Return the names of the buckets that a bucket, a domain, a capacity or None, all of them, stands for."""
     for meant in (
         [each.name for each in buckets if each.name == name],
         [each.name for each in buckets if each.domain == name],
@@ -80,7 +80,7 @@ def buckets_called(name: str | None, buckets: Sequence[BucketStock]) -> list[str
 
 
 def asked_phases(phases: Sequence[ComposedPhase], plan: StepPlan, buckets: Sequence[BucketStock]) -> tuple[Phase, ...]:
-    """Give phases with weights of buckets; where none was asked for, one with all that there is."""
+    """Return phases with weights of buckets; where none was asked for, one with all that there is."""
     if not phases:
         return (Phase(sum(each.samples * each.capacity for each in buckets), plan.asked[0]),)
     weights = [{name: weight for name, weight in asked.items() if weight} for asked in plan.asked]
@@ -97,7 +97,7 @@ def left_out(plan: StepPlan, buckets: Sequence[BucketStock]) -> Mapping[int, int
 
 
 def ranks_without_samples(tokens_per_step: int, world_size: int, buckets: Sequence[BucketStock]) -> list[str]:
-    """Say of each capacity whose last step, filled up, has fewer samples than there are ranks."""
+    """Describe of each capacity whose last step, filled up, has fewer samples than there are ranks."""
     samples: dict[int, int] = {}
     for each in buckets:
         samples[each.capacity] = samples.get(each.capacity, 0) + each.samples

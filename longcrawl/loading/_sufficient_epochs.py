@@ -16,7 +16,7 @@ __all__ = ["sufficient_epochs", "sufficient_step_epochs"]
 def sufficient_epochs(
     phases: Sequence[Phase], buckets: Mapping[str, ShardBucket], seed: int, mix_by: MixBy
 ) -> dict[str, int]:
-    """Give epochs of each bucket with which none runs dry: those that the shares ask for, and more where draws do."""
+    """Return epochs of each bucket with which none runs dry: those that the shares ask for, and more where draws do."""
     asked = dict.fromkeys(buckets, 0.0)
     for phase in phases:
         for name, weight in phase.mix.items():
@@ -40,7 +40,7 @@ def sufficient_epochs(
 def sufficient_step_epochs(
     phases: Sequence[ComposedPhase], buckets: Mapping[BucketStock, int], tokens_per_step: int, seed: int, plan: StepPlan
 ) -> dict[str, int]:
-    """Give epochs of each bucket of a composed dataset with which no phase runs dry.
+    """Return epochs of each bucket of a composed dataset with which no phase runs dry.
 
     Args:
         phases: of the curriculum.

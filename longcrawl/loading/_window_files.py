@@ -84,7 +84,7 @@ def find_files(
 
 
 def is_file(paths: str) -> bool:
-    """Tell a file from a folder and a pattern."""
+    """Distinguish a file from a folder and a pattern."""
     if _is_pattern(paths):
         return False
     where = absolute(paths)
@@ -123,7 +123,7 @@ def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
 
 
 def folder_of(paths: str) -> str:
-    """Give the folder that files are looked for below, as their paths begin."""
+    """Return the folder that files are looked for below, as their paths begin."""
     parts = paths.rstrip("/").split("/")
     fixed = next((at for at, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
     folder = "/".join(parts[:fixed]) or ("/" if paths.startswith("/") else ".")
@@ -139,7 +139,7 @@ def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # as a
 
 
 def file_sizes(paths: Sequence[str]) -> list[int | None]:
-    """Give the bytes of files, None where there is none; remote ones are asked for at once."""
+    """Return the bytes of files, None where there is none; remote ones are asked for at once."""
     if not is_remote(paths[0]):
         return [Path(path).stat().st_size if Path(path).is_file() else None for path in paths]
     return sizes_of(paths)
@@ -210,7 +210,7 @@ def _lockable(lock: Path) -> Path:
 def _look(
     paths_file: Path, paths: str | Sequence[str], root: str, split: Split, on_stale: OnStalePaths
 ) -> tuple[list[TokenFile], bool]:
-    """Give the list in the file, nothing where there is none that holds, and whether it says all of each file."""
+    """Return the list in the file, nothing where there is none that holds, and whether it says all of each file."""
     if not paths_file.is_file():
         return [], False
     try:
@@ -230,7 +230,7 @@ def _look(
 
 
 def _otherness(known: Sequence[TokenFile], paths: str | Sequence[str], root: str) -> str:
-    """Say in which way a list is not one of what was named; "" where it is."""
+    """Describe in which way a list is not one of what was named; "" where it is."""
     if not isinstance(paths, str):
         same = [file.path for file in known] == list(paths)
         return "" if same else f"it is no list of the {len(paths):,} files that paths names, in their order"

@@ -41,26 +41,26 @@ class ShardTokens(Protocol):
         """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
 
     def ends(self) -> npt.NDArray[np.int64]:
-        """Give where documents end."""
+        """Return where documents end."""
 
     @property
     def masked(self) -> bool:
-        """Tell whether there are tokens whose loss does not count."""
+        """Return whether there are tokens whose loss does not count."""
 
     def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Say which tokens' loss counts."""
+        """Describe which tokens' loss counts."""
 
 
 @cache
 def kernels() -> Any:
-    """Give the module of compiled functions; importing it inside of them would cost more than what they do."""
+    """Return the module of compiled functions; importing it inside of them would cost more than what they do."""
     import longcrawl.loading._window_kernels as compiled_functions
 
     return compiled_functions
 
 
 def is_remote(path: str) -> bool:
-    """Tell a URL from a path of this machine."""
+    """Distinguish a URL from a path of this machine."""
     return "://" in path
 
 
@@ -148,7 +148,7 @@ class _MappedShard:
 
 
 def remote_width(path: str, told: int | None) -> int:
-    """Give the bytes of a token of a remote ``.ds``, by its index if nothing else says it.
+    """Return the bytes of a token of a remote ``.ds``, by its index if nothing else says it.
 
     Raises:
         FormatError: there is no such file, or no index.

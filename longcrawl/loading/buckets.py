@@ -225,7 +225,7 @@ class ComposedBatches(Feed):
         )  # fmt: skip
 
     def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Say what is left unused, and warn where that is much, though all was to be delivered."""
+        """Describe what is left unused, and warn where that is much, though all was to be delivered."""
         notes, warned = [], []
         if self.last_step == "fill":
             warned = ranks_without_samples(self.tokens_per_step, self.world_size, self.stock)

@@ -36,7 +36,7 @@ ARRAYS = ("input_ids", "labels", "doc_ids", "n_tokens")
 
 
 def for_transformers(batches: Batches, tensors: Tensors = "torch") -> dict[str, Any]:
-    """Give ``input_ids``, ``labels`` and ``position_ids`` [rows, length] for eager, sdpa or flex attention.
+    """Return ``input_ids``, ``labels`` and ``position_ids`` [rows, length] for eager, sdpa or flex attention.
 
     ``model(**batch)`` trains each document as if it were alone. Labels are not shifted, as models do that.
     """
@@ -46,7 +46,7 @@ def for_transformers(batches: Batches, tensors: Tensors = "torch") -> dict[str, 
 
 
 def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Tensors = "torch") -> dict[str, Any]:
-    """Give all rows as one, [1, tokens], with the borders of documents that FlashAttention takes.
+    """Return all rows as one, [1, tokens], with the borders of documents that FlashAttention takes.
 
     ``cu_seq_lens_q`` and ``cu_seq_lens_k`` are int32 [pieces + 1], ``max_length_q`` and ``max_length_k`` int. With
     padding="drop" the number of tokens differs from batch to batch; "keep" has each row's padding as a piece.
@@ -62,7 +62,7 @@ def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Te
 
 
 def for_flex_attention(batches: Batches, tensors: Tensors = "torch") -> dict[str, Any]:
-    """Give ``input_ids``, ``labels``, ``position_ids`` and ``document_ids`` [rows, length] for FlexAttention.
+    """Return ``input_ids``, ``labels``, ``position_ids`` and ``document_ids`` [rows, length] for FlexAttention.
 
     ``document_ids`` count the pieces of a row; its padding has a number of its own. See :func:`document_mask`.
     """
@@ -73,7 +73,7 @@ def for_flex_attention(batches: Batches, tensors: Tensors = "torch") -> dict[str
 
 
 def document_mask(document_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
-    """Give the ``mask_mod`` of causal attention within documents, for ``create_block_mask``.
+    """Return the ``mask_mod`` of causal attention within documents, for ``create_block_mask``.
 
     Args:
         document_ids: tensor [rows, length].
@@ -87,7 +87,7 @@ def document_mask(document_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
 
 def for_trl(batches: Batches) -> list[dict[str, list[int]]]:
-    """Give examples as TRL's collator for packed data takes them: ``input_ids``, ``labels`` and ``seq_lengths``.
+    """Return examples as TRL's collator for packed data takes them: ``input_ids``, ``labels`` and ``seq_lengths``.
 
     ``DataCollatorForLanguageModeling(pad_token_id, padding_free=True)`` makes positions of ``seq_lengths``, which
     sum to the tokens of the example: padding is left out.
@@ -103,7 +103,7 @@ def for_trl(batches: Batches) -> list[dict[str, list[int]]]:
 
 
 def for_torchtitan(batches: Batches, tensors: Tensors = "torch") -> tuple[dict[str, Any], Any]:
-    """Give torchtitan's pair: ``{"input", "positions"}`` and labels, each [rows, length].
+    """Return torchtitan's pair: ``{"input", "positions"}`` and labels, each [rows, length].
 
     Labels are shifted: each is the token after its place, -100 where that is of another document or padding.
     """
@@ -139,13 +139,13 @@ def _reset_positions(batch: Batch) -> npt.NDArray[np.int64]:
 
 
 def _padded(batch: Batch) -> npt.NDArray[np.bool_]:
-    """Tell padding: bool [rows, length]."""
+    """Return where padding is: bool [rows, length]."""
     length = batch["input_ids"].shape[1]
     return np.asarray(np.arange(length) >= batch["n_tokens"][:, None])
 
 
 def _pieces(batch: Batch, row: int, padding: Padding) -> npt.NDArray[np.int64]:
-    """Give the lengths of a row's pieces, with or without its padding."""
+    """Return the lengths of a row's pieces, with or without its padding."""
     lengths = batch["seq_lengths"][row]
     kept = len(lengths) if padding == "keep" else np.searchsorted(np.cumsum(lengths), batch["n_tokens"][row], "right")
     return np.asarray(lengths[:kept], np.int64)

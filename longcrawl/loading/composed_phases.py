@@ -31,7 +31,7 @@ class BucketStock(NamedTuple):
 
 
 def bucket_name(domain: str, capacity: int) -> str:
-    """Give the name of a bucket: "web/2048", or "2048" where there are no domains."""
+    """Return the name of a bucket: "web/2048", or "2048" where there are no domains."""
     return f"{domain}/{capacity}" if domain else str(capacity)
 
 
@@ -104,7 +104,7 @@ def composed_phases_of(phases: Sequence[ComposedPhase | Phase | Mapping[str, Any
 
 
 def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], left: Longs) -> Weights:
-    """Give the share of tokens that a phase asks of each bucket: float64 [buckets].
+    """Return the share of tokens that a phase asks of each bucket: float64 [buckets].
 
     Args:
         phase: what was asked for.

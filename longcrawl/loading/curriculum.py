@@ -121,7 +121,7 @@ class CurriculumPlan:
         return len(self.picks)
 
     def phase_of(self, sample: int) -> int:
-        """Give the phase, counted from 0, that a sample is in; the last one for what comes after the plan."""
+        """Return the phase, counted from 0, that a sample is in; the last one for what comes after the plan."""
         stops = [each.stop_sample for each in self.phases]
         return min(int(np.searchsorted(stops, sample, "right")), len(stops) - 1)
 

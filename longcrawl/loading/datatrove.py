@@ -37,7 +37,7 @@ class _Items:
         return len(self.windows)
 
     def __getitem__(self, item: int) -> "dict[str, torch.Tensor]":
-        """Give ``input_ids`` and, where asked for, ``positions``, each (seq_len + 1,) int64; negative from the end.
+        """Return ``input_ids`` and, where asked for, ``positions``, each (seq_len + 1,) int64; negative from the end.
 
         Raises:
             IndexError: there is no such window.
@@ -165,7 +165,7 @@ class DatatroveFolderDataset(_Items):
         return f"{self.data_folder.rstrip('/')}/{pattern}"
 
     def __getitem__(self, item: int) -> "dict[str, torch.Tensor]":
-        """Give a window; see :class:`DatatroveFileDataset`."""
+        """Return a window; see :class:`DatatroveFileDataset`."""
         found = super().__getitem__(item)
         self._item = item % len(self)
         return found

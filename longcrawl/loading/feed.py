@@ -340,7 +340,7 @@ def _iterable_batches(feed: Feed) -> Any:
             self._start = feed.state_dict()
 
         def set_epoch(self, epoch: int) -> None:
-            """Have the next iteration give the pass that is so many after the first one; accelerate calls this."""
+            """Let the next iteration return the pass that is so many after the first one; accelerate calls this."""
             self._epoch = epoch
 
         def __iter__(self) -> Iterator[Batch]:

@@ -269,7 +269,7 @@ class Jsonl(Feed):
             )
 
     def _first_sample(self, place: _Place, epoch: int, block: Block, bucket: ShardBucket) -> int:
-        """Give the first sample of a block that is left: those of the block that was begun are partly handed out."""
+        """Return the first sample of a block that is left: those of the block that was begun are partly handed out."""
         if (epoch, block.file, block.number) != (place.epoch, place.file, place.block):
             return 0
         if place.sample > len(bucket):

@@ -330,7 +330,7 @@ class Rectangle(Feed):
         return cache
 
     def _capacity(self) -> int:
-        """Give how many chunks to hold: all where all fit, else no more than this pass has use for."""
+        """Return how many chunks to hold: all where all fit, else no more than this pass has use for."""
         layout = self.array.layout
         capacity = self.cache_bytes // self._chunk_bytes
         if capacity >= layout.chunk_grid[0] * layout.chunk_grid[1]:

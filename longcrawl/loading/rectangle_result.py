@@ -35,7 +35,7 @@ class RectangleResult(Result):
         return sum(rows for rows, _ in described["shapes"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Give the shape of every split."""
+        """Return the shape of every split."""
         return ", ".join(f"{split} {rows:,} x {length:,}" for split, (rows, length) in described["shapes"].items())
 
     def read_back(self, folder: Path) -> str:
@@ -47,13 +47,13 @@ class RectangleResult(Result):
         return f"{shapes}; {len(batches):,} batches of this size"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give the tables of where rows came from: plain `datasets` reads no Zarr."""
+        """Return the tables of where rows came from: plain `datasets` reads no Zarr."""
         splits = sorted(described["shapes"], reverse=True)
         files = [{"split": split, "path": f"rectangle/rows/{split}.parquet"} for split in splits]
         return [{"config_name": "rows", "data_files": files, "default": True}]
 
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Give a table of the shapes."""
+        """Return a table of the shapes."""
         lines = ["| split | rows | tokens a row | tokens |", "| --- | ---: | ---: | ---: |"]
         for split, (rows, length) in sorted(described["shapes"].items(), reverse=True):
             lines.append(f"| {split} | {rows:,} | {length:,} | {rows * length:,} |")
@@ -62,7 +62,7 @@ class RectangleResult(Result):
         return "\n".join([*lines, "", f"Every row is one document: its first {length:,} tokens{rolled}."])
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:
-        """Say how many documents were cut to a row, and how much of the rows is filled up."""
+        """Describe how many documents were cut to a row, and how much of the rows is filled up."""
         rows = []
         for split, (count, length) in sorted(described["shapes"].items(), reverse=True):
             tokens = _tokens_of(folder / "rows" / f"{split}.parquet")
@@ -79,7 +79,7 @@ class RectangleResult(Result):
         return f"{table(head, rows, 6)}\n\n{said} `longcrawl compose RUN` compares with other ways of making samples."
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:
-        """Say how many documents are longer than a row, and how many of all tokens that costs."""
+        """Describe how many documents are longer than a row, and how many of all tokens that costs."""
         cut = documents = kept = tokens = 0
         for split, (_, length) in described["shapes"].items():
             found = _tokens_of(folder / "rows" / f"{split}.parquet")
@@ -93,12 +93,12 @@ class RectangleResult(Result):
         return f"{cut:,} of {documents:,} documents are longer than a row: {share:.1f} % of all tokens are cut off."
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give the shape of the rows to train on, and a context length that fits them."""
+        """Return the shape of the rows to train on, and a context length that fits them."""
         rows, length = described["shapes"]["train"]
         return {"rows": str(rows), "row_length": str(length), "context_length": str(min(length, 4096))}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Say what tokens are, and how far they are from the text."""
+        """Describe what tokens are, and how far they are from the text."""
         said = [
             f"Tokens are {described['dtype']}; token {described['end_of_text']} ends a text and fills what is absent."
         ]
@@ -118,7 +118,7 @@ class RectangleResult(Result):
         return verify_rectangle(folder)
 
     def inspect(self, folder: Path, split: str, row: int) -> Inspection:
-        """Give shape, codec and ratio, and one row as text, rolled back."""
+        """Return shape, codec and ratio, and one row as text, rolled back."""
         return inspect_rectangle(folder, split, row)
 
     def ids(self, folder: Path) -> pads.FileSystemDataset:
@@ -127,7 +127,7 @@ class RectangleResult(Result):
 
 
 def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:
-    """Give the tokens of each document before it was cut; None where the table is not there."""
+    """Return the tokens of each document before it was cut; None where the table is not there."""
     if not rows.exists():
         return None
     return np.asarray(pc.fill_null(read_table(rows, ["n_tokens"])["n_tokens"], 0), np.int64)

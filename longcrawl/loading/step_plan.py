@@ -62,7 +62,7 @@ class StepPlan:
         return int(self.steps.counts(step) @ self.samples_per_step)
 
     def step(self, step: int) -> tuple[int, Picks, Longs]:
-        """Give the capacity of a step, and for each of its samples the bucket and how many of that came before."""
+        """Return the capacity of a step, and for each of its samples the bucket and how many of that came before."""
         first, capacity = self.first_sample(step), self.steps.picks[step]
         picks, places = self.samples.places(first, first + int(self.samples_per_step[capacity]))
         return int(self.steps.names[capacity]), picks, places
@@ -286,7 +286,7 @@ class _Queues:
             self._queues[group] = np.append(queue, np.full(max(length - len(queue), 0), self._padding, self._pick_type))
 
     def take(self, order: Picks) -> tuple[Picks, Picks]:
-        """Give steps of these capacities, and the buckets of their samples."""
+        """Return steps of these capacities, and the buckets of their samples."""
         groups = np.repeat(order, self._per_step[order])
         picks = np.empty(len(groups), self._pick_type)
         for group, taken in enumerate(self._taken.tolist()):
@@ -297,7 +297,7 @@ class _Queues:
 
 
 def _spread_numbers(seed: int, first: int, count: int) -> npt.NDArray[np.float64]:
-    """Give a number in [0, 1) for each step, and in every block of steps one from each of as many equal ranges.
+    """Return a number in [0, 1) for each step, and in every block of steps one from each of as many equal ranges.
 
     So capacities come close to their weights within a few steps, where independent numbers need hundreds.
     """
@@ -316,7 +316,7 @@ def _shuffled(picks: Picks, seed: int, purpose: str) -> Picks:
 
 
 def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Picks:
-    """Give as many steps of each capacity in the order of a schedule."""
+    """Return as many steps of each capacity in the order of a schedule."""
     groups = np.arange(len(steps), dtype=np.min_scalar_type(len(steps)))
     if schedule == "short-first":
         return np.repeat(groups, steps)

@@ -65,7 +65,7 @@ def validate(
 
 
 def _is_composed(path: str | os.PathLike[str] | ComposedDataset) -> bool:
-    """Tell a composed dataset, opened or not, or the run that has one, from token shards."""
+    """Distinguish a composed dataset, opened or not, or the run that has one, from token shards."""
     if not isinstance(path, str | os.PathLike):
         return True
     return any((Path(path) / within / "composed.json").is_file() for within in ("", "composed"))

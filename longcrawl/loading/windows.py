@@ -194,7 +194,7 @@ class Windows:
         return [os.fspath(path) for path in self.paths] if isinstance(self.paths, tuple) else os.fspath(self.paths)
 
     def of_files(self, files: list[TokenFile]) -> "Windows":
-        """Give the windows of files that are known already, as the same settings make them."""
+        """Return the windows of files that are known already, as the same settings make them."""
         made = copy(self)
         kept = {field.name: getattr(self, field.name) for field in fields(self)}
         # Whatever was worked out of the files here is left out.
@@ -256,7 +256,7 @@ class Windows:
         return self._count
 
     def __getitem__(self, index: int) -> Window:
-        """Give a window of the first pass, in the order of ``shuffle``; negative from the end."""
+        """Return a window of the first pass, in the order of ``shuffle``; negative from the end."""
         place = index + self._count if index < 0 else index
         if not 0 <= place < self._count:
             raise IndexError(f"window {index} of {self._count:,}: there are windows 0 to {self._count - 1:,}")
@@ -270,12 +270,12 @@ class Windows:
         return {name: values[0] for name, values in window.items()}
 
     def __iter__(self) -> Iterator[Window]:
-        """Give every window of the first pass, in order."""
+        """Return every window of the first pass, in order."""
         for index in range(self._count):
             yield self[index]
 
     def read(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> Window:
-        """Give the windows at these places of a pass as one batch: arrays of (len(places), seq_len + 1).
+        """Return the windows at these places of a pass as one batch: arrays of (len(places), seq_len + 1).
 
         Raises:
             IndexError: there are no such places.
@@ -300,7 +300,7 @@ class Windows:
     def batches(
         self, batch_size: int = 8, rank: int = 0, world_size: int = 1, leftover: "Leftover" = "carry"
     ) -> "WindowBatches":
-        """Give batches for one rank of a trainer, with exact resume; see :class:`WindowBatches`.
+        """Return batches for one rank of a trainer, with exact resume; see :class:`WindowBatches`.
 
         Raises:
             LoaderError: a setting does not fit.

@@ -26,7 +26,7 @@ PLAN = "plan.json"
 
 
 def holds_run(folder: Path) -> bool:
-    """Say whether a folder is that of a run, finished or not, if only its input is known yet."""
+    """Return whether a folder is that of a run, finished or not, if only its input is known yet."""
     return any((folder / name).exists() for name in (MANIFEST, "recipe.yaml", f"{WORK}/{INPUTS}"))
 
 
@@ -50,7 +50,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _why_no_manifest(folder: Path) -> str:
-    """Say what there is instead of a finished run, and what to type."""
+    """Describe what there is instead of a finished run, and what to type."""
     if folder.is_file():
         at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
         return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")

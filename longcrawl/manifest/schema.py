@@ -145,7 +145,7 @@ recipe again to have it
 
 
 def check_manifest(manifest: Any, file: Path) -> Told:
-    """Give a manifest that holds what each has to.
+    """Return a manifest that holds what each has to.
 
     The recipe in it is as it was read, so that it can be written as YAML; all else is :class:`Told`. Whether somebody
     has changed the manifest is not asked here.
@@ -200,5 +200,5 @@ def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def writer_of(manifest: Mapping[str, Any]) -> str:
-    """Give the version of longcrawl that wrote a manifest."""
+    """Return the version of longcrawl that wrote a manifest."""
     return str(manifest["versions"].get("longcrawl", "that gives no version"))

@@ -42,7 +42,7 @@ class Costs:
         self.disk: list[Doubles] = [np.zeros(len(each)) for each in sizes]
 
     def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
-        """Give what a stage leaves of the documents of the part at ``place``.
+        """Return what a stage leaves of the documents of the part at ``place``.
 
         Raises:
             RunError: the stage drops columns that it does not know.
@@ -61,7 +61,7 @@ class Costs:
         return documents.sort_by(ROW).combine_chunks()
 
     def total_seconds(self) -> float:
-        """Give the seconds of all sampled documents."""
+        """Return the seconds of all sampled documents."""
         return sum(float(each.sum()) for each in self.seconds)
 
     def add(self, other: "Costs") -> None:
@@ -124,12 +124,12 @@ class Costs:
                 pa.ipc.open_file(pa.BufferReader(sink.getbuffer())).read_all()
 
     def _kept_together(self, place: int, table: pa.Table) -> int:
-        """Say how many documents are left of those that a source gave together; each table costs by itself."""
+        """Describe how many documents are left of those that a source gave together; each table costs by itself."""
         share = float(table.num_rows) / max(len(self.sizes[place]), 1)
         return max(ceil(self.together * share), 1)
 
     def _batches(self, place: int, table: pa.Table, most: int) -> Iterator[tuple[Longs, Longs, pa.Table]]:
-        """Give batches of documents of like size: where they are in the table, where in the sample, and they."""
+        """Return batches of documents of like size: where they are in the table, where in the sample, and they."""
         rows = table[ROW].to_numpy()
         order = np.argsort(self.sizes[place][rows], kind="stable")
         for first in range(0, max(len(order), 1), most):
@@ -142,7 +142,7 @@ class Costs:
 
 
 def _timed(label: str, stage: Stage, batch: pa.Table) -> tuple[pa.Table, float]:
-    """Give what a stage leaves of a batch, and the seconds of a core that it took."""
+    """Return what a stage leaves of a batch, and the seconds of a core that it took."""
     tally = Tally()
     left = pa.concat_tables(run_fused([(label, stage)], iter([batch]), tally))
     return left, tally.clock.seconds[label]

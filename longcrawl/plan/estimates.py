@@ -50,20 +50,20 @@ class Estimate:
         return Estimate(self.value * by.value, self.low * by.low, self.high * by.high)
 
     def at_most(self, other: "Estimate") -> "Estimate":
-        """Give the figure of what is a part of another one."""
+        """Return the figure of what is a part of another one."""
         return Estimate(min(self.value, other.value), min(self.low, other.high), min(self.high, other.high))
 
     def within(self, factor: float, more: float = 0.0) -> "Estimate":
-        """Give an interval that is this many times wider at both ends, and has so much more at its upper end."""
+        """Return an interval that is this many times wider at both ends, and has so much more at its upper end."""
         return Estimate(self.value, self.low / factor, self.high * factor + more)
 
     def widened(self, share: float) -> "Estimate":
-        """Give an interval that is this share wider at both ends."""
+        """Return an interval that is this share wider at both ends."""
         return Estimate(self.value, self.low * (1 - share), self.high * (1 + share))
 
 
 def exact(value: float) -> Estimate:
-    """Give a figure that is known."""
+    """Return a figure that is known."""
     return Estimate(value, value, value)
 
 
@@ -93,7 +93,7 @@ class Drawn:
 
 
 def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Estimate:
-    """Give the total of a quantity over all documents of all parts.
+    """Return the total of a quantity over all documents of all parts.
 
     Args:
         values: of the sampled documents.
@@ -123,7 +123,7 @@ def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Est
 
 
 def estimate_parts(totals: Sequence[float], drawn: Drawn) -> Estimate:
-    """Give the total of what is known of every part that was read."""
+    """Return the total of what is known of every part that was read."""
     known = np.array(totals, np.float64)
     return _over_parts(known, np.zeros(len(known)), drawn, float(known.sum()))
 
@@ -137,7 +137,7 @@ def _over_parts(totals: Doubles, variances: Doubles, drawn: Drawn, seen: float) 
 
 
 def _between(totals: Doubles, drawn: Drawn) -> float:
-    """Give half the interval that comes from having read some parts only."""
+    """Return half the interval that comes from having read some parts only."""
     read = len(totals)
     if read == drawn.parts:
         return 0.0
@@ -169,7 +169,7 @@ class Thinning:
     """The share of all documents that were in the sample, as seen by those that were removed."""
 
     def kept(self) -> Estimate:
-        """Give the share that stays of all documents, over the share that stays of the sample.
+        """Return the share that stays of all documents, over the share that stays of the sample.
 
         >>> round(Thinning(1000, 0.1, 0.05, 0.5).kept().value * 0.9, 6)
         0.8

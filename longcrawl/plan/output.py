@@ -40,14 +40,14 @@ class Line:
 
     @classmethod
     def through(cls, one: Point, half: Point, whole: Point) -> "Line":
-        """Give the line from one document, or none, to all of them; half of them say how far off it is."""
+        """Return the line from one document, or none, to all of them; half of them say how far off it is."""
         slope = max((whole.took - one.took) / max(whole.amount - one.amount, 1.0), 0.0)
         fixed = max(one.took - slope * one.amount, 0.0)
         expected = fixed + slope * half.amount
         return cls(fixed, slope, abs(half.took - expected) / max(expected, 1e-9))
 
     def at(self, amount: Estimate) -> Estimate:
-        """Give the figure for this many tokens or documents."""
+        """Return the figure for this many tokens or documents."""
         value, low, high = (self.fixed + self.slope * each for each in (amount.value, amount.low, amount.high))
         return Estimate(value, low, high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
 
@@ -82,7 +82,7 @@ def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table)
 
 
 def _spilled(writer: Writer, documents: pa.Table) -> float:
-    """Give the bytes of the first pass."""
+    """Return the bytes of the first pass."""
     with tempfile.TemporaryDirectory() as folder:
         writer.spill([documents], Path(folder), 0)
         return float(folder_bytes(Path(folder)))
@@ -93,7 +93,7 @@ def _amount(documents: pa.Table) -> float:
 
 
 def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:
-    """Give bytes written, bytes spilled, and seconds."""
+    """Return bytes written, bytes spilled, and seconds."""
     clock = CoreClock()
     with tempfile.TemporaryDirectory() as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"

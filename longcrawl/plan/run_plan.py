@@ -76,7 +76,7 @@ class Checked:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Give JSON-ready values."""
+        """Return JSON-ready values."""
         told = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
         return told | {"high": self.estimate.high, "became": self.truth}
 
@@ -123,7 +123,7 @@ class Plan:
         return tuple(Checked(name, estimate, truth) for name, estimate, truth in figures if truth is not None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return JSON-ready values; :meth:`from_dict` is the way back."""
         rows = [{"stage": row.stage, **{name: _told(getattr(row, name)) for name in _FIGURES}} for row in self.rows]
         return {
             "longcrawl_plan": VERSION,
@@ -292,7 +292,7 @@ class _Scaled:
         self.documents = estimate_parts(self.drawn.documents.tolist(), self.drawn)
 
     def source(self, name: str) -> PlanRow:
-        """Give the row of the source, whose parts were read whole."""
+        """Return the row of the source, whose parts were read whole."""
         read = self.sample.read
         letters = [part.characters for part in read if part.characters is not None]
         characters = estimate_parts(letters, self.drawn) if len(letters) == len(read) else None
@@ -300,7 +300,7 @@ class _Scaled:
         return PlanRow(name, self.documents, characters, self._seconds(seconds, self.sample.start), exact(0.0))
 
     def stage(self, one: Measured) -> PlanRow:
-        """Give the row of a stage."""
+        """Return the row of a stage."""
         seconds, disk = self._seconds(self.total(one.seconds), one.start), self.total(one.disk).widened(DISK_NOISE)
         if disk.value:
             seconds += exact(0.0).within(1.0, PART_SECONDS * self.drawn.parts)
@@ -316,12 +316,12 @@ class _Scaled:
         return measured.within(CLOCK_FACTOR, START_FACTOR * start + TABLE_SECONDS * tables)
 
     def total(self, values: Values) -> Estimate:
-        """Give the total of what grows with the size of a document."""
+        """Return the total of what grows with the size of a document."""
         return estimate_total(values, self.drawn).scaled(self.sizes_stay)
 
 
 def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
-    """Give the figures of a run by the names that a plan has for them."""
+    """Return the figures of a run by the names that a plan has for them."""
     funnel = Funnel.from_dict(manifest["funnel"])
     truths: dict[str, float | None] = {
         f"{funnel.source}: documents": funnel.documents,
@@ -342,7 +342,7 @@ def _written(manifest: Mapping[str, Any]) -> float:
 
 
 def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
-    """Give what stages took by the names that a plan has for it."""
+    """Return what stages took by the names that a plan has for it."""
     seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
     disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
     return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}

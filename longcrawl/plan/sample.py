@@ -110,7 +110,7 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
 
 
 def _part_sizes(parts: Sequence[Part]) -> Doubles:
-    """Give the bytes of the files of each part; 1 for each if there is one that has no local files."""
+    """Return the bytes of the files of each part; 1 for each if there is one that has no local files."""
     sizes = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
     return np.array(sizes if all(sizes) else [1] * len(parts), np.float64)
 
@@ -164,7 +164,7 @@ class _Drawing:
             self._thin(self.most + 1)
 
     def finish(self) -> tuple[pa.Table, Doubles, Doubles]:
-        """Give the sampled documents in their order, their chances and their sizes."""
+        """Return the sampled documents in their order, their chances and their sizes."""
         chances = np.ones(len(self.keys))
         if self.documents > self.most:
             self._thin(self.most + 1)

@@ -18,7 +18,7 @@ UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def plan_text(plan: "Plan") -> str:
-    """Give the table in plain text, and what it comes to."""
+    """Return the table in plain text, and what it comes to."""
     table = [list(HEAD), *_cells(plan)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
@@ -31,7 +31,7 @@ def plan_text(plan: "Plan") -> str:
 
 
 def plan_html(plan: "Plan") -> str:
-    """Give the table for a notebook."""
+    """Return the table for a notebook."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEAD)
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in _cells(plan)

@@ -77,7 +77,7 @@ def measure_stages(
 
 
 def quantity(tables: Sequence[pa.Table], name: str, drawn: Drawn) -> Values | None:
-    """Give ``n_tokens``, or the code points of ``text``, of each sampled document, where the documents have it."""
+    """Return ``n_tokens``, or the code points of ``text``, of each sampled document, where the documents have it."""
     if name not in tables[0].column_names or (name == "text" and characters(tables[0]) is None):
         return None
     return [_at(table, sizes, _numbers(table[name])) for table, sizes in zip(tables, drawn.document_sizes, strict=True)]

@@ -16,7 +16,7 @@ NOT_COUNTED = "How long texts were at the source was not counted: it gave none, 
 
 
 def length_tables(before: Lengths | None, analysis: Analysis) -> str:
-    """Give lengths at the source beside those that were kept; apart where they are not in the same unit."""
+    """Return lengths at the source beside those that were kept; apart where they are not in the same unit."""
     after = list(analysis.lengths)
     same = next((each for each in after if before is not None and each.unit == before.unit), None)
     parts = [] if before is not None else [f'<p class="note">{NOT_COUNTED}</p>'] * bool(after)
@@ -57,7 +57,7 @@ def _total(lengths: Lengths) -> str:
 
 
 def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
-    """Give the domains of what was kept beside those of what left.
+    """Return the domains of what was kept beside those of what left.
 
     Args:
         analysis: what was kept.
@@ -98,7 +98,7 @@ def _site_columns(group: str, label: str, line: str = "") -> list[Column]:
 
 
 def _beyond(analysis: Analysis) -> list[str]:
-    """Say how many documents a domain may have that is not among the largest."""
+    """Describe how many documents a domain may have that is not among the largest."""
     if len(analysis.domains) == analysis.distinct_domains and not analysis.domains_error:
         return ["0", percent(0)]
     return [f"≤ {min(analysis.domains.values(), default=0) + analysis.domains_error:,}", ""]

@@ -18,7 +18,7 @@ LONGEST_NAME = 200
 
 
 def cluster_list(clusters: Clusters) -> str:
-    """Give the largest clusters, each with what is known of it and how two of its documents differ."""
+    """Return the largest clusters, each with what is known of it and how two of its documents differ."""
     first = next((number for number, cluster in enumerate(clusters) if cluster.diff and cluster.diff.pieces), None)
     items = "".join(_cluster(cluster, is_open=number == first) for number, cluster in enumerate(clusters))
     note = f'<p class="note">{escape(clusters.note)}.</p>' if clusters.note else ""
@@ -67,7 +67,7 @@ def _text(pieces: Sequence[Passage], name: str) -> str:
 
 
 def _pieces(cluster: Cluster) -> Iterator[Passage]:
-    """Give the pieces of a difference up to a limit."""
+    """Return the pieces of a difference up to a limit."""
     left = MOST_CHARACTERS
     for piece in cluster.diff.pieces if cluster.diff is not None else ():
         if left <= 0:

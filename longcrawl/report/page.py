@@ -53,7 +53,7 @@ class ReportPage:
     clusters: Clusters
 
     def html(self) -> str:
-        """Give the whole file; the same run gives the same bytes."""
+        """Return the whole file; the same run gives the same bytes."""
         style, script = _asset("report.css"), _asset("report.js")
         told = [(name, title, _or_untold(body)) for name, title, body in self._sections()]
         sections = [(name, title, body) for name, title, body in told if body]
@@ -86,7 +86,7 @@ class ReportPage:
         return Funnel.from_dict(self.manifest["funnel"])
 
     def _analysis(self) -> tuple[Analysis, NotTold | None]:
-        """Give what is in the output as far as the manifest tells it, and what it does not tell."""
+        """Return what is in the output as far as the manifest tells it, and what it does not tell."""
         found = self.manifest.get("analysis")
         try:
             return Analysis(0) if found is None else Analysis.from_dict(found), None
@@ -138,7 +138,7 @@ class ReportPage:
         return shown + self._not_analysed("How long the documents are that were kept")
 
     def _not_analysed(self, what: str) -> str:
-        """Say what a manifest of an earlier longcrawl does not have."""
+        """Describe what a manifest of an earlier longcrawl does not have."""
         if self.manifest.get("analysis") is not None:
             missing = self._analysis()[1]
             return "" if missing is None else _untold(missing)
@@ -178,7 +178,7 @@ class ReportPage:
         )
 
     def _data(self) -> str:
-        """Give what the script filters by, as JSON in which no tag and no comment can begin or end."""
+        """Return what the script filters by, as JSON in which no tag and no comment can begin or end."""
         hosts = _hosts(self.removed)
         removed = [
             {
@@ -193,7 +193,7 @@ class ReportPage:
 
 
 def is_page(file: Path) -> bool:
-    """Say whether a file is a report of this or an earlier longcrawl."""
+    """Return whether a file is a report of this or an earlier longcrawl."""
     with file.open("rb") as opened:
         begin = opened.read(LONGEST_HEAD).lstrip()
     return begin.startswith(b"<!DOCTYPE html>") and TITLE in begin.partition(b"<style>")[0]
@@ -242,7 +242,7 @@ def _summary(output: Mapping[str, Any]) -> str:
 
 
 def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
-    """Say what of the input is in no document."""
+    """Describe what of the input is in no document."""
     rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest.get("left_out", {}).items())
     left_out = [Limit("Records of the source that are no documents, by its rules: ", rules)] * bool(rules)
     if "bad_files" not in manifest:

@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 def passages(text: str, places: Iterable[Place] = ()) -> Iterator[Passage]:
-    """Give a short text as a whole, of a long one the beginning and what stands around its first places.
+    """Return a short text as a whole, of a long one the beginning and what stands around its first places.
 
     >>> [passage.text for passage in passages("Buy now! Buy now!", [Place(0, 8), Place(9, 17)])]
     ['Buy now!', ' ', 'Buy now!']
@@ -116,10 +116,10 @@ def clean(text: str) -> str:
 
 
 def escape(text: object) -> str:
-    """Give what stands between two tags, or in an attribute between double quotes, exactly as it is spelled."""
+    """Return what stands between two tags, or in an attribute between double quotes, exactly as it is spelled."""
     return html.escape(clean(str(text)))
 
 
 def opening(text: str, most: int = 90) -> str:
-    """Give the first words on one line."""
+    """Return the first words on one line."""
     return shortened(" ".join(clean(text[: 10 * most]).split()), most)

@@ -30,7 +30,7 @@ class RemovedDocument:
     """What the marks are, or why there are none."""
 
     def facts(self) -> list[tuple[str, str]]:
-        """Give what is known of it, name and value."""
+        """Return what is known of it, name and value."""
         known = [
             ("id", self.reason.id),
             ("stage", self.reason.stage),
@@ -72,7 +72,7 @@ class RemovedDocuments:
         return self.documents[number]
 
     def summary(self) -> str:
-        """Say how many there are, and how they were chosen."""
+        """Describe how many there are, and how they were chosen."""
         if not self.removed:
             return "no document left"
         if len(self) == self.removed:
@@ -92,7 +92,7 @@ class RemovedDocuments:
 
 
 def measured(reason: Reason) -> str:
-    """Give value against threshold, or of what it is a duplicate; "" where nothing was measured.
+    """Return value against threshold, or of what it is a duplicate; "" where nothing was measured.
 
     >>> measured(Reason("a", "min_words", "min_words", 12.0, 50.0))
     '12 against 50'
@@ -102,7 +102,7 @@ def measured(reason: Reason) -> str:
 
 
 def brief(reason: Reason) -> str:
-    """Give the same in a few letters: of a duplicate, how similar it is, but not to what.
+    """Return the same in a few letters: of a duplicate, how similar it is, but not to what.
 
     >>> brief(Reason("a", "min_hash", "near_duplicate", 0.91234, None, "b"))
     'similarity 0.91'

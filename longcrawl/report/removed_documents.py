@@ -112,7 +112,7 @@ def _ranked(rows: pa.Table) -> pa.Table:
 
 
 def _stages(folder: Path) -> tuple[Stages, str | None]:
-    """Give the stages of a run, or say why they cannot be made any more."""
+    """Return the stages of a run, or say why they cannot be made any more."""
     try:
         return load_recipe(folder / "recipe.yaml").stages, None
     except (LongCrawlError, OSError) as gone:
@@ -170,7 +170,7 @@ def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[
 
 
 def _of_url(stage: UrlFilter, url: str | None, rule: str | None) -> str:
-    """Say what of a URL a rule is about."""
+    """Describe what of a URL a rule is about."""
     matches = stage.matches(pa.table({"url": pa.array([url], pa.large_string())}))[0]
     found = next((each.matched for each in matches if each.rule == rule), None)
     return "The rule is about the URL." if not found else f"The rule is about the URL, which has: {found}."

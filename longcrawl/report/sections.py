@@ -59,7 +59,7 @@ def _funnel_columns(rates: RemovalRates) -> list[Column]:
 
 
 def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
-    """Give for each stage how many left by each rule; ``places`` says where the sample of a rule begins."""
+    """Return for each stage how many left by each rule; ``places`` says where the sample of a rule begins."""
     left = [row for row in funnel if row.removed]
     if not left:
         return '<p class="empty">No document left.</p>'
@@ -70,7 +70,7 @@ def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
 
 
 def edit_table(funnel: Funnel) -> str:
-    """Give for each stage what its rules changed in documents; "" where nothing was changed."""
+    """Return for each stage what its rules changed in documents; "" where nothing was changed."""
     changed = [(row, row.edits) for row in funnel if row.edits is not None]
     groups = [(_changed(row, edits), list(_rule_edits(edits))) for row, edits in changed]
     shown = grouped_table("reasons", ("stage", "rule"), EDIT_COLUMNS, groups)
@@ -106,13 +106,13 @@ def _reasons(row: FunnelRow, places: Mapping[tuple[str, str], int], most: int, r
 
 
 def facts_list(facts: Iterable[tuple[str, str]], kind: str = "facts") -> str:
-    """Give names and values, as ``facts`` in lines or as ``tiles``."""
+    """Return names and values, as ``facts`` in lines or as ``tiles``."""
     said = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     return f'<dl class="{kind}">{said}</dl>'
 
 
 def notes(limits: Sequence[Limit]) -> str:
-    """Give sentences as a list; what stands between backticks is code, but never in what is cited."""
+    """Return sentences as a list; what stands between backticks is code, but never in what is cited."""
     shown = [f"{_CODE.sub(_CODE_SPAN, escape(said))}{_cited(cited)}" for said, cited in limits[:MOST_NOTES]]
     more = [f"and {len(limits) - MOST_NOTES:,} more, in manifest.json"] if len(limits) > MOST_NOTES else []
     return f"<ul>{''.join(f'<li>{each}</li>' for each in [*shown, *more])}</ul>"

@@ -31,7 +31,7 @@ Cells = Sequence[str]
 
 
 def table(kind: str, first: str, columns: Sequence[Column], rows: Iterable[Cells], caption: str = "") -> str:
-    """Give a table.
+    """Return a table.
 
     Args:
         kind: its class.
@@ -48,7 +48,7 @@ def table(kind: str, first: str, columns: Sequence[Column], rows: Iterable[Cells
 def grouped_table(
     kind: str, first: tuple[str, str], columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Cells]]]
 ) -> str:
-    """Give a table whose rows belong to groups, which have a name, too; ``first`` heads names of groups and of rows."""
+    """Return a table whose rows belong to named groups; ``first`` heads the names of groups and rows."""
     bodies = []
     for name, rows in groups:
         heading = f'<th scope="rowgroup" class="name heading" rowspan="{len(rows)}">{name}</th>'
@@ -103,17 +103,17 @@ def bar(*shares: tuple[float, str]) -> str:
 
 
 def key(*kinds: tuple[str, str]) -> str:
-    """Say which kind of bar is what."""
+    """Describe which kind of bar is what."""
     said = "".join(f'<li><span class="swatch {kind}"></span>{escape(what)}</li>' for kind, what in kinds)
     return f'<ul class="key">{said}</ul>'
 
 
 def named(name: Any) -> str:
-    """Give a name, which may be broken behind an underscore or a dot; labels of a host stay in their order."""
+    """Return a name, which may be broken behind an underscore or a dot; labels of a host stay in their order."""
     broken = _BREAKS.sub(r"\1<wbr>", escape(shortened(str(name), LONGEST_NAME)))
     return f'<bdi dir="ltr">{broken}</bdi>'
 
 
 def percent(share: float) -> str:
-    """Give a share of one in percent."""
+    """Return a share of one in percent."""
     return f"{100 * share:.1f} %"

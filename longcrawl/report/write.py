@@ -68,7 +68,7 @@ def write_report(
 
 
 def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
-    """Give where a file lies, behind links, that may be written and can be."""
+    """Return where a file lies, behind links, that may be written and can be."""
     try:
         place = target.resolve()
         _refuse_own(target, place, run.resolve(), manifest)

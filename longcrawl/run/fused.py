@@ -70,11 +70,11 @@ class Tally:
         self.values[label] = add_values([self.values.get(label, {}), count_values(documents, column)])
 
     def table(self) -> pa.Table:
-        """Give all entries in the order in which documents left."""
+        """Return all entries in the order in which documents left."""
         return pa.concat_tables(self.ledger) if self.ledger else LEDGER_SCHEMA.empty_table()
 
     def counts(self) -> list[dict[str, Any]]:
-        """Give in, out, rules and values of each stage as JSON-ready values."""
+        """Return in, out, rules and values of each stage as JSON-ready values."""
         return [
             {
                 "stage": label,
@@ -112,7 +112,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
 
 
 def _through(documents: pa.Table, label: str, stage: Stage, tally: Tally) -> tuple[pa.Table, pa.Table]:
-    """Give the documents that a stage leaves, and the ledger entries of those that it removes."""
+    """Return the documents that a stage leaves, and the ledger entries of those that it removes."""
     if isinstance(stage, Judge):
         return _without(documents, stage.judge(documents), label)
     if isinstance(stage, Edit | Rewrite):
@@ -134,13 +134,13 @@ def characters(documents: pa.Table) -> int | None:
 
 
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
-    """Give the code points of each text; None where there is no text, or where it is still to be extracted."""
+    """Return the code points of each text; None where there is no text, or where it is still to be extracted."""
     if "text" not in documents.column_names or "html" in documents.column_names:
         return None
     return pc.utf8_length(documents["text"])
 
 
 def _without(documents: pa.Table, verdicts: pa.Table, label: str) -> tuple[pa.Table, pa.Table]:
-    """Give the documents that stay, and the ledger entries of those that leave."""
+    """Return the documents that stay, and the ledger entries of those that leave."""
     gone = entries(document_ids(documents, label), verdicts, label)
     return (documents.filter(pc.is_null(verdicts["rule"])) if gone.num_rows else documents), gone

@@ -24,7 +24,7 @@ __all__ = ["indexes_used", "save_index"]
 
 
 def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str]]:
-    """Give the SHA-256 of ``index.json``, which has those of all files, by stage and path.
+    """Return the SHA-256 of ``index.json``, which has those of all files, by stage and path.
 
     Raises:
         FormatError: there is no index at one of the paths, or it was made with other settings.
@@ -62,7 +62,7 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Inde
 
 
 def _gone(folder: Path, segment: int, label: str) -> pa.Array:
-    """Give the ids of documents that left after a survey saw them: by its own ledger and those of later segments."""
+    """Return the ids of documents that left after a survey saw them: by its own ledger and those of later segments."""
     found = [pa.array([], pa.string())]
     for path in sorted((folder / "ledger").glob("*.parquet")):
         number, _, rest = path.stem.partition("-")

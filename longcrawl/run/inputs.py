@@ -136,7 +136,7 @@ def still_open(reasons: Sequence[str], parts: int, folder: Path) -> RunError:
 
 
 def train_parts(source: Source) -> list[Part]:
-    """Give the parts of a source's split "train", which a run reads.
+    """Return the parts of a source's split "train", which a run reads.
 
     Raises:
         RunError: it has no such split.
@@ -151,7 +151,7 @@ def train_parts(source: Source) -> list[Part]:
 def no_documents(
     source: str, recipe: Path, bad_files: Sequence[Mapping[str, Any]], left_out: Mapping[str, int]
 ) -> RunError:
-    """Give the error of a source that gave nothing, with the first broken file and the rules that left records out."""
+    """Return the error of a source that gave nothing, with the first broken file and rules that excluded records."""
     said = f"source {source!r} gave no documents at all: look at its settings in {recipe}"
     if bad_files:
         said += f"; {len(bad_files):,} input file(s) could not be read whole, the first: "

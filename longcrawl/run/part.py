@@ -150,7 +150,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
 
 
 def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
-    """Give what reading took, what each stage, and what writing, which is the rest."""
+    """Return what reading took, what each stage, and what writing, which is the rest."""
     stages = tally.clock.seconds
     keep = clock.seconds["all"] - clock.seconds["read"] - sum(stages.values())
     return {"read": clock.seconds["read"], "stages": stages, "keep": max(keep, 0.0)}
@@ -175,13 +175,13 @@ def part_marker(work: Path, segment: int, number: int) -> Path:
 
 
 def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
-    """Give the tables that a segment kept of these inputs, one after the other."""
+    """Return the tables that a segment kept of these inputs, one after the other."""
     for number in numbers:
         yield from _tables(_stored(work, segment, number, "arrow"))
 
 
 def surviving_ids(work: Path, segment: int, number: int) -> pa.Array:
-    """Give the ids, large_string, of what a segment kept of one input, reading no other column."""
+    """Return the ids, large_string, of what a segment kept of one input, reading no other column."""
     file = _stored(work, segment, number, "arrow")
     with pa.memory_map(str(file)) as mapped:
         place = pa.ipc.open_file(mapped).schema.get_field_index("id")
@@ -190,7 +190,7 @@ def surviving_ids(work: Path, segment: int, number: int) -> pa.Array:
 
 
 def sketches(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
-    """Give what a survey sketched of these inputs, one after the other."""
+    """Return what a survey sketched of these inputs, one after the other."""
     for number in numbers:
         yield from _tables(_stored(work, segment, number, "sketches"))
 

@@ -29,7 +29,7 @@ __all__ = ["find_spans", "group_inputs", "resolve"]
 
 
 def group_inputs(inputs: int, parts: int) -> list[list[int]]:
-    """Give the numbers of the inputs of every part; there are no more parts than inputs.
+    """Return the numbers of the inputs of every part; there are no more parts than inputs.
 
     >>> group_inputs(5, 2)
     [[0, 2, 4], [1, 3]]

@@ -59,7 +59,7 @@ def first_pass(chosen: Recipe) -> dict[str, Any]:
 
 
 def any_done(folder: Path) -> bool:
-    """Say whether a run has finished anything in this folder."""
+    """Return whether a run has finished anything in this folder."""
     written = any(entry.name not in ("recipe.yaml", WORK) for entry in folder.iterdir())
     return written or any((folder / WORK).glob("segment-*/*.json"))
 

@@ -57,7 +57,7 @@ def tokenize_recipe(
     builder: str = "text",
     overrides: Iterable[str] = (),
 ) -> Recipe:
-    """Give the recipe that :func:`tokenize` runs.
+    """Return the recipe that :func:`tokenize` runs.
 
     >>> recipe = tokenize_recipe("raw/*.jsonl.gz", max_length=2048, overlap_size=256)
     >>> [label for label, _ in recipe.stages], recipe.output.name

@@ -73,7 +73,7 @@ def skip_space(data: Any, at: int, end: int) -> int:
 
 @compiled
 def hex4(data: Any, at: int, end: int) -> int:
-    """Give the value of four hexadecimal digits, or -1."""
+    """Return the value of four hexadecimal digits, or -1."""
     if at + 4 > end:
         return -1
     value = 0
@@ -159,7 +159,7 @@ def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
 
 @compiled
 def end_of_word(data: Any, at: int, end: int) -> int:
-    """Give where ``true``, ``false`` or ``null`` ends, or -1."""
+    """Return where ``true``, ``false`` or ``null`` ends, or -1."""
     if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
         return at + 4
     if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
@@ -178,7 +178,7 @@ def end_of_word(data: Any, at: int, end: int) -> int:
 
 @compiled
 def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Give where the value that starts here ends (-1: not understood) and what it is."""
+    """Return where the value that starts here ends (-1: not understood) and what it is."""
     if at >= end:
         return -1, ABSENT
     if data[at] == QUOTE:
@@ -207,7 +207,7 @@ def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Give where the value that starts here ends (-1: not understood) and what it is; lists and objects are checked."""
+    """Return where the value that starts here ends (-1: not understood) and what it is; checks lists and objects."""
     if at < end and data[at] != OPEN_LIST and data[at] != OPEN_OBJECT:
         return _scalar(data, at, end)
     depth, kinds = 0, np.uint64(0)
@@ -257,7 +257,7 @@ def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _matching(data: Any, at: int, end: int) -> int:
-    """Give where the list or object that starts here ends, looking at brackets and quotes only, or -1."""
+    """Return where the list or object that starts here ends, looking at brackets and quotes only, or -1."""
     depth = 0
     while at < end:
         byte = data[at]
@@ -277,7 +277,7 @@ def _matching(data: Any, at: int, end: int) -> int:
 
 @compiled
 def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: int) -> int:
-    """Give the index of the name that equals ``data[start:end]``, trying ``guess`` first, or -1."""
+    """Return the index of the name that equals ``data[start:end]``, trying ``guess`` first, or -1."""
     count = len(offsets) - 1
     for turn in range(count):
         index = (guess + turn) % count

@@ -56,7 +56,7 @@ class DamagedFileError(SourceError):
 
 
 def absolute(path: str) -> str:
-    """Give a local path from the root, ``~`` and ``file://`` resolved; a URL stays, but for a slash at its end."""
+    """Return a local path from the root, ``~`` and ``file://`` resolved; a URL stays, but for a slash at its end."""
     if is_url(path):
         return path.rstrip("/")
     return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))).as_posix()  # noqa: PTH100, PTH111  # Path.resolve would follow links
@@ -145,7 +145,7 @@ def _pass_missing(failed: Exception) -> None:
 
 @contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Give a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
+    """Return a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
 
     Raises:
         DamagedFileError: the remote file is missing, or the local path is a link to nothing, a named pipe or a device.

@@ -53,11 +53,11 @@ class Installed(Source):
     on_bad_files: OnBadFiles = "skip"
 
     def schema(self) -> pa.Schema:
-        """Give the Arrow schema of every table that ``read`` yields."""
+        """Return the Arrow schema of every table that ``read`` yields."""
         return _SCHEMA
 
     def splits(self) -> dict[str, list[Part]]:
-        """Give a part per distribution, and "python/pydoc_data".
+        """Return a part per distribution, and "python/pydoc_data".
 
         Raises:
             SourceError: a package was named that is not installed.
@@ -93,7 +93,7 @@ class Installed(Source):
 
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
-    """Give the installed distributions by name, sorted; of one that is there twice, what Python would import."""
+    """Return the installed distributions by name, sorted; of one that is there twice, what Python would import."""
     found: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions(path=_folders()):
         if (name := _normalized(distribution.metadata["Name"] or "")) and name != "longcrawl":
@@ -106,7 +106,7 @@ def _folders() -> list[str]:
 
 
 def _normalized(name: str) -> str:
-    """Give the one spelling that a package's name has by PEP 503."""
+    """Return the one spelling that a package's name has by PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -117,7 +117,7 @@ def _home_page(distribution: importlib.metadata.Distribution) -> str | None:
 
 
 def _documents(package: str, distribution: importlib.metadata.Distribution, bad_files: BadFiles) -> dict[str, str]:
-    """Give the texts of a distribution by id, sorted."""
+    """Return the texts of a distribution by id, sorted."""
     documents = {}
     description = str(distribution.metadata.json.get("description") or "").strip()
     if description and description != "UNKNOWN":
@@ -146,7 +146,7 @@ def _is_document(path: importlib.metadata.PackagePath) -> bool:
 
 
 def _stable_path(path: importlib.metadata.PackagePath) -> str:
-    """Give a path without the version in the name of its metadata folder and without steps upward."""
+    """Return a path without the version in the name of its metadata folder and without steps upward."""
     return "/".join(_METADATA_FOLDER.sub(r"\1-info", step) for step in path.parts if step != "..")
 
 

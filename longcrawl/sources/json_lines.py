@@ -50,7 +50,7 @@ class Found:
     """[lines]: 0 where the line was understood."""
 
     def line(self, number: int) -> bytes:
-        """Give the bytes of one line."""
+        """Return the bytes of one line."""
         return self.data[self.starts[number] : self.ends[number]].tobytes()
 
 
@@ -109,7 +109,7 @@ def find_fields(block: bytes, names: Sequence[str], unchecked: int = -1) -> Foun
 
 
 def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
-    """Give the texts of one field for some lines, null where absent."""
+    """Return the texts of one field for some lines, null where absent."""
     from longcrawl.sources import _kernels as kernels
     from longcrawl.sources._unescape_kernels import unescape
 
@@ -145,7 +145,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
 
 def pack(names: Iterable[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Give names as the kernels take them: their bytes one after the other, and where each starts."""
+    """Return names as the kernels take them: their bytes one after the other, and where each starts."""
     encoded = [name.encode() for name in names]
     offsets = np.cumsum([0, *(len(name) for name in encoded)]).astype(np.int64)
     return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets

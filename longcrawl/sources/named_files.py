@@ -145,7 +145,7 @@ def _found(files: list[str], pattern: str) -> list[str]:
 
 
 def _base_of(files: list[str], data_dir: str | None) -> str:
-    """Give the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
+    """Return the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
     base = _written(absolute(data_dir or "")).rstrip("/")
     if data_dir and all(file.startswith(f"{base}/") for file in files):
         return base

@@ -52,7 +52,7 @@ class Rectangle(Source):
     on_bad_files: OnBadFiles = "error"
 
     def schema(self) -> pa.Schema:
-        """Give ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
+        """Return ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
         array = self._open(self._split_names()[0])
         tokens = pa.list_(pa.from_numpy_dtype(array.dtype), self._window(array))
         columns = [("row", pa.int64()), ("start", pa.int64()), ("id", pa.string()), ("tokens", tokens)]
@@ -61,7 +61,7 @@ class Rectangle(Source):
         return pa.schema(columns)
 
     def splits(self) -> dict[str, list[Part]]:
-        """Give "train" and "heldout", whichever there are, in parts of 2,048 rows."""
+        """Return "train" and "heldout", whichever there are, in parts of 2,048 rows."""
         found: dict[str, list[Part]] = {}
         for split in self._split_names():
             rows = self._open(split).shape[0]

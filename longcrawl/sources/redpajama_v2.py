@@ -123,7 +123,7 @@ class RedPajamaV2(Source):
         return LINE_SIGNALS if "all" in self.line_signals else tuple(dict.fromkeys(self.line_signals))
 
     def schema(self) -> pa.Schema:
-        """Give the Arrow schema of every table that ``read`` yields."""
+        """Return the Arrow schema of every table that ``read`` yields."""
         fields = [
             pa.field("id", pa.string()),
             pa.field("text", pa.large_string()),
@@ -261,7 +261,7 @@ class RedPajamaV2(Source):
         return found
 
     def _files(self, base: str, part: str) -> dict[str, str]:
-        """Give the files that are read for a part, documents first."""
+        """Return the files that are read for a part, documents first."""
         files = {"documents": join(base, f"documents/{part}.json.gz")}
         if part.endswith("_tail"):
             return files

@@ -114,7 +114,7 @@ class Text(Source):
             raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
 
     def schema(self) -> pa.Schema:
-        """Give the Arrow schema of every table that ``read`` yields."""
+        """Return the Arrow schema of every table that ``read`` yields."""
         further = [pa.field(name, pa.string()) for name in self.fields if name not in _SCHEMA.names]
         return pa.schema([*_SCHEMA, *further])
 
@@ -255,7 +255,7 @@ class Text(Source):
         yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
 
     def _table(self, name: str, table: pa.Table, numbers: pa.Array | None) -> pa.Table:
-        """Give documents in the source's own columns; ``numbers`` are their lines, None for the file itself."""
+        """Return documents in the source's own columns; ``numbers`` are their lines, None for the file itself."""
         rows = table.num_rows
         ids: Any = pa.repeat(name, rows)
         if self.id_field and self.id_field in table.column_names:
@@ -285,7 +285,7 @@ class Text(Source):
         return (self.url_field, self.date_field, self.language_field, *self.fields)
 
     def _hint(self, reason: str) -> str:
-        """Say which setting to change where a field is not there."""
+        """Describe which setting to change where a field is not there."""
         for setting in ("text_field", "id_field"):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
                 return f"{reason}; set {setting}= to one of them"

@@ -61,11 +61,11 @@ class TokenShards(Source):
     """What the names of the files that belong to a shard end with."""
 
     def schema(self) -> pa.Schema:
-        """Give ``id``, ``tokens``, ``n_tokens`` and what else there is; the first shard that opens says what."""
+        """Return ``id``, ``tokens``, ``n_tokens`` and what else there is; the first shard that opens says what."""
         return self._schema
 
     def splits(self) -> dict[str, list[Part]]:
-        """Give a part per shard.
+        """Return a part per shard.
 
         Raises:
             SourceError: no shard was named or found, or a file is none.
@@ -111,7 +111,7 @@ class TokenShards(Source):
             raise SourceError(f"{self.data_dir}: {unknown}") from unknown
 
     def _settings(self) -> dict[str, Any]:
-        """Give what the format's ``open`` takes."""
+        """Return what the format's ``open`` takes."""
         return {"end_of_text": self.end_of_text, "vocabulary_size": self.vocabulary_size}
 
     def _files(self, path: str) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ class NanoGpt(TokenShards):
     beside: ClassVar[tuple[str, ...]] = ()
 
     def splits(self) -> dict[str, list[Part]]:
-        """Give a part per file.
+        """Return a part per file.
 
         Raises:
             SourceError: no file was named or found, or ``end_of_text`` was not named.
@@ -223,7 +223,7 @@ class NanoGpt(TokenShards):
 
 @contextmanager
 def _local_files(files: tuple[str, ...]) -> Iterator[str]:
-    """Give the path of a shard whose files lie together on this machine, for the time of the block if it is remote.
+    """Return the path of a shard whose files lie together on this machine, for the time of the block if it is remote.
 
     Raises:
         DamagedFileError: a remote file cannot be fetched; what belongs to a shard may be missing, the shard may not.

@@ -14,11 +14,11 @@ class ByteRanges(Protocol):
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        """Give so many bytes from an offset on; fewer where the file ends."""
+        """Return so many bytes from an offset on; fewer where the file ends."""
 
 
 def is_remote(path: str) -> bool:
-    """Say whether fsspec must read a path: it is a URL, or a chain of them."""
+    """Return whether fsspec must read a path: it is a URL, or a chain of them."""
     return ("://" in path and not path.startswith("file://")) or "::" in path
 
 

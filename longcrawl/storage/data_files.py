@@ -20,7 +20,7 @@ _State = tuple[tuple[str, int, int], ...]
 
 
 def content_digest(path: str) -> str | None:
-    """Give a SHA-256 of a file's content, or of a folder's files and their names; None where nothing can be read.
+    """Return a SHA-256 of a file's content, or of a folder's files and their names; None where nothing can be read.
 
     The files of a folder are those in it, not those of folders below. A file is read once in a process until its time
     or its size changes.

@@ -27,7 +27,7 @@ BLOCK = 1 << 20
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a path to write to; when the block ends without an error, the file is synced and renamed to ``path``.
+    """Return a path to write to; when the block ends without an error, the file is synced and renamed to ``path``.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
@@ -78,7 +78,7 @@ def remove(path: Path) -> None:
 
 
 def checksum(path: Path) -> str:
-    """Give the SHA-256 of a file in hexadecimal, as ``sha256sum`` prints it."""
+    """Return the SHA-256 of a file in hexadecimal, as ``sha256sum`` prints it."""
     digest = hashlib.sha256()
     with path.open("rb") as opened:
         while block := opened.read(BLOCK):
@@ -87,7 +87,7 @@ def checksum(path: Path) -> str:
 
 
 def folder_bytes(path: Path) -> int:
-    """Give the bytes of all files below a folder, or of one file; 0 of what is not there."""
+    """Return the bytes of all files below a folder, or of one file; 0 of what is not there."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 

@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
 
 def as_html(explanation: Explanation) -> str:
-    """Give the verdict, the table of rules, and every text that stages saw, with its marks."""
+    """Return the verdict, the table of rules, and every text that stages saw, with its marks."""
     marked = dict.fromkeys(rule for text in explanation.texts for rule, _ in text.marks)
     colours = {rule: f"hsl({number * _GOLDEN_ANGLE % 360:.0f},85%,78%)" for number, rule in enumerate(marked)}
     look = _GOOD if explanation.verdict == "kept" else _BAD
@@ -91,7 +91,7 @@ def _legend(seen: SeenText, colours: Colours) -> str:
 
 
 def _windows(length: int, spans: Sequence[Span]) -> list[Span]:
-    """Give what is shown: a short text as a whole, of a long one what stands around the marks, up to a limit."""
+    """Return what is shown: a short text as a whole, of a long one what stands around the marks, up to a limit."""
     if length <= WHOLE:
         return [(0, length)]
     windows: list[Span] = []
@@ -118,7 +118,7 @@ def _cut_note(text: str, windows: Sequence[Span]) -> str:
 
 
 def _shown(text: str, places: Sequence[_Place], put_in: Mapping[int, str], windows: Sequence[Span]) -> Iterator[str]:
-    """Give the text piece by piece: within a piece the same rules apply."""
+    """Return the text piece by piece: within a piece the same rules apply."""
     pieces = _pieces(len(text), places, windows)
     reached = 0
     for begin, end, here in pieces:
@@ -167,7 +167,7 @@ def _piece(text: str, places: Sequence[_Place]) -> str:
 
 
 def _bands(colours: Sequence[str]) -> str:
-    """Give the colours of all rules that mark a piece, one above the other."""
+    """Return the colours of all rules that mark a piece, one above the other."""
     if len(colours) == 1:
         return colours[0]
     height = 100 / len(colours)

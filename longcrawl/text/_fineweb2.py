@@ -41,7 +41,7 @@ _EVERY_LANGUAGE = {
 
 
 def from_fineweb_2(content: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Give thresholds by the names of our fields; what a file leaves out is the stage's own.
+    """Return thresholds by the names of our fields; what a file leaves out is the stage's own.
 
     Raises:
         StageError: an unknown key, or n-grams that are no pairs of n and a share.

@@ -22,7 +22,7 @@ class Marking(Protocol):
     """A stage that says which places of a text a rule is about."""
 
     def marks(self, text: str, rule: str) -> Sequence[Span]:
-        """Give offsets in characters, sorted, none overlapping."""
+        """Return offsets in characters, sorted, none overlapping."""
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ class Changing(Protocol):
     """An edit that says what it does to the lines of a text."""
 
     def changes(self, text: str, language: str | None = None) -> Sequence[tuple[int, str, str | None, str]]:
-        """Give line (counted from 1), the line before and after (None where it is removed), and the rule."""
+        """Return line (counted from 1), the line before and after (None where it is removed), and the rule."""
 
 
 def explain(
@@ -41,7 +41,7 @@ def explain(
     show: Show = "failed",
     **columns: Any,
 ) -> Explanation:
-    r"""Say what every rule of one or several stages measures in a text, and which places of it a rule is about.
+    r"""Describe what every rule of one or several stages measures in a text, and which places of it a rule is about.
 
     In a list each stage sees the text as those before have edited it, and all stages are measured, also behind the one
     at which a crawl would drop the document. Not explained, but named with the reason, are stages that need all
@@ -130,7 +130,7 @@ class _Reading:
             self.texts[-1] = replace(self.texts[-1], edited_by=label, changes=changes)
 
     def _seen(self) -> SeenText:
-        """Give what is known of the text as it is now; a text that is the same again is not told twice."""
+        """Return what is known of the text as it is now; a text that is the same again is not told twice."""
         if not self.texts or self.texts[-1].text != self.text or self.texts[-1].changes:
             self.texts.append(SeenText(self.text))
         return self.texts[-1]

@@ -77,7 +77,7 @@ class SeenText:
     changes: tuple[Change, ...] = ()
 
     def changed_places(self) -> list[tuple[Span, Change]]:
-        """Give where the changed part of each line stands: without the white space that the edit leaves out."""
+        """Return where the changed part of each line stands: without the white space that the edit leaves out."""
         lines, at = [], 0
         for line in self.text.split("\n"):
             lines.append((at, at + len(line)))
@@ -114,7 +114,7 @@ class Explanation:
         return "kept" if self.first_failure is None else "leaves"
 
     def verdict_line(self) -> str:
-        """Give the verdict as a sentence."""
+        """Return the verdict as a sentence."""
         first, failed = self.first_failure, sum(rule.verdict == "fails" for rule in self.rules)
         left = f"; {counted(len(self.unexplained), 'stage')} not explained" if self.unexplained else ""
         if first is None:
@@ -151,7 +151,7 @@ class Explanation:
 
 
 def _places(seen: SeenText, width: int) -> str:
-    """Give the places that rules which fail are about, and what an edit did, a few of each."""
+    """Return the places that rules which fail are about, and what an edit did, a few of each."""
     blocks: list[str] = []
     for rule, spans in seen.marks:
         if rule.verdict == "fails":
@@ -166,7 +166,7 @@ def _places(seen: SeenText, width: int) -> str:
 
 
 def _snippets(text: str, spans: Iterable[Span], width: int) -> Iterator[str]:
-    """Give the most frequent of the places, each with the line where it first stands."""
+    """Return the most frequent of the places, each with the line where it first stands."""
     places = [(text[begin:end], begin) for begin, end in spans]
     first = dict(reversed(places))
     for place, times in Counter(place for place, _ in places).most_common(SNIPPETS):

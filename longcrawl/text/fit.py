@@ -122,7 +122,7 @@ class _Sample:
     occurrences: Mapping[str, Counter[str]]
 
     def values_of(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Give the rows of documents that name their language in one of these ways."""
+        """Return the rows of documents that name their language in one of these ways."""
         return self.values[np.isin(self.spoken, [self.names.index(name) for name in names])]
 
 
@@ -246,7 +246,7 @@ def _spoken(table: pa.Table, stage: TextRules) -> list[str | None]:
 
 
 def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[str]]:
-    """Give the names by which documents call each language."""
+    """Return the names by which documents call each language."""
     called: dict[Any, list[str]] = {}
     for name in sorted(sample.names, key=lambda each: (len(each), each)):
         called.setdefault(parse_tag(name) or name, []).append(name)
@@ -257,7 +257,7 @@ def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[
 
 
 def _fit(rules: Sequence[str], values: npt.NDArray[np.float64], keep: float) -> tuple[dict[str, Any], float]:
-    """Give the bound of each rule, and the share of documents that passes all of them."""
+    """Return the bound of each rule, and the share of documents that passes all of them."""
     bounds: dict[str, Any] = {}
     passes = np.full(len(values), True)
     for rule, measured in zip(rules, values.T, strict=True):
@@ -277,7 +277,7 @@ def _bound(rule: str, values: npt.NDArray[np.float64], keep: float) -> float:
 
 
 def _top(sample: _Sample, names: Sequence[str], most: int) -> tuple[str, ...]:
-    """Give the words that stand in most documents, of those that stand in as many the more frequent ones first."""
+    """Return the words that stand in most documents, of those that stand in as many the more frequent ones first."""
     documents = sum((sample.documents_with[name] for name in names), Counter[str]())
     times = sum((sample.occurrences[name] for name in names), Counter[str]())
     return tuple(sorted(documents, key=lambda word: (-documents[word], -times[word], word))[:most])

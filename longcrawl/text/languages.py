@@ -86,7 +86,7 @@ def language_files(name: str | None) -> tuple[str, ...]:
 
 
 def find_language(known: Languages, name: str) -> str | None:
-    """Give the entry for a language as documents name it: fr, fra, fra_Latn, fr-FR; None if there is none.
+    """Return the entry for a language as documents name it: fr, fra, fra_Latn, fr-FR; None if there is none.
 
     An entry of the very name comes first. Otherwise codes of two and three letters mean the same, case, ``-`` or ``_``,
     regions and variants do not matter, and these are tried in order:

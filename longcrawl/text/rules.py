@@ -81,7 +81,7 @@ class TextRules(Judge):
         self.checks(one.slice(0, 0 if self.language is None else 1))
 
     def measures(self) -> Mapping[str, Measure]:
-        """Give each rule's value as a function of what was counted, in the order in which rules speak."""
+        """Return each rule's value as a function of what was counted, in the order in which rules speak."""
         raise NotImplementedError
 
     def checks(self, table: pa.Table) -> list[Check]:
@@ -100,7 +100,7 @@ class TextRules(Judge):
         ]
 
     def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
-        """Give the places of a text that a rule is about: offsets in characters, sorted, none overlapping.
+        """Return the places of a text that a rule is about: offsets in characters, sorted, none overlapping.
 
         Known for the paper's definitions alone; others have none.
         """
@@ -140,7 +140,7 @@ class TextRules(Judge):
             raise StageError(f"{self.name} keeps nothing: min_stop_words is {wanted} of {len(words)} stop words")
 
     def _places(self, table: pa.Table, settings: _Settings) -> npt.NDArray[np.int32]:
-        """Give which of the settings judges each document, -1 where none does."""
+        """Return which of the settings judges each document, -1 where none does."""
         if self.languages is None:
             return np.zeros(table.num_rows, np.int32)
         places, spoken = places_of_languages(table, settings.languages, self.language, self.name)

@@ -66,7 +66,7 @@ class SignalRules(Judge):
         return hash((self.preset, tuple(sorted(self.thresholds)), self.on_missing))
 
     def rules(self) -> tuple[SignalRule, ...]:
-        """Give the rules that apply, in order.
+        """Return the rules that apply, in order.
 
         Raises:
             StageError: unknown preset or threshold; the message lists the known ones.

@@ -14,7 +14,7 @@ _BATCH = 500
 
 
 def rule_values(documents: Any, stage: Stage) -> pa.Table:
-    """Give the column ``id`` and one column of float64 per rule of a stage that is switched on.
+    """Return the column ``id`` and one column of float64 per rule of a stage that is switched on.
 
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table, with what the stage needs.
@@ -38,7 +38,7 @@ def rule_values(documents: Any, stage: Stage) -> pa.Table:
 
 
 def measured_checks(table: pa.Table, stage: Stage) -> Sequence[Check]:
-    """Give every rule that a judge or an edit measures on a batch.
+    """Return every rule that a judge or an edit measures on a batch.
 
     Raises:
         StageError: the stage does not judge documents.
@@ -52,7 +52,7 @@ def measured_checks(table: pa.Table, stage: Stage) -> Sequence[Check]:
 
 
 def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
-    """Give the batches of a dataset, a crawl or an Arrow table; of none, one empty batch that has the columns known.
+    """Return the batches of a dataset, a crawl or an Arrow table; of none, one empty batch that has the columns known.
 
     Raises:
         StageError: these are no documents, or they are several splits.

@@ -54,7 +54,7 @@ class Tiktoken:
             )
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
-        """Give the ids of one text."""
+        """Return the ids of one text."""
         try:
             with unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
                 ranks: npt.NDArray[np.uint32] = self._encoding.encode_to_numpy(text, disallowed_special=())
@@ -63,7 +63,7 @@ class Tiktoken:
         return ranks if self._ids is None else self._ids[ranks]
 
     def encode_words(self, words: str) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Give the ids of short words with ``SEPARATOR`` after each, and the places of the separators among them."""
+        """Return the ids of short words with ``SEPARATOR`` after each, and the places of the separators among them."""
         ranks = self._encoding.encode_to_numpy(words, allowed_special={SEPARATOR}, disallowed_special=())
         return ranks if self._ids is None else self._ids[ranks], np.flatnonzero(ranks == self._separator)
 
@@ -83,7 +83,7 @@ class Tokenizers:
         self.tokenizer.encode_special_tokens = True
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
-        """Give the ids of one text."""
+        """Return the ids of one text."""
         with one_thread(), unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
             (encoded,) = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoded.ids, np.uint32)

@@ -115,7 +115,7 @@ def _stretch_end(text: Bytes, at: int, end: int) -> int:
 
 @compiled
 def _contraction(text: Bytes, at: int, end: int) -> int:
-    """Give the length of 's 'd 'm 't 'll 've 're at ``at``, or 0."""
+    """Return the length of 's 'd 'm 't 'll 've 're at ``at``, or 0."""
     if text[at] != ord("'") or at + 1 >= end:
         return 0
     first = text[at + 1]
@@ -159,7 +159,7 @@ def _piece_end(text: Bytes, wide: Wide, at: int, end: int) -> int:
 
 @compiled
 def _write_key(wide: Wide, at: int, end: int, key: Wide) -> None:
-    """Give the word itself and its length for up to 15 bytes, a hash up to LONGEST_WORD, zeros beyond."""
+    """Return the word itself and its length for up to 15 bytes, a hash up to LONGEST_WORD, zeros beyond."""
     length = end - at
     if length < 8:
         key[0] = _eight_bytes(wide, at) & ((_U(1) << _U(8 * length)) - _U(1))
@@ -208,7 +208,7 @@ def split(text: Bytes, wide: Wide, offsets: Longs, state: Longs, starts: Longs, 
 def look_up(
     text: Bytes, starts: Longs, keys: Wide, words: Words, count: int, numbers: Longs, loose: Longs
 ) -> tuple[int, int]:
-    """Give each piece its word's number; new words get ``count`` and on, and their bytes are kept.
+    """Return each piece its word's number; new words get ``count`` and on, and their bytes are kept.
 
     Pieces too long for a word get -1 - i, and row i of ``loose`` their start and end. Returns how many words there
     are now and how many are loose. Apart from :func:`split` because the misses of the cache then overlap.

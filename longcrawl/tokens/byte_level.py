@@ -68,7 +68,7 @@ def read_rank_file(path: Path) -> dict[bytes, int]:
 
 
 def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """Give the merge behind every token of more than one byte, best rank first.
+    """Return the merge behind every token of more than one byte, best rank first.
 
     Raises:
         TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it.
@@ -101,7 +101,7 @@ def _join_below(token: bytes, limit: int, ranks: Mapping[bytes, int]) -> list[by
 
 
 def tokenizer_document(ranks: Mapping[bytes, int], end_of_text: str = END_OF_TEXT) -> dict[str, Any]:
-    """Give the content of a `tokenizer.json` with GPT-2's pattern whose ids are ``ranks``, end of text after them.
+    """Return the content of a `tokenizer.json` with GPT-2's pattern whose ids are ``ranks``, end of text after them.
 
     Raises:
         TokenizerError: see :func:`recover_merges`.
@@ -138,7 +138,7 @@ def tokenizer_document(ranks: Mapping[bytes, int], end_of_text: str = END_OF_TEX
 
 
 def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
-    """Give the ranks of a `tokenizer.json` that is a byte-level BPE.
+    """Return the ranks of a `tokenizer.json` that is a byte-level BPE.
 
     Raises:
         TokenizerError: it is something else, or something that ranks cannot say; the sentence says what.
@@ -230,7 +230,7 @@ def _require_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
 
 
 def _alphabet() -> list[str]:
-    """Give the character that spells each byte in a `tokenizer.json`: itself if it prints, else one from U+0100 on."""
+    """Return the character that spells each byte in a `tokenizer.json`: itself if printable, else from U+0100 on."""
     printing = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte) if byte in printing else chr(next(others)) for byte in range(256)]

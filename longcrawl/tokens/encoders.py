@@ -74,7 +74,7 @@ def load_encoder(tokenizer: str, end_of_text: str | None = None, engine: Engine 
 
 
 def local_file(tokenizer: str) -> Path | None:
-    """Give the file that ``tokenizer`` names on this machine; None when it names a repository on the Hub.
+    """Return the file that ``tokenizer`` names on this machine; None when it names a repository on the Hub.
 
     Raises:
         TokenizerError: it is spelled as a path and nothing is there.
@@ -96,7 +96,7 @@ def local_file(tokenizer: str) -> Path | None:
 
 
 def tokenizer_digest(tokenizer: str) -> str | None:
-    """Give the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
+    """Return the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
     path = local_file(tokenizer)
     return None if path is None else content_digest(str(path))
 
@@ -160,7 +160,7 @@ class Encoder:
         return load_encoder, (str(self._path), self._end_of_text_name, self._asked_engine)
 
     def encode(self, texts: "Sequence[str | None] | pa.Array | pa.ChunkedArray") -> EncodedTexts:
-        """Give the ids of all texts; null has none.
+        """Return the ids of all texts; null has none.
 
         Raises:
             TokenizerError: a text has a lone surrogate, or is not valid UTF-8 in its Arrow array.
@@ -185,7 +185,7 @@ class Encoder:
         return EncodedTexts(ids, offsets)
 
     def decode(self, ids: "Sequence[int] | npt.NDArray[Any]") -> str:
-        """Give the text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.
+        """Return the text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.
 
         Raises:
             TokenizerError: an id that the tokenizer does not have.

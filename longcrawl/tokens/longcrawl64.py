@@ -95,7 +95,7 @@ class Shuffle(Survey):
     orders = True
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Give ``id`` and ``sort_key`` (uint64)."""
+        """Return ``id`` and ``sort_key`` (uint64)."""
         ids = document_ids(table, self.name)
         keys = keyed_hash(ids.to_pylist(), "shuffle", self.seed)
         return pa.table({"id": ids, SORT_KEY: pa.array(keys, pa.uint64())})
@@ -124,7 +124,7 @@ class Roll(Rewrite):
     looks_at = "tokens"
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Give the rolled ``tokens`` and ``roll``."""
+        """Return the rolled ``tokens`` and ``roll``."""
         tokens = column(table, "tokens", self.name)
         lengths = _lengths(tokens).to_numpy()
         amounts = roll_amounts(document_ids(table, self.name).to_pylist(), lengths, self.seed)
@@ -140,7 +140,7 @@ class Roll(Rewrite):
 
 
 def roll_amounts(ids: list[str], lengths: Integers, seed: int) -> Integers:
-    """Give how far each document is rolled: int64, at least 0 and less than its length (0 for an empty one)."""
+    """Return how far each document is rolled: int64, at least 0 and less than its length (0 for an empty one)."""
     amounts: Integers = (keyed_hash(ids, "roll", seed) % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
     return amounts
 

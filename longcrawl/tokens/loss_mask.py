@@ -29,7 +29,7 @@ LOSS_MASK_TYPE = pa.list_(pa.bool_())
 def loss_mask(
     masked: pa.Array, texts: Sequence[str | None], encoded: EncodedTexts, encoder: Encoder, spell: Callable[[str], str]
 ) -> pa.Array:
-    """Give the column ``loss_mask``: False for every token that has a byte of a masked character.
+    """Return the column ``loss_mask``: False for every token that has a byte of a masked character.
 
     Args:
         masked: the column ``masked``; null is no span, and spans may overlap.
@@ -60,7 +60,7 @@ def loss_mask(
 
 
 def loss_mask_of_tokens(table: pa.Table, lengths: npt.NDArray[np.int64], needed_by: str) -> pa.Array:
-    """Give the column ``loss_mask`` of a table as a list of booleans, of the type :data:`LOSS_MASK_TYPE`.
+    """Return the column ``loss_mask`` of a table as a list of booleans, of the type :data:`LOSS_MASK_TYPE`.
 
     Raises:
         StageError: it is not as long as the tokens, of which there are ``lengths``, or holds a null.
@@ -92,7 +92,7 @@ def _spans(masked: pa.Array) -> list[list[Span]]:
 
 
 def _in_bytes(spans: list[Span], text: str, spell: Callable[[str], str], size: int) -> npt.NDArray[np.int64]:
-    """Give the spans that are not empty in bytes of the spelled text, of which there are ``size``: int64 [spans, 2]."""
+    """Return the spans that are not empty, in bytes of the spelled text of ``size`` bytes: int64 [spans, 2]."""
     if wrong := [span for span in spans if not 0 <= span[0] <= span[1] <= len(text)]:
         raise StageError(
             f"the column {MASKED!r} has a span {list(wrong[0])} in a text of {len(text):,} characters: a text must not "

@@ -72,7 +72,7 @@ class Tokenize(Rewrite):
             )
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Give the table with ``tokens`` and ``n_tokens`` in place of ``text``."""
+        """Return the table with ``tokens`` and ``n_tokens`` in place of ``text``."""
         encoder = self.encoder()
         encoded = encoder.encode(
             pa.array(self._texts(table), pa.large_string()) if self.json_escaped else self._column(table)

@@ -48,7 +48,7 @@ class DocumentWindows:
 
 @stage
 class Windows(Rewrite):
-    """Say by the column ``windows`` how outputs cut documents of more than ``max_length`` tokens.
+    """Describe by the column ``windows`` how outputs cut documents of more than ``max_length`` tokens.
 
     The rows stay what they are, one for each document, so that ids are unique, held-out documents are held out whole
     and the ledger speaks of documents; the outputs ``gpt-simple``, ``datatrove`` and ``megatron`` write the windows.
@@ -81,7 +81,7 @@ class Windows(Rewrite):
             raise StageError(f"windows.end_of_text is a token id, 0 or more, got {self.end_of_text}")
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Give the table with the column ``windows``."""
+        """Return the table with the column ``windows``."""
         tokens = column(table, "tokens", self.name)
         lengths = pc.fill_null(pc.list_value_length(tokens), 0).to_numpy().astype(np.int64)
         ended = lengths + 1
@@ -151,7 +151,7 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
 
 
 def _wrong_documents(windows: DocumentWindows, counts: Longs, lengths: Longs) -> npt.NDArray[np.bool_]:
-    """Say of which documents the windows have gaps, are empty or all overlap, or end elsewhere than the document."""
+    """Return the documents whose windows have gaps, are empty, overlap throughout, or do not end as they do."""
     wrong: npt.NDArray[np.bool_] = (counts == 0) != (lengths == 0)
     firsts = (np.cumsum(counts) - counts)[counts > 0]
     before = np.concatenate([[0], windows.stops[:-1]])[: len(windows)]

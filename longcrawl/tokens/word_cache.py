@@ -42,7 +42,7 @@ class WordCache:
         self._loose = np.empty((block, 2), np.int64)
 
     def encode(self, texts: "pa.Array | pa.ChunkedArray") -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Give the ids of all texts and their offsets, see :class:`longcrawl.tokens.encoders.EncodedTexts`."""
+        """Return the ids of all texts and their offsets, see :class:`longcrawl.tokens.encoders.EncodedTexts`."""
         with self._lock:
             try:
                 return self._encode(*_padded(texts))
@@ -105,7 +105,7 @@ class WordCache:
 
 
 def _padded(texts: "pa.Array | pa.ChunkedArray") -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Give the bytes of all texts, so that eight can be loaded from any, and where each text starts and ends."""
+    """Return the bytes of all texts, so that eight can be loaded from any, and where each text starts and ends."""
     array = pc.fill_null(pc.cast(texts, pa.large_string()), "")
     array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
     _, offsets, data = array.buffers()

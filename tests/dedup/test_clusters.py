@@ -43,7 +43,7 @@ def pairs(removals):
 
 
 def components(documents, edges):
-    """Give the kept document of every removed one: the smallest of its connected component, by scipy."""
+    """Return the kept document of every removed one: the smallest of its connected component, by scipy."""
     ones, others = np.array(list(edges), np.int64).reshape(-1, 2).T
     graph = coo_array((np.ones(len(ones)), (ones, others)), shape=(documents, documents))
     labels = connected_components(graph, directed=False)[1]
@@ -168,7 +168,7 @@ sets_with_keys = st.lists(
 
 
 def similar_components(ngrams, keys, least, ratio=0.0):
-    """Give the clusters of all pairs that share a band key and are similar enough."""
+    """Return the clusters of all pairs that share a band key and are similar enough."""
     edges = [
         (one, other)
         for one, other in edges_of(keys, [True] * len(keys))

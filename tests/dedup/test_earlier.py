@@ -27,7 +27,7 @@ def table_of(prefix, documents):
 
 
 def keys_of(stage, table):
-    """Give the band keys of each document that has n-grams, by id."""
+    """Return the band keys of each document that has n-grams, by id."""
     sketches = stage.sketch(table).to_pylist()
     return {
         row["id"]: [row["bands"][8 * band : 8 * band + 8] for band in range(stage.bands)]
@@ -41,7 +41,7 @@ def share(one, other):
 
 
 def leaders(keys, names):
-    """Give the first document of each cluster of documents that share bands, directly or through others."""
+    """Return the first document of each cluster of documents that share bands, directly or through others."""
     found, left = [], sorted(names)
     while left:
         cluster, waiting = {left[0]}, [left[0]]
@@ -98,7 +98,7 @@ def test_a_later_part_keeps_what_plain_python_keeps(tmp_path_factory, first, sec
 
 
 def sketches_of(prefix, documents):
-    """Give sketches of documents, each a pair of band keys and a set of n-grams."""
+    """Return sketches of documents, each a pair of band keys and a set of n-grams."""
     keys = np.array([keys for keys, _ in documents], np.uint64).reshape(-1, 2)
     ngrams = [sorted(grams) for _, grams in documents]
     made = {

@@ -57,7 +57,7 @@ def kept_ids(stage, table):
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory):
-    """Give a small tokenizer.json, trained on the words of this module."""
+    """Return a small tokenizer.json, trained on the words of this module."""
     texts = pa.table({"text": [" ".join(WORDS * 3), "it is a question of the to and the be, " * 20]})
     trained = lc.tokens.Tokenize("trained", vocabulary_size=300).fit([texts], str(tmp_path_factory.mktemp("fit")))
     return trained.tokenizer
@@ -107,7 +107,7 @@ def test_ids_beyond_16_bits_hash_as_any_other():
 
 
 def ngram_hash_of_unit(unit):
-    """Give the hash of the one-gram whose unit has this hash: its upper 32 bits after mixing once more."""
+    """Return the hash of the one-gram whose unit has this hash: its upper 32 bits after mixing once more."""
     from longcrawl.dedup import ngrams
 
     return ngrams._mix(unit) >> 32
@@ -267,7 +267,7 @@ def resolve(stage, table):
 
 
 def sets_of_similarity(rng, size, common, pairs):
-    """Give texts of ``size`` distinct words each, neighbours with ``common`` of them in common."""
+    """Return texts of ``size`` distinct words each, neighbours with ``common`` of them in common."""
     for _ in range(pairs):
         words = [f"{number:x}" for number in rng.choice(1 << 40, 2 * size - common, replace=False)]
         yield " ".join(words[:size])
@@ -442,7 +442,7 @@ def test_unrelated_books_are_never_one_cluster(real_data, preset):
 
 
 def one_long_text(words):
-    """Give a text of random words of five letters, and one with the last hundredth of it replaced."""
+    """Return a text of random words of five letters, and one with the last hundredth of it replaced."""
     letters = np.random.default_rng(0).integers(97, 123, (words + words // 100, 6), dtype=np.uint8)
     letters[:, 5] = 32
     other = np.concatenate([letters[: words - words // 100], letters[words:]])

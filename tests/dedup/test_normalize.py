@@ -75,7 +75,7 @@ def test_null_and_slices_and_small_strings():
 
 
 def plain_sources(text: str) -> list[int]:
-    """Give where each byte of the normal form comes from, for texts in which no two marks change places."""
+    """Return where each byte of the normal form comes from, for texts in which no two marks change places."""
     sources, at, blank = [], 0, None
     for each in text:
         if each.isspace():

@@ -18,7 +18,7 @@ from longcrawl.errors import FormatError, StageError
 
 
 def signature(values, column="signature_sim0.8"):
-    """Give the bands of a signature of 128 hash values as the release writes them."""
+    """Return the bands of a signature of 128 hash values as the release writes them."""
     bands, rows = RPV2_BANDS[column]
     assert len(values) == 128
     return [struct.pack(f">{rows}I", *values[band * rows : (band + 1) * rows]) for band in range(bands)]
@@ -30,7 +30,7 @@ def table_of(signatures, column="signature_sim0.8"):
 
 
 def plain_clusters(table, column):
-    """Give the kept document of every removed one, by a dictionary of bands, smallest ids first."""
+    """Return the kept document of every removed one, by a dictionary of bands, smallest ids first."""
     ids, first, root = table["id"].to_pylist(), {}, {}
 
     def find(name):

@@ -67,7 +67,7 @@ def as_arrays(documents, dtype=np.uint16):
 
 
 def our_spans(store, length, folder, memory=1 << 26, hash_mask=ALL_BITS):
-    """Give (document, start, stop) of all spans."""
+    """Return (document, start, stop) of all spans."""
     spans = []
     for ranges in find_repeats(store, length, memory, Path(folder), hash_mask):
         documents, inside = store.documents_of(ranges)
@@ -76,13 +76,13 @@ def our_spans(store, length, folder, memory=1 << 26, hash_mask=ALL_BITS):
 
 
 def our_links(store, length, folder, memory=1 << 26, hash_mask=ALL_BITS):
-    """Give (start, other start) of all spans, counted in the store."""
+    """Return (start, other start) of all spans, counted in the store."""
     found = [ranges[:, [0, 2]].tolist() for ranges in find_repeats(store, length, memory, Path(folder), hash_mask)]
     return [tuple(link) for links in found for link in links]
 
 
 def naive_links(store, spans, length):
-    """Give for the window at the start of each span the first other place where it stands."""
+    """Return for the window at the start of each span the first other place where it stands."""
     tokens = store.tokens.tolist()
     starts = [int(store.bounds[document]) + start for document, start, _ in spans]
     windows = [(start, tokens[start : start + length]) for start in starts]
@@ -152,7 +152,7 @@ def test_ranges_of_many_pieces_are_merged_in_order(tmp_path_factory, pieces):
 
 @pytest.fixture(scope="module")
 def real_tokens(real_data):
-    """Give the ids of documents of real text by GPT-2's ranks, shuffled."""
+    """Return the ids of documents of real text by GPT-2's ranks, shuffled."""
     texts = []
     for name in ("short", "long"):
         with (real_data / f"{name}.jsonl.zst").open("rb") as packed:
@@ -392,7 +392,7 @@ def test_spans_become_the_whole_characters_inside_their_bytes(name, tokenizer, d
 
 
 def pieces_of(name, tokenizer, document):
-    """Give the bytes of each unit of a document."""
+    """Return the bytes of each unit of a document."""
     if name == "character":
         return [character.encode() for character in document]
     if name == "byte":
@@ -405,7 +405,7 @@ def pieces_of(name, tokenizer, document):
 
 
 def whole(document, start, stop):
-    """Give the characters that lie in bytes [start, stop), or None."""
+    """Return the characters that lie in bytes [start, stop), or None."""
     at, inside = 0, []
     for number, character in enumerate(document):
         if at >= start and at + len(character.encode()) <= stop:
@@ -415,7 +415,7 @@ def whole(document, start, stop):
 
 
 def naive_policy(documents, length, policy):
-    """Give what is left of each document: (text, masked spans), or the rule, value and threshold of its leaving."""
+    """Return what is left of each document: (text, masked spans), or the rule, value and threshold of its leaving."""
     spans = {}
     for number, start, stop in naive_spans(documents, length):
         spans.setdefault(number, []).append((start, stop))

@@ -15,7 +15,7 @@ import longcrawl as lc
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory) -> Path:
-    """Give a folder with four files of 25 documents each, of 1 to 90 words, in two languages, from three hosts."""
+    """Return a folder with four files of 25 documents each, of 1 to 90 words, in two languages, from three hosts."""
     chance = random.Random(3)
     folder = tmp_path_factory.mktemp("source")
     for part in range(4):
@@ -30,7 +30,7 @@ def source(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory) -> str:
-    """Give a tokenizer of the letters of :func:`source`."""
+    """Return a tokenizer of the letters of :func:`source`."""
     table = pa.table({"text": ["abcdefgh " * 10]})
     folder = tmp_path_factory.mktemp("tokenizer")
     return lc.tokens.Tokenize("trained", vocabulary_size=300).fit([table], str(folder)).tokenizer
@@ -38,7 +38,7 @@ def tokenizer(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def token_table() -> Callable[..., pa.Table]:
-    """Give a maker of tables: documents as lists of ids, and further columns as lists."""
+    """Return a maker of tables: documents as lists of ids, and further columns as lists."""
 
     def make(documents: Sequence[Sequence[int]], dtype: str = "uint16", **columns: Sequence[Any]) -> pa.Table:
         kinds = {"overlap": pa.uint32(), "loss_mask": pa.list_(pa.bool_()), "id": pa.string()}
@@ -50,13 +50,13 @@ def token_table() -> Callable[..., pa.Table]:
 
 @pytest.fixture(scope="session")
 def documents_in() -> Callable[[lc.formats.TokenShard], list[list[int]]]:
-    """Give what reads a shard document by document."""
+    """Return what reads a shard document by document."""
     return lambda shard: [shard.document(number).tolist() for number in range(len(shard))]
 
 
 @pytest.fixture(scope="session")
 def sentence_of() -> Callable[..., str]:
-    """Give what calls a function and returns the one sentence with which it refuses."""
+    """Return what calls a function and returns the one sentence with which it refuses."""
 
     def refused(error: type[Exception], call: Callable[..., Any], *arguments: Any, **settings: Any) -> str:
         with pytest.raises(error) as raised:

@@ -95,7 +95,7 @@ def rebuilt(composed: lc.formats.Composed) -> dict[str, tuple[list[int], list[bo
 
 
 def ended(crawl: lc.Crawl) -> dict[str, tuple[list[int], list[bool]]]:
-    """Give what the documents must be rebuilt to."""
+    """Return what the documents must be rebuilt to."""
     rows = crawl.data.with_format(None)
     masks = rows["loss_mask"] if "loss_mask" in rows.column_names else [[True] * len(each) for each in rows["tokens"]]
     given = zip(rows["id"], rows["tokens"], masks, strict=True)
@@ -137,7 +137,7 @@ def test_the_measures_are_those_of_a_comparison(name, label, tmp_path):
 
 
 def everything_that_says_how_long(composed: lc.formats.Composed, crawl: lc.Crawl, folder: Path) -> list:
-    """Give what a user may point ``lc.compose`` at: the documents before they are written, and whatever holds them."""
+    """Return what a user may point ``lc.compose`` at: documents before they are written, and what holds them."""
     lists = crawl.data.with_format("arrow")[:]
     counted = pa.table({"n_tokens": pc.list_value_length(lists["tokens"])})
     pq.write_table(lists, folder / "lists.parquet")

@@ -57,7 +57,7 @@ def small_bands(monkeypatch):
 
 @pytest.fixture(scope="module")
 def text_rectangle(tmp_path_factory) -> Callable[..., tuple[Path, dict[str, str]]]:
-    """Give a function that makes a shuffled, rolled rectangle with a trained tokenizer, and gives its texts by id."""
+    """Return a function that makes a shuffled, rolled rectangle with a trained tokenizer, and gives its texts by id."""
 
     def make(*, json_escaped: bool, heldout: float = 2) -> tuple[Path, dict[str, str]]:
         chance = random.Random(0)
@@ -365,7 +365,7 @@ def copy(whole, tmp_path) -> Path:
 
 
 def found_wrong(path: Path) -> bool:
-    """Say whether verify finds something; what makes the folder no rectangle at all is an error of ours."""
+    """Return whether verify finds something; what makes the folder no rectangle at all is an error of ours."""
     try:
         return bool(verify_rectangle(path).problems)
     except FormatError:

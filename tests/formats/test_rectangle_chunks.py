@@ -376,7 +376,7 @@ class Ranges(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(part)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Describe nothing."""
 
 
 def test_reads_over_http(tmp_path):

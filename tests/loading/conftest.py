@@ -12,7 +12,7 @@ import longcrawl as lc
 
 @pytest.fixture(scope="session")
 def write_shards() -> Callable[..., list[list[int]]]:
-    """Give what writes documents of such lengths as shards, in some format, and returns their tokens."""
+    """Return what writes documents of such lengths as shards, in some format, and returns their tokens."""
 
     def write(folder: Path, lengths: list[int], first: int = 1, shards: int = 2, name="gpt_simple", **columns):
         folder.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def write_shards() -> Callable[..., list[list[int]]]:
 
 @pytest.fixture(scope="session")
 def buckets(tmp_path_factory, write_shards) -> Path:
-    """Give a folder with the buckets code, math and web, and a split val; token ids are below 20,000."""
+    """Return a folder with the buckets code, math and web, and a split val; token ids are below 20,000."""
     folder = tmp_path_factory.mktemp("buckets")
     chance = np.random.default_rng(0)
     first = 1
@@ -45,7 +45,7 @@ def buckets(tmp_path_factory, write_shards) -> Path:
 
 @pytest.fixture(scope="session")
 def global_samples() -> Callable[..., list[tuple[list[int], list[int]]]]:
-    """Give what puts the batches of all ranks at one step together: tokens and labels, in global order."""
+    """Return what puts the batches of all ranks at one step together: tokens and labels, in global order."""
 
     def order(batches: list[dict]) -> list[tuple[list[int], list[int]]]:
         rows = [

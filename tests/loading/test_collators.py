@@ -24,13 +24,13 @@ def feed(tmp_path_factory, write_shards) -> Packed:
 
 @pytest.fixture(scope="module")
 def batch(feed):
-    """Give rows of documents of 7, 9 and 3, of 5 and 12, and of 4 tokens; the rest is padding."""
+    """Return rows of documents of 7, 9 and 3, of 5 and 12, and of 4 tokens; the rest is padding."""
     return feed[0]
 
 
 @pytest.fixture(scope="module")
 def documents(batch):
-    """Give row, place and length of every document."""
+    """Return row, place and length of every document."""
     places = []
     for row, (lengths, filled) in enumerate(zip(batch["seq_lengths"], batch["n_tokens"], strict=True)):
         starts = np.cumsum(lengths) - lengths

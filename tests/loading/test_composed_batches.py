@@ -47,7 +47,7 @@ class Bucket:
         return self.samples
 
     def stored(self, samples):
-        """Give samples as if those of even and of odd numbers were in a file each."""
+        """Return samples as if those of even and of odd numbers were in a file each."""
         for odd in (0, 1):
             asked = np.flatnonzero(samples % 2 == odd)
             if len(asked):
@@ -59,7 +59,7 @@ class Bucket:
                 yield StoredSamples(asked, numbers, bounds, sizes, tokens, flags, numbers * self.capacity)
 
     def row(self, sample):
-        """Give tokens, loss mask and sizes of pieces: two pieces, and as much padding as the number of the sample."""
+        """Return tokens, loss mask and sizes of pieces: two pieces, and as much padding as the number of the sample."""
         filled = self.capacity - sample % (self.capacity - 1)
         sizes = [1, filled - 1] if filled > 1 else [1]
         tokens = [self.first + sample, *range(1, filled), *[self.padding] * (self.capacity - filled)]
@@ -76,7 +76,7 @@ class InMemory:
 
 
 def dataset(stock: dict[str, int]) -> InMemory:
-    """Give a dataset with as many samples of each bucket, "web/8" or "8"; their ids are from 1,000 on."""
+    """Return a dataset with as many samples of each bucket, "web/8" or "8"; their ids are from 1,000 on."""
     made, first = [], 1000
     for name, samples in stock.items():
         domain, _, capacity = name.rpartition("/")
@@ -93,7 +93,7 @@ def ids(batch) -> list[int]:
 
 
 def global_steps(feeds) -> list[tuple[int, list[int]]]:
-    """Give capacity and ids of the steps that are left, put together from all ranks; checks what a step promises."""
+    """Return capacity and ids of the steps that are left, put together from all ranks; checks what a step promises."""
     made = []
     for batches in zip(*feeds, strict=True):
         shapes = {batch["input_ids"].shape for batch in batches}
@@ -518,7 +518,7 @@ def test_a_state_of_something_else_is_refused_and_what_changed_is_named(fields, 
 
 @pytest.fixture(scope="module")
 def compose(tmp_path_factory):
-    """Give what writes forty documents into samples of 8 and 16 tokens, and gives their folder."""
+    """Return what writes forty documents into samples of 8 and 16 tokens, and gives their folder."""
 
     def write(end_of_text=7, token=20, *, trained=True, **fields):
         chance = np.random.default_rng(0)

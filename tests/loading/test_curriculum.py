@@ -26,7 +26,7 @@ FIRST_DRAWS = [0.2561151055628742, 0.8837079797680657, 0.010198823591648143]
 
 
 def naive_plan(phases, inventory, seed, mix_by, renormalize):
-    """Give (names of buckets by sample, where buckets ran dry, whether it was cut)."""
+    """Return (names of buckets by sample, where buckets ran dry, whether it was cut)."""
     stock = {name: list(inventory[name]) for name in sorted(inventory)}
     shares = {name: np.mean(tokens) if mix_by == "tokens" else 1.0 for name, tokens in stock.items()}
     picks, drained, dry, spent, budget = [], [], set(), 0, 0

@@ -25,7 +25,7 @@ PACKERS = {".jsonl": bytes, ".jsonl.gz": gzip.compress, ".jsonl.zst": zstandard.
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> str:
-    """Give a tokenizer of words w0 to w4998, so that every token of a data set can be told from all others."""
+    """Return a tokenizer of words w0 to w4998, so that every token of a data set can be told from all others."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = {f"w{number}": number for number in range(END - 1)} | {"?": END - 1}
@@ -53,7 +53,7 @@ def write(folder: Path, files: list[list[int]], suffix: str = ".jsonl") -> list[
 
 
 def naive_samples(files, block_bytes, max_length, overlap):
-    """Give the pieces of every sample: tokens and labels, block by block."""
+    """Return the pieces of every sample: tokens and labels, block by block."""
     samples = []
     for lines in files:
         block = []
@@ -86,7 +86,7 @@ def naive_block(lines, max_length, overlap):
 
 
 def rows_of(batches):
-    """Give the samples of the batches of all ranks at one step in global order: pieces of tokens and labels."""
+    """Return the samples of the batches of all ranks at one step in global order: pieces of tokens and labels."""
     rows = []
     for row in range(len(batches[0]["input_ids"])):
         for batch in batches:
@@ -103,7 +103,7 @@ def rows_of(batches):
 
 
 def in_segments(path, segments, **fields):
-    """Give all global samples of runs that follow each other: (steps, world size, batch size, workers) of each."""
+    """Return all global samples of runs that follow each other: (steps, world size, batch size, workers) of each."""
     state, samples = None, []
     for steps, world_size, batch_size in [*segments, (10**6, 1, 2)]:
         feeds = [

@@ -26,13 +26,13 @@ def tokens_in(samples) -> list[int]:
 
 
 def whole_pass(path, global_samples, **fields):
-    """Give all global samples as one rank has them."""
+    """Return all global samples as one rank has them."""
     feed = Packed(path, batch_size=1, **fields)
     return [sample for batch in feed for sample in global_samples([batch])]
 
 
 def in_segments(path, global_samples, segments, **fields):
-    """Give all global samples of runs that follow each other: (steps, world size, batch size, workers) of each."""
+    """Return all global samples of runs that follow each other: (steps, world size, batch size, workers) of each."""
     state, samples = None, []
     for steps, world_size, batch_size, *workers in [*segments, (10**6, 1, 1)]:
         feeds = [Packed(path, rank=rank, world_size=world_size, batch_size=batch_size, **fields)
@@ -124,7 +124,7 @@ def test_short_documents_are_packed_with_little_padding_unless_asked_otherwise(t
 
 
 def naive_row(pieces, max_length, positions):
-    """Give tokens, labels, positions, document ids and lengths of a row: (document, start, size, overlap) each."""
+    """Return tokens, labels, positions, document ids and lengths of a row: (document, start, size, overlap) each."""
     row = {name: [] for name in ("input_ids", "labels", "position_ids", "doc_ids")}
     lengths = []
     for number, (document, start, size, overlap) in enumerate(pieces):

@@ -15,7 +15,7 @@ FEEDS = ["windows", "packed", "rectangle"]
 
 @pytest.fixture(scope="module")
 def feed_of(tmp_path_factory, write_shards):
-    """Give what opens a feed of 20 to 40 batches; none shares its position with another one."""
+    """Return what opens a feed of 20 to 40 batches; none shares its position with another one."""
     folder = tmp_path_factory.mktemp("stateful")
     write_shards(folder / "shards", [3 + 7 * n % 40 for n in range(60)])
     array = zarr.create_array(

@@ -78,7 +78,7 @@ class Browser:
         return [each["message"] for each in self.call("/se/log", type="browser")]
 
     def picture(self, selector: str = "html") -> bytes:
-        """Give what is drawn of the first element of a kind, as PNG."""
+        """Return what is drawn of the first element of a kind, as PNG."""
         box = self.ask(
             f"(box => [box.x, box.y + scrollY, box.width, box.height])({_found(selector)}.getBoundingClientRect())"
         )
@@ -95,7 +95,7 @@ def _found(selector: str) -> str:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Give a browser that is started once, or skip."""
+    """Return a browser that is started once, or skip."""
     fonts = Path(pytest.importorskip("matplotlib").get_data_path(), "fonts", "ttf")
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium") or shutil.which("google-chrome")
     if driver is None or chromium is None:

@@ -69,7 +69,7 @@ def run_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare_folder(tmp_path_factory) -> Path:
-    """Give a run that removed nothing, held nothing out and knows nothing of itself."""
+    """Return a run that removed nothing, held nothing out and knows nothing of itself."""
     return make_run(tmp_path_factory.mktemp("bare"), heldout=0, few=20)
 
 

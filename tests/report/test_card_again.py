@@ -88,13 +88,13 @@ def make_run(folder: Path, output: str, *, nasty: bool = False, **settings) -> P
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict[str, Path]:
-    """Give a run for each output."""
+    """Return a run for each output."""
     return {name: make_run(tmp_path_factory.mktemp(name), name, **fields) for name, fields in OUTPUTS.items()}
 
 
 @pytest.fixture
 def run_folder(runs, tmp_path) -> Path:
-    """Give a copy of the run of parquet, to be changed."""
+    """Return a copy of the run of parquet, to be changed."""
     return Path(shutil.copytree(runs["parquet"], tmp_path / "out"))
 
 

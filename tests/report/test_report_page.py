@@ -41,7 +41,7 @@ VOID = {"meta", "link", "wbr", "input"}
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory) -> Path:
-    """Give a run that removed hostile pages by rules, and near copies of pages as duplicates."""
+    """Return a run that removed hostile pages by rules, and near copies of pages as duplicates."""
     folder = tmp_path_factory.mktemp("report")
     pages = [
         {"id": f"page {number} <i>{number}</i>", "text": text, "url": f"javascript:{ATTACK}//{number}"}

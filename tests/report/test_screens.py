@@ -65,7 +65,7 @@ tbody tr:nth-child(odd) { background: var(--odd); }
 
 
 def pages() -> list[dict[str, Any]]:
-    """Give pages that leave by several rules, in two scripts, and copies that differ in case and punctuation."""
+    """Return pages that leave by several rules, in two scripts, and copies that differ in case and punctuation."""
     found = []
     for number in range(60):
         host = f"{'www.' * (number % 2)}{['harbour', 'library', 'weather', 'market', 'museum'][number % 5]}.example"
@@ -84,7 +84,7 @@ def pages() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory) -> Path:
-    """Give a run in whose report and card nothing depends on versions."""
+    """Return a run in whose report and card nothing depends on versions."""
     folder = tmp_path_factory.mktemp("screens")
     (folder / "pages.jsonl").write_text("\n".join(map(json.dumps, pages())))
     recipe = {
@@ -123,7 +123,7 @@ def report(run_folder) -> Path:
 
 @pytest.fixture(scope="module")
 def card(run_folder) -> Path:
-    """Give the card with its pictures as HTML, as the Hub makes it."""
+    """Return the card with its pictures as HTML, as the Hub makes it."""
     lc.card(run_folder, plots=True)
     text = (run_folder / "README.md").read_text("utf-8").split("\n---\n", 1)[1]
     body = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
@@ -134,7 +134,7 @@ def card(run_folder) -> Path:
 
 @pytest.fixture(scope="module")
 def notebook(run_folder) -> Path:
-    """Give what a notebook shows of a run."""
+    """Return what a notebook shows of a run."""
     removed = lc.removed_documents(run_folder, per_rule=1)
     shown = [lc.funnel(run_folder), lc.removal_rates(run_folder), lc.analysis(run_folder), removed]
     cells = "".join(f"<div>{each._repr_html_()}</div>" for each in [*shown, lc.clusters(run_folder, most=2)])
@@ -173,12 +173,12 @@ def reduced(png: bytes) -> Image.Image:
 
 
 def golden_of(picture: Image.Image) -> Image.Image:
-    """Give it in 128 colours, rare ones among them: a third of the bytes."""
+    """Return it in 128 colours, rare ones among them: a third of the bytes."""
     return picture.quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
 
 
 def differences(found: Image.Image, golden: Image.Image) -> str | None:
-    """Say how two pictures differ more than machines do; None where they do not."""
+    """Describe how two pictures differ more than machines do; None where they do not."""
     if found.width != golden.width or abs(found.height - golden.height) > MOST_HEIGHT:
         return f"it is {found.width} x {found.height} pixels, the golden one {golden.width} x {golden.height}"
     size = (found.width, min(found.height, golden.height))

@@ -13,7 +13,7 @@ import longcrawl as lc
 
 @pytest.fixture
 def run_stages(tmp_path) -> Callable[..., Path]:
-    """Give what runs stages over texts by id, up to rows of 32 tokens, and gives the run's folder."""
+    """Return what runs stages over texts by id, up to rows of 32 tokens, and gives the run's folder."""
 
     def run(texts: Mapping[str, str], *stages: dict[str, Any]) -> Path:
         (tmp_path / "documents").mkdir()

@@ -50,7 +50,7 @@ plain_settings = st.builds(
 
 
 def stage_of(naive, **fields):
-    """Give the stage with the settings of the plain implementation."""
+    """Return the stage with the settings of the plain implementation."""
     return lc.text.C4Quality(
         definitions=naive.definitions,
         terminal_punctuation="required" if naive.terminal else "ignored",
@@ -65,7 +65,7 @@ def stage_of(naive, **fields):
 
 @pytest.fixture
 def make_peer(monkeypatch):
-    """Give a function that makes datatrove's own filter, which counts sentences as we do."""
+    """Return a function that makes datatrove's own filter, which counts sentences as we do."""
     module = pytest.importorskip("datatrove.pipeline.filters.c4_filters", reason="datatrove is not installed")
     monkeypatch.setattr(module, "split_into_sentences", lambda line, _: range(plain.sentences(line)))
     monkeypatch.setattr(module.C4QualityFilter, "stat_update", lambda *_: None)
@@ -146,7 +146,7 @@ def test_changes_are_what_was_done_to_the_text(text, naive):
 
 
 def applied(changes, text, naive):
-    """Give a text with changes made to it; what they tell nothing of stays, but for blank lines that no rule keeps."""
+    """Return a text with changes made to it; the rest stays, but for blank lines that no rule keeps."""
     left = {(change.line, change.before): change.after for change in changes}
     keeps_blank = not naive.terminal and naive.min_words is None
     lines, number = [], 1
@@ -209,13 +209,13 @@ def test_explain_shows_what_happens_to_lines(definitions):
 
 
 def cleaned(*lines, **fields):
-    """Give the lines that stay of a text."""
+    """Return the lines that stay of a text."""
     table = pa.table({"text": ["\n".join(lines)]})
     return lc.text.C4Quality(**fields).edit(table)[0]["text"][0].as_py().split("\n")
 
 
 def left_by(text, said_to_be="en", **fields):
-    """Give the reason why a text leaves, after lines of ten sentences."""
+    """Return the reason why a text leaves, after lines of ten sentences."""
     row = {"id": ["document"], "text": ["\n".join([GOOD] * 5 + [text])], "language": [said_to_be]}
     return (lc.Crawl(Dataset.from_dict(row)) | lc.text.C4Quality(**fields)).why("document")
 

@@ -38,7 +38,7 @@ def letters(words):
 
 
 def later(segments):
-    """Give how many segments stood before, and their characters."""
+    """Return how many segments stood before, and their characters."""
     seen, found = set(), []
     for segment in segments:
         if segment in seen:
@@ -48,7 +48,7 @@ def later(segments):
 
 
 def repeated(segments):
-    """Give how many segments come more than once, and their characters."""
+    """Return how many segments come more than once, and their characters."""
     counts = Counter(segments)
     found = [segment for segment in segments if counts[segment] > 1]
     return len(found), letters(found)
@@ -315,7 +315,7 @@ ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 @st.composite
 def documents(draw):
-    """Give texts of few words that come again and again, with blank lines and all kinds of white space."""
+    """Return texts of few words that come again and again, with blank lines and all kinds of white space."""
     few = draw(st.lists(st.one_of(WORDS, LINES, ANY), min_size=1, max_size=5))
     parts = draw(st.lists(st.tuples(st.one_of(st.sampled_from(few), WORDS), GAPS), max_size=40))
     phrase = "".join(word + gap for word, gap in parts)

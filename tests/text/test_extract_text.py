@@ -69,7 +69,7 @@ def table(*pages: str | None, **columns) -> pa.Table:
 
 
 def outcomes(documents: pa.Table, extraction: lc.text.ExtractText) -> list[str | None]:
-    """Give the text of each document that stays, and the rule of each one that leaves with a colon before it."""
+    """Return the text of each document that stays, and the rule of each one that leaves with a colon before it."""
     made, checks = extraction.edit(documents)
     rules = first_failure(made.num_rows, checks)["rule"].to_pylist()
     return [text if rule is None else f":{rule}" for text, rule in zip(made["text"].to_pylist(), rules, strict=True)]
@@ -111,7 +111,7 @@ def no_workers_left():
 
 @pytest.fixture
 def engine(tmp_path):
-    """Give a function that writes an engine of its own: the body of what it does to ``html``."""
+    """Return a function that writes an engine of its own: the body of what it does to ``html``."""
 
     def write(body: str) -> str:
         path = tmp_path / "engine.py"

@@ -21,7 +21,7 @@ def in_a_url(letter: str) -> bool:
 
 
 def url_at(line: str, at: int) -> int:
-    """Give where a URL that begins here ends, or 0."""
+    """Return where a URL that begins here ends, or 0."""
     for scheme in ("http://", "https://", "ftp://"):
         body = at + len(scheme)
         same = len(line) >= body and all(a in (b, b.upper()) for a, b in zip(line[at:], scheme, strict=False))
@@ -49,7 +49,7 @@ def url_at(line: str, at: int) -> int:
 
 
 def naive_line(line: str) -> str | None:
-    """Give a line without its URLs; None where it had some and has nothing left."""
+    """Return a line without its URLs; None where it had some and has nothing left."""
     left, at, found = "", 0, False
     while at < len(line):
         end = url_at(line, at)

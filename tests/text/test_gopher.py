@@ -154,7 +154,7 @@ def test_stop_words_are_counted_once_each_and_in_any_case():
 
 
 def distinct(count, start=0):
-    """Give words of five characters, all different."""
+    """Return words of five characters, all different."""
     return " ".join(f"w{number:04d}" for number in range(start, start + count))
 
 

@@ -55,7 +55,7 @@ texts = st.lists(
 
 
 def identified(text, **fields):
-    """Give language and score of one text."""
+    """Return language and score of one text."""
     edited, _ = lc.text.IdentifyLanguage(**fields).edit(pa.table({"text": pa.array([text], pa.large_string())}))
     return edited["language"][0].as_py(), edited["language_score"][0].as_py()
 
@@ -245,7 +245,7 @@ def write_yaml(path, content):
 
 @pytest.fixture(params=["mapping", "yaml", "fineweb-2"])
 def thresholds(request, tmp_path):
-    """Give thresholds of two languages, German off, in each of the forms that there are."""
+    """Return thresholds of two languages, German off, in each of the forms that there are."""
     if request.param == "mapping":
         return {"fra_Latn": 0.999999, "de": None}
     if request.param == "yaml":

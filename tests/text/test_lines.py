@@ -50,7 +50,7 @@ def patterns(tmp_path_factory):
 
 
 def edited(text, language="en", **fields):
-    """Give one text as the stage leaves it."""
+    """Return one text as the stage leaves it."""
     table = pa.table({"text": [text], "language": [language]})
     return lc.text.LineCorrections(**fields).edit(table)[0]["text"][0].as_py()
 

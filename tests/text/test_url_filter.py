@@ -42,7 +42,7 @@ def write_lists(folder: Path, **categories: str) -> str:
 
 
 def blocking(folder: Path, domains: str, **fields) -> lc.text.UrlFilter:
-    """Give a filter of one list and nothing else."""
+    """Return a filter of one list and nothing else."""
     lists = write_lists(folder, adult=domains)
     nothing_else = {"words": None, "curated_sources": None}
     return lc.text.UrlFilter(lists=lists, categories=("adult",), **(nothing_else | fields))
@@ -52,7 +52,7 @@ def blocking(folder: Path, domains: str, **fields) -> lc.text.UrlFilter:
 
 
 def naive_split(url: str) -> tuple[str, str]:
-    """Give the host as it is spelled, and all behind the scheme."""
+    """Return the host as it is spelled, and all behind the scheme."""
     url = re.sub(r"[\x00-\x20>]+$", "", re.sub(r"^[\x00-\x20<]+", "", url))
     if found := re.match(r"(?:[a-z][a-z0-9+.-]*:)?[/\\]{2}", url, re.IGNORECASE):
         rest = url[found.end() :]
@@ -124,7 +124,7 @@ def test_hosts(url, host):
 
 
 def naive_match(host: str, entries: set[str]) -> str:
-    """Give the longest listed end of a host."""
+    """Return the longest listed end of a host."""
     labels = host.split(".")
     numeric = labels[-1].isdigit() or ":" in host
     for first in range(1 if numeric else len(labels)):
@@ -344,7 +344,7 @@ def naive_words(url: str) -> list[str]:
 
 
 def naive_parts(url: str) -> list[str]:
-    """Give what strict words are looked for in: the a-z and 0-9 of each part."""
+    """Return what strict words are looked for in: the a-z and 0-9 of each part."""
     text = unquote_to_bytes(naive_split(url)[1].encode()).decode("utf-8", "replace")
     folded = "".join(each.lower()[0] for each in text)
     return [re.sub("[^a-z0-9]", "", part) for part in re.split(r"[/\\?&=#+\s]", folded)]

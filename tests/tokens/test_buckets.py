@@ -19,7 +19,7 @@ LENGTHS = st.integers(1, 200).flatmap(lambda most: st.lists(st.integers(0, most)
 
 
 def algorithm_1(lengths, capacities, threshold):
-    """Give the samples of Algorithm 1, line by line: (capacity, [(document, start, length)], padding)."""
+    """Return the samples of Algorithm 1, line by line: (capacity, [(document, start, length)], padding)."""
     turns = itertools.count()
     # The key sorts longest first; of equals what was cut last comes first, then the order given.
     left = [(-length, 0, document, 0) for document, length in enumerate(lengths) if length]
@@ -138,7 +138,7 @@ def test_exact_fill_closes_a_sample_with_two_or_three_that_fit(lengths, first):
 
 
 def web_lengths(documents: int) -> np.ndarray:
-    """Give lengths like those of web pages: most short, a few longer than any bucket."""
+    """Return lengths like those of web pages: most short, a few longer than any bucket."""
     chance = np.random.Generator(np.random.PCG64(0))
     return (32 + np.exp(chance.normal(5.8, 1.4, documents))).astype(np.int64)
 

@@ -205,7 +205,7 @@ def test_an_end_of_text_token_is_counted_once_where_it_is_missing(tmp_path, long
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    """Give a tokenizer of single bytes."""
+    """Return a tokenizer of single bytes."""
     import base64
 
     path = tmp_path_factory.mktemp("tokenizer") / "bytes.tiktoken"

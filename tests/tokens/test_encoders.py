@@ -59,7 +59,7 @@ def changed(path: Path, change) -> str:
 
 
 def permute_ids(document) -> None:
-    """Give every token another id, special ones too."""
+    """Return every token another id, special ones too."""
     vocabulary = document["model"]["vocab"]
     names = sorted(vocabulary)
     random.Random(1).shuffle(names)  # as above
@@ -90,7 +90,7 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session", params=["as trained", "permuted ids", "three digits"])
 def both(request, trained) -> tuple[Encoder, Encoder]:
-    """Give one tokenizer under both engines."""
+    """Return one tokenizer under both engines."""
     change = {"permuted ids": permute_ids, "three digits": split_by(THREE_DIGITS)}.get(request.param)
     path = changed(trained, change) if change else str(trained)
     return load_encoder(path, engine="tiktoken"), load_encoder(path, engine="tokenizers")
@@ -98,7 +98,7 @@ def both(request, trained) -> tuple[Encoder, Encoder]:
 
 @pytest.fixture(scope="session")
 def rank_file(tmp_path_factory, trained) -> Path:
-    """Give the trained tokenizer as a file of ranks."""
+    """Return the trained tokenizer as a file of ranks."""
     ranks = byte_level_bpe(json.loads(trained.read_text())).ranks
     path = tmp_path_factory.mktemp("ranks") / "own.tiktoken"
     path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()))

@@ -46,7 +46,7 @@ def table_of(texts, masks):
 
 
 def naive_mask(tokenizer, text, spans, spell):
-    """Say of every token whether no byte of it comes from a masked character."""
+    """Describe of every token whether no byte of it comes from a masked character."""
     from tokenizers import Tokenizer
 
     masked = [any(start <= place < end for start, end in spans) for place in range(len(text))]

@@ -157,7 +157,7 @@ def test_map_in_two_processes(documents, fitted, engine, tmp_path):
 
 
 def only_tokenizers(fitted: Tokenize, folder: Path) -> Tokenize:
-    """Give the same tokenizer with a normalizer that changes nothing here, which ranks cannot say."""
+    """Return the same tokenizer with a normalizer that changes nothing here, which ranks cannot say."""
     document = json.loads(Path(fitted.tokenizer).read_text())
     document["normalizer"] = {"type": "NFC"}
     path = folder / "tokenizer.json"

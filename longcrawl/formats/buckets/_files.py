@@ -107,7 +107,7 @@ class BucketFiles:
         self._pieces: Callable[[int], FilePieces] = lru_cache(maxsize=OPEN_TABLES)(self._read_pieces)
 
     def stored(self, samples: Longs) -> Iterator[StoredSamples]:
-        """Give samples, those of each file together.
+        """Return samples, those of each file together.
 
         Raises:
             CorruptionError: a file is missing, cut or does not decode; the message names it.
@@ -136,7 +136,7 @@ class BucketFiles:
 
 
 def _groups(keys: Longs) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """Give each key with the places where it is."""
+    """Return each key with the places where it is."""
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
     firsts = np.flatnonzero(np.diff(ranked, prepend=-1)).tolist()
@@ -172,7 +172,7 @@ class _Rows:
         self._chunk: Callable[[int, int], npt.NDArray[Any]] = kept(array.read_chunk)
 
     def read(self, rows: Longs) -> npt.NDArray[Any]:
-        """Give rows in the order asked for: [rows, columns of the array]."""
+        """Return rows in the order asked for: [rows, columns of the array]."""
         layout = self._array.layout
         height, width = layout.chunks
         columns = [slice(place * width, (place + 1) * width) for place in range(layout.chunk_grid[1])]
@@ -192,7 +192,7 @@ class _ShardReader:
         self._open: Callable[[int], tuple[TokenShard, Run]] = lru_cache(maxsize=OPEN_SHARDS)(self._opened)
 
     def read(self, number: int, samples: Longs, pieces: FilePieces) -> Run:
-        """Give all of a shard, and where samples begin in it."""
+        """Return all of a shard, and where samples begin in it."""
         shard, (tokens, flags, ends) = self._open(number)
         if len(ends) != len(pieces.lengths):
             raise self._wrong(number, f"{len(ends):,} entries, its pieces are of {len(pieces.lengths):,}")

@@ -151,7 +151,7 @@ class PieceStretch:
         return np.asarray(np.add.reduceat(self.sizes, self._firsts()), np.int64)
 
     def places(self, capacity: int | None = None) -> Longs:
-        """Give where each piece begins, of samples of ``capacity`` tokens or, without one, end to end."""
+        """Return where each piece begins, of samples of ``capacity`` tokens or, without one, end to end."""
         before = np.cumsum(self.sizes) - self.sizes
         if capacity is None:
             return before
@@ -160,7 +160,7 @@ class PieceStretch:
         return np.asarray(before - np.repeat(before[firsts], counts) + self.samples * capacity, np.int64)
 
     def table(self, capacity: int, first: int) -> pa.Table:
-        """Give a row for each piece, ``first`` being the number of the first sample in its bucket."""
+        """Return a row for each piece, ``first`` being the number of the first sample in its bucket."""
         tail = self.starts + self.sizes == self.told[N_TOKENS].to_numpy()
         return pa.table(
             {
@@ -176,7 +176,7 @@ class PieceStretch:
         )
 
     def _firsts(self) -> npt.NDArray[np.intp]:
-        """Give the first piece of each sample."""
+        """Return the first piece of each sample."""
         return np.flatnonzero(np.diff(self.samples, prepend=-1))
 
 

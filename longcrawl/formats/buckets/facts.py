@@ -92,7 +92,7 @@ class ComposedResult(Result):
         return sum(each["documents"] + each["empty_documents"] for each in described["splits"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Give samples of every split and the measures of the composition."""
+        """Return samples of every split and the measures of the composition."""
         said = []
         for split, told in described["splits"].items():
             sizes = {each["capacity"] for each in described["buckets"] if each["split"] == split}
@@ -109,7 +109,7 @@ class ComposedResult(Result):
         return f"{bucket.path}: tokens {samples.tokens.dtype} {shape}, {kept:.1%} of them in the loss"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give the tables; samples too, by capacity, where plain `datasets` reads their format."""
+        """Return the tables; samples too, by capacity, where plain `datasets` reads their format."""
         depth = "*/" if "domains" in described else ""
         capacities = sorted({each["capacity"] for each in described["buckets"]})
         places = {"pieces": f"pieces/{{}}/{depth}*/*.parquet", "documents": f"documents/{{}}/{depth}*.parquet"}
@@ -124,7 +124,7 @@ class ComposedResult(Result):
         return configs
 
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Give a table of the splits."""
+        """Return a table of the splits."""
         lines = ["| split | samples | documents | tokens |", "| --- | ---: | ---: | ---: |"]
         for split, told in sorted(described["splits"].items(), reverse=True):
             lines.append(f"| {split} | {told['samples']:,} | {told['documents']:,} | {told['tokens']:,} |")
@@ -132,7 +132,7 @@ class ComposedResult(Result):
         return "\n".join([*lines, "", said])
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
-        """Give the measures of each split, and the table of its buckets."""
+        """Return the measures of each split, and the table of its buckets."""
         lines = []
         for split, told in sorted(described["splits"].items(), reverse=True):
             lines += [f"**{split}**", "", composition_of(told).markdown(), ""]
@@ -143,12 +143,12 @@ class ComposedResult(Result):
         return "\n".join([*lines, LEGEND])
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
-        """Say how many of the tokens to train on no sample holds."""
+        """Describe how many of the tokens to train on no sample holds."""
         dropped = described["splits"]["train"]["dropped"]
         return f"{dropped:.2%} of the tokens of `train` are in no sample." if dropped else ""
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give a bucket, and how its format is read directly."""
+        """Return a bucket, and how its format is read directly."""
         bucket = next(each for each in described["buckets"] if each["split"] == "train")
         shard = f"composed/{bucket['path']}/00000"
         if described["stored_as"] == "zarr":
@@ -169,7 +169,7 @@ class ComposedResult(Result):
         }
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Say what tokens are, what no loss is due on, and what is missing."""
+        """Describe what tokens are, what no loss is due on, and what is missing."""
         end, train = described["end_of_text"], described["splits"]["train"]
         fills = "It also fills samples up, where no loss is due: their pieces say how long they are."
         said = [f"Tokens are {described['dtype']}; token {end} ends each document. {fills}"]
@@ -192,7 +192,7 @@ class ComposedResult(Result):
         return Verification(str(folder), checked, tuple(verify_described(folder, DESCRIPTION, described)))
 
     def inspect(self, folder: Path, split: str, row: int) -> ComposedInspection:
-        """Give how much a split holds, and one sample; buckets come one after the other."""
+        """Return how much a split holds, and one sample; buckets come one after the other."""
         opened = open_composed(folder)
         buckets = [each for each in opened.buckets if each.split == split]
         if not buckets:

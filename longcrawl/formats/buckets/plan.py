@@ -63,7 +63,7 @@ class PlannedSplit:
         return self.domain if self.domain and self.domain != UNKNOWN else self.folder
 
     def buckets(self) -> Iterator[PlannedBucket]:
-        """Give the buckets that have samples, the smallest first."""
+        """Return the buckets that have samples, the smallest first."""
         first = 0
         for bucket, pieces in zip(self.composition.buckets, self.pieces, strict=True):
             path, place = f"{self.path}/{bucket.capacity}", (self.plan, first, self.first_document)
@@ -87,7 +87,7 @@ def composition_of(told: Mapping[str, Any]) -> Composition:
 
 
 def composition_numbers(composition: Composition) -> dict[str, Any]:
-    """Give a composition for JSON: its counts, and the ratios that follow from them."""
+    """Return a composition for JSON: its counts, and the ratios that follow from them."""
     ratios = ("r_pad", "r_tru", "r_cat", "r_tru_tokens", "pieces_per_sample", "context_share", "dropped")
     return {**{name: getattr(composition, name) for name in ratios}, **asdict(composition)}
 

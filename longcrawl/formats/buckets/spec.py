@@ -100,7 +100,7 @@ class ComposedBucket:
         return ComposedSamples(tokens, loss_mask, piece_sizes)
 
     def stored(self, samples: Longs) -> Iterator[StoredSamples]:
-        """Give samples as they lie in their files, those of a file together: what feeds move into batches.
+        """Return samples as they lie in their files, those of a file together: what feeds move into batches.
 
         Args:
             samples: int64 [n] below ``len(self)``.
@@ -127,7 +127,7 @@ class Composed:
     """The content of ``composed.json``."""
 
     def bucket(self, capacity: int, split: str = "train", domain: str = "") -> ComposedBucket:
-        """Give one bucket.
+        """Return one bucket.
 
         Raises:
             FormatError: there is none; the message lists those that there are.

@@ -117,7 +117,7 @@ class ComposedOutput(TokenOutput):
         self.chosen()
 
     def chosen(self) -> Strategy:
-        """Give the strategy.
+        """Return the strategy.
 
         Raises:
             StageError: the capacities do not ascend, or do not go with it.
@@ -230,7 +230,7 @@ class ComposedWriter(TokenWriter):
         return described
 
     def _splits(self, documents: Documents) -> dict[str, tuple[int, int]]:
-        """Give first and last document of each split of one domain; ``val`` is what makers of shards call it."""
+        """Return first and last document of each split of one domain; ``val`` is what makers of shards call it."""
         rows, column = len(documents.sizes), self.settings.domains
         of = f" of {column} {documents.language!r}" if column is not None else ""
         held = heldout_rows(self.settings.heldout, rows, of)
@@ -252,7 +252,7 @@ class ComposedWriter(TokenWriter):
         lay_out(target, arrays, attributes)
 
     def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
-        """Give the layouts of a bucket's arrays by what follows the bucket in their names."""
+        """Return the layouts of a bucket's arrays by what follows the bucket in their names."""
         settings, chunk = self.settings, (_chunk_rows(capacity), capacity)
         tokens = Layout(
             capacity, facts.dtype, self._end_of_text(), settings.zarr_format, settings.codec, chunk, settings.checksum
@@ -261,7 +261,7 @@ class ComposedWriter(TokenWriter):
         return {"": tokens} | (mask if facts.masked else {})
 
     def _file_samples(self, capacity: int, facts: TokenFacts) -> int:
-        """Give how many samples a file has, but the last of a bucket."""
+        """Return how many samples a file has, but the last of a bucket."""
         if self.settings.format == "zarr":
             return BAND
         return max(self.settings.shard_bytes // (capacity * np.dtype(facts.dtype).itemsize), 1)
@@ -304,7 +304,7 @@ class ComposedWriter(TokenWriter):
         }
 
     def _masked(self, facts: TokenFacts) -> bool:
-        """Say whether what is written has a loss mask."""
+        """Return whether what is written has a loss mask."""
         return facts.masked and self.settings.format in HOLDS_MASK
 
     def _shard_settings(self, dtype: str) -> dict[str, Any]:
@@ -319,7 +319,7 @@ class ComposedWriter(TokenWriter):
 
 
 def _chunk_rows(capacity: int) -> int:
-    """Give how many samples are decoded for one: a power of two, as a band is."""
+    """Return how many samples are decoded for one: a power of two, as a band is."""
     return min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
 
 

@@ -244,7 +244,7 @@ def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | 
 
 
 def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
-    """Give the bytes that each value takes, without offsets and null flags.
+    """Return the bytes that each value takes, without offsets and null flags.
 
     >>> row_bytes(pa.array([["a", "bcd"], None, []])).tolist(), row_bytes(pa.array([{"a": 1, "b": "é"}])).tolist()
     ([4, 0, 0], [10])
@@ -363,7 +363,7 @@ def _by_language(
 
 
 def _changes(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """Give first and last of each stretch of equal values."""
+    """Return first and last of each stretch of equal values."""
     bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)] if len(values) else [0]
     return list(itertools.pairwise(bounds))
 

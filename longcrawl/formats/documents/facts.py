@@ -62,7 +62,7 @@ class ParquetResult(Result):
         return sum(split["documents"] for split in described["splits"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Give documents and files of every split, and how many folders of languages."""
+        """Return documents and files of every split, and how many folders of languages."""
         splits = described["splits"].items()
         said = [f"{name} {told['documents']:,} documents in {_count(told['files'], 'file')}" for name, told in splits]
         languages = described.get("languages")
@@ -79,11 +79,11 @@ class ParquetResult(Result):
         return f"documents of {columns}{shown}"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give one configuration, or one for each language and one for all."""
+        """Return one configuration, or one for each language and one for all."""
         return dataset_configs(described, "parquet/")
 
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Give a table of documents and bytes, by language where there are several."""
+        """Return a table of documents and bytes, by language where there are several."""
         by_language = described["by"] == "language"
         head, rule = ["split", "documents", "bytes", "files"], ["---", "---:", "---:", "---:"]
         groups = [(each["folder"], each["splits"]) for each in described["languages"]] if by_language else []
@@ -101,11 +101,11 @@ class ParquetResult(Result):
         return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", said])
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give the name of the configuration that has all documents."""
+        """Return the name of the configuration that has all documents."""
         return {"configuration": dataset_configs(described, "parquet/")[-1]["config_name"]}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Say what languages are."""
+        """Describe what languages are."""
         said = []
         if described["by"] == "language":
             said.append(f"A language is what the column `language` says; documents without one are in `{UNKNOWN}`.")
@@ -130,7 +130,7 @@ class ParquetResult(Result):
         )
 
     def inspect(self, folder: Path, split: str, row: int) -> ParquetInspection:
-        """Give how much a split holds, and one document; languages come one after the other."""
+        """Return how much a split holds, and one document; languages come one after the other."""
         described = read_description(folder)
         if split not in described["splits"]:
             raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
@@ -162,7 +162,7 @@ class ParquetResult(Result):
 
 
 def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]:
-    """Give the files of a split, in the order of ``parquet.json``."""
+    """Return the files of a split, in the order of ``parquet.json``."""
     return [folder / name for name in described["files"] if Path(name).name.startswith(f"{split}-")]
 
 

@@ -153,7 +153,7 @@ class ParquetWriter(OrderedWriter):
         return described
 
     def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
-        """Give the files of each split of one stretch of documents."""
+        """Return the files of each split of one stretch of documents."""
         rows = len(documents.sizes)
         of = f" of language {documents.language or UNKNOWN!r}" if self.settings.by == "language" else ""
         held = heldout_rows(self.settings.heldout, rows, of)
@@ -187,7 +187,7 @@ def folder_name(language: str | None, what: str = "language", setting: str = "pa
 
 
 def dataset_configs(described: Mapping[str, Any], folder: str = "") -> list[dict[str, Any]]:
-    """Give the dataset configurations; paths begin with ``folder``."""
+    """Return the dataset configurations; paths begin with ``folder``."""
     if described["by"] == "none":
         found = {"documents": ("", described["splits"])}
     else:

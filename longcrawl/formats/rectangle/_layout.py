@@ -92,7 +92,7 @@ class ArrayLayout:
         return math.prod(-(-size // part) for size, part in zip(self.shape, self.file_shape, strict=True))
 
     def clip(self, row_chunk: int, column_chunk: int) -> tuple[slice, slice]:
-        """Give the rows and columns of the array that a chunk covers."""
+        """Return the rows and columns of the array that a chunk covers."""
         top, left = row_chunk * self.chunks[0], column_chunk * self.chunks[1]
         return (
             slice(top, min(top + self.chunks[0], self.shape[0])),

@@ -49,7 +49,7 @@ class ChunkReader(Protocol):
     """Decodes chunks of one array."""
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Give one chunk, clipped to the array's shape."""
+        """Return one chunk, clipped to the array's shape."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class DirectReader:
         self._checked = set[tuple[int, int]]()
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Give one chunk, clipped to the array's shape."""
+        """Return one chunk, clipped to the array's shape."""
         layout = self._layout
         path = f"{self._folder}/{layout.file_name(row_chunk, column_chunk)}"
         try:
@@ -190,7 +190,7 @@ class _Shard:
         self._index = stored[:-CHECKSUM_BYTES].view("<u8").reshape(*self._per_file, 2)
 
     def read(self, row_chunk: int, column_chunk: int) -> bytes | None:
-        """Give the stored bytes of a chunk, or None where the index says that it is all fill value."""
+        """Return the stored bytes of a chunk, or None where the index says that it is all fill value."""
         row, column = row_chunk % self._per_file[0], column_chunk % self._per_file[1]
         offset, length = self._index.item(row, column, 0), self._index.item(row, column, 1)
         if offset == ABSENT and length == ABSENT:
@@ -222,7 +222,7 @@ class ZarrReader:
         self._process = -1
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Give one chunk, clipped to the array's shape."""
+        """Return one chunk, clipped to the array's shape."""
         place = (row_chunk, column_chunk)
         file = self._layout.file_name(*place)
         if file not in self._checked:

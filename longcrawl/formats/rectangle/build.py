@@ -119,7 +119,7 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
 def gather(
     spill: Path, start: int, stop: int, layout: Layout, *, masked: bool
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], pa.Table]:
-    """Give rows ``start`` to ``stop`` of the order: tokens, loss mask and origins.
+    """Return rows ``start`` to ``stop`` of the order: tokens, loss mask and origins.
 
     Tokens are (BAND, context_length), short bands filled up; the loss mask likewise, eight in a byte, or of no width.
 
@@ -209,7 +209,7 @@ def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> No
 
 
 def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] | None:
-    """Give the loss mask of rows that are all ``context_length`` long, eight in a byte: (rows, bytes)."""
+    """Return the loss mask of rows that are all ``context_length`` long, eight in a byte: (rows, bytes)."""
     if LOSS_MASK not in table.column_names:
         if MASKED in table.column_names:
             raise StageError(

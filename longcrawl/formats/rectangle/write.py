@@ -113,7 +113,7 @@ class RectangleOutput(Output):
         )
 
     def heldout_rows(self, rows: int) -> int:
-        """Give how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
+        """Return how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
 
         Raises:
             FormatError: nothing would be left to train on.
@@ -215,7 +215,7 @@ class RectangleWriter(OrderedWriter):
         return described
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
-        """Give the layouts of a split's arrays by what follows the split in their names."""
+        """Return the layouts of a split's arrays by what follows the split in their names."""
         settings = self.settings
         tokens = Layout(
             self.context_length,

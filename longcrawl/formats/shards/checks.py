@@ -13,7 +13,7 @@ BLOCK = 1 << 22
 
 
 def local_path(path: "str | Path") -> Path:
-    """Give a path of this machine.
+    """Return a path of this machine.
 
     Raises:
         FormatError: it is a URL.
@@ -25,7 +25,7 @@ def local_path(path: "str | Path") -> Path:
 
 
 def file_bytes(file: Path) -> int:
-    """Give the size of a file.
+    """Return the size of a file.
 
     Raises:
         FormatError: there is none.

@@ -122,7 +122,7 @@ def convert(
 
 
 def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Give ``reading`` and ``writing`` of :func:`convert` as they are typed, with YAML values.
+    """Return ``reading`` and ``writing`` of :func:`convert` as they are typed, with YAML values.
 
     >>> shard_settings(["reading.token_size=4", "writing.header=llm.c"])
     {'reading': {'token_size': 4}, 'writing': {'header': 'llm.c'}}
@@ -147,13 +147,13 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 class _Masks:
-    """Says by loss masks what overlaps say, and counts the documents that overlap."""
+    """Describes by loss masks what overlaps say, and counts the documents that overlap."""
 
     def __init__(self) -> None:
         self.overlapping = 0
 
     def of(self, documents: Iterable[pa.Table | Documents]) -> Iterator[Documents]:
-        """Give documents with a loss mask, and without overlaps."""
+        """Return documents with a loss mask, and without overlaps."""
         first = 0
         for each in documents:
             batch = each if isinstance(each, Documents) else documents_of(each)
@@ -167,7 +167,7 @@ class _Masks:
 
 
 def _summed(losses: Iterable[Loss]) -> list[str]:
-    """Say each loss once, with the sum of its counts."""
+    """Describe each loss once, with the sum of its counts."""
     counts: dict[str, int | None] = {}
     for loss in losses:
         known = counts.get(loss.what)
@@ -190,7 +190,7 @@ def _write(read: Reading, into: ShardFormat, target: Path, settings: Mapping[str
 def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
 ) -> tuple[list[tuple[Path, Path]], ShardFormat]:
-    """Give shards and what they become, and the format that they become.
+    """Return shards and what they become, and the format that they become.
 
     Raises:
         FormatError: the format is not named and cannot be seen, there is nothing to convert, or a shard would be

@@ -192,7 +192,7 @@ def _read_metadata(metadata: Path) -> _Metadata:
 
 
 def _for_people(tokens: int) -> str:
-    """Give a number of tokens in three digits, with the SI prefix of its thousands, as datatrove does.
+    """Return a number of tokens in three digits, with the SI prefix of its thousands, as datatrove does.
 
     >>> _for_people(225_829), _for_people(999_900), _for_people(12)
     ('226 kT', '1.00 MT', '12.0 T')

@@ -20,7 +20,7 @@ COLUMNS = ("id", "url", "language", N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOW
 
 
 def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
-    """Give the columns of documents that a shard or the tables beside it have a place for.
+    """Return the columns of documents that a shard or the tables beside it have a place for.
 
     Raises:
         StageError: no column ``tokens``, or no column of text that says the bucket; documents that are windows already
@@ -53,7 +53,7 @@ def refuse_no_text(table: pa.Table, name: str, setting: str) -> None:
 
 
 def token_bytes(batch: pa.RecordBatch, width: int) -> Longs:
-    """Give the bytes that the tokens of each document take in a shard, an end-of-text token included."""
+    """Return the bytes that the tokens of each document take in a shard, an end-of-text token included."""
     tokens = batch.column(TOKENS)
     lengths: Longs = pc.fill_null(pc.list_value_length(tokens), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     if WINDOWS in batch.schema.names:
@@ -72,7 +72,7 @@ def entries_of(
     dtype: TokenType = "auto",
     vocabulary_size: int | None = None,
 ) -> tuple[Documents, Longs]:
-    """Give the entries of some documents, each ended once, and how many entries each document has: int64 [documents].
+    """Return the entries of some documents, each ended once, and how many entries each document has: int64 [documents].
 
     Args:
         table: documents, with a column ``windows`` if they are to be cut.
@@ -111,7 +111,7 @@ def _cut(documents: Documents, windows: DocumentWindows) -> Documents:
 
 
 def overlaps_masked(documents: Documents) -> Documents:
-    """Say by the loss mask what overlaps say; all documents of an output then have one, or none has."""
+    """Describe by the loss mask what overlaps say; all documents of an output then have one, or none has."""
     if documents.overlaps is None:
         return documents
     mask = np.ones(len(documents.tokens), bool) if documents.loss_mask is None else documents.loss_mask.copy()

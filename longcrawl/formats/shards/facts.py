@@ -80,7 +80,7 @@ class ShardResult(Result):
         return sum(split["documents"] for split in described["splits"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Give tokens, documents and shards of every split."""
+        """Return tokens, documents and shards of every split."""
         said = [
             f"{name} {told['tokens']:,} tokens of {_count(told['documents'], 'document')} in "
             f"{_count(told['shards'], 'shard')}"
@@ -98,7 +98,7 @@ class ShardResult(Result):
         return f"{name}: {_count(len(shard), 'entry', 'entries')} of {shard.tokens.dtype} tokens, beginning {first}"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give the tables of where documents came from: plain `datasets` reads no token shards."""
+        """Return the tables of where documents came from: plain `datasets` reads no token shards."""
         depth = "*/" if "buckets" in described else ""
         files = [
             {"split": split, "path": f"{self.name}/documents/{split}/{depth}*.parquet"} for split in described["splits"]
@@ -106,7 +106,7 @@ class ShardResult(Result):
         return [{"config_name": "documents", "data_files": files, "default": True}]
 
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Give a table of what there is, by bucket where there are several."""
+        """Return a table of what there is, by bucket where there are several."""
         groups = [(each["folder"], each["splits"]) for each in described.get("buckets", [])]
         lines = [
             "| split | bucket | documents | entries | tokens | shards |",
@@ -127,7 +127,7 @@ class ShardResult(Result):
         return "\n".join([*lines, "", f"{said} {order}."])
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
-        """Say that samples are made by the trainer, and what of the documents is whole."""
+        """Report that samples are made by the trainer, and what of the documents is whole."""
         entries = sum(split["entries"] for split in described["splits"].values())
         documents = self.documents(described)
         whole = "Documents are whole: each is one entry."
@@ -137,7 +137,7 @@ class ShardResult(Result):
         return f"{whole} A trainer makes samples of them; {ways}"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give the first shard, all of them as a pattern, and the end of text."""
+        """Return the first shard, all of them as a pattern, and the end of text."""
         depth = "*/" if "buckets" in described else ""
         suffix = FORMATS[self.name].suffix
         files, shard = f"{self.name}/train/{depth}*{suffix}", f"{self.name}/{self._first(described)}"
@@ -150,7 +150,7 @@ class ShardResult(Result):
         return super().card_template().replace("$shards", shards.rstrip())
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Say what tokens are, and what no loss is due on."""
+        """Describe what tokens are, and what no loss is due on."""
         said = [f"Tokens are {described['dtype']}; token {described['end_of_text']} ends each document."]
         if described["json_escaped"]:
             said.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
@@ -165,7 +165,7 @@ class ShardResult(Result):
         return Verification(str(folder), checked, tuple(verify_described(folder, self.description, described)))
 
     def inspect(self, folder: Path, split: str, row: int) -> ShardInspection:
-        """Give how much a split holds, and one document; buckets come one after the other."""
+        """Return how much a split holds, and one document; buckets come one after the other."""
         described = read_description(folder, self.name)
         if split not in described["splits"]:
             raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
@@ -208,7 +208,7 @@ class ShardResult(Result):
         return FORMATS[self.name].open(folder / name, **settings, **self._open_settings(described))
 
     def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # for formats that say less
-        """Give what the files do not say of themselves."""
+        """Return what the files do not say of themselves."""
         return {}
 
 
@@ -241,14 +241,14 @@ class NanoGptResult(ShardResult):
     name: ClassVar[str] = "nanogpt"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Give also the type of a token, which flat files do not say."""
+        """Return also the type of a token, which flat files do not say."""
         offset = "1024" if described["header"] == "llm.c" else "0"
         settings = f'settings = {{"end_of_text": {described["end_of_text"]}, "token_size": {_width(described)}}}'
         dataset = {"row": "a document", "settings": settings, "given": ", **settings"}
         return super().card_words(described) | {"dtype": described["dtype"], "offset": offset} | dataset
 
     def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the width of a token and whether there is a header."""
+        """Return the width of a token and whether there is a header."""
         return {"token_size": _width(described), "header": described["header"]}
 
 

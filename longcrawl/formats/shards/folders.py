@@ -47,7 +47,7 @@ def sort_into_splits(names: Iterable[str], outputs: Collection[str] = ()) -> dic
 
 
 def beside_shards(name: str, folders: Collection[str]) -> bool:
-    """Say whether a name is in a folder of tables beside splits, such as ``documents/train/00000.parquet``.
+    """Return whether a name is in a folder of tables beside splits, such as ``documents/train/00000.parquet``.
 
     Args:
         name: of a file, relative.
@@ -62,7 +62,7 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
 
 
 def described_shards(description: Path) -> list[str] | None:
-    """Give the files in the splits that an output's description lists, relative to its folder; None if it is none."""
+    """Return the files in the splits that an output's description lists, relative to its folder; None if it is none."""
     try:
         told = load_json(description.read_text("utf-8"))
     except (OSError, ValueError):
@@ -108,7 +108,7 @@ def _split_of(name: str, folders: Collection[str], outputs: Collection[str]) -> 
 
 
 def _folders(name: str) -> Iterator[str]:
-    """Give the folders that a file is in, the outermost, "", first."""
+    """Return the folders that a file is in, the outermost, "", first."""
     steps = name.split("/")
     return ("/".join(steps[:count]) for count in range(len(steps)))
 

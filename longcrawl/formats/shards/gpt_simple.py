@@ -134,7 +134,7 @@ def _index_problems(
 
 
 def _read_header(index: Path) -> tuple[int, int]:
-    """Give bytes of a token and number of entries, after the size of the index has been found to fit them."""
+    """Return bytes of a token and number of entries, after the size of the index has been found to fit them."""
     file_bytes(index)
     with index.open("rb") as file:
         head = file.read(HEADER.size)

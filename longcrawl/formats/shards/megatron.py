@@ -133,7 +133,7 @@ def _index_problems(
 
 
 def _read_header(index: Path) -> tuple[int, int, int, bool]:
-    """Give bytes of a token, numbers of sequences and of document indices, and whether there are modes."""
+    """Return bytes of a token, numbers of sequences and of document indices, and whether there are modes."""
     size = file_bytes(index)
     with index.open("rb") as file:
         head = file.read(HEADER.size)

@@ -141,7 +141,7 @@ open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verif
 
 
 def has_header(file: Path) -> bool:
-    """Say whether a file begins with the header of llm.c."""
+    """Return whether a file begins with the header of llm.c."""
     return _read_header(file) is not None
 
 
@@ -185,7 +185,7 @@ class _Marks:
         self._lost += int(np.count_nonzero(lost)) + edge
 
     def losses(self) -> list[Loss]:
-        """Say which ends of the documents so far are lost."""
+        """Describe which ends of the documents so far are lost."""
         if self._end_of_text is None:
             said = Loss("where {} documents end, as no end_of_text was given", self._documents)
             return [said] if self._documents else []
@@ -205,7 +205,7 @@ class _Marks:
 
 
 def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
-    """Give bytes of a token and number of tokens, None where the file does not begin as one with a header."""
+    """Return bytes of a token and number of tokens, None where the file does not begin as one with a header."""
     with file.open("rb") as opened:
         head = opened.read(HEADER_BYTES)
     if len(head) < HEADER.size:

@@ -233,7 +233,7 @@ def _opened(file: Path) -> pq.ParquetFile:
 
 
 def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
-    """Give the type of a token: uint16 where the file has that, uint32 for all other integers."""
+    """Return the type of a token: uint16 where the file has that, uint32 for all other integers."""
     if column not in schema.names:
         raise FormatError(f"{file} has no column {column!r}, it has {', '.join(schema.names)}: name one as column")
     value = getattr(schema.field(column).type, "value_type", None)
@@ -246,7 +246,7 @@ def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
 
 
 def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Table:
-    """Give a batch with its tokens first, under their own name and in their own type."""
+    """Return a batch with its tokens first, under their own name and in their own type."""
     lists = pc.cast(table[column], pa.list_(kind))
     if N_TOKENS in table.column_names:
         differ = pc.not_equal(pc.cast(table[N_TOKENS], pa.int64()), pc.cast(pc.list_value_length(lists), pa.int64()))

@@ -59,7 +59,7 @@ class Documents:
     others: pa.Table | None = None
 
     def table(self) -> pa.Table:
-        """Give the columns ``tokens``, ``n_tokens`` (int64), and ``overlap``, ``loss_mask`` and others if there are.
+        """Return the columns ``tokens``, ``n_tokens`` (int64), and ``overlap``, ``loss_mask`` and others if there are.
 
         The tokens are those of this object, not copied.
 
@@ -201,7 +201,7 @@ class TokenShard:
         return len(self.ends)
 
     def document(self, number: int) -> npt.NDArray[Any]:
-        """Give the tokens of one document, a view.
+        """Return the tokens of one document, a view.
 
         Raises:
             IndexError: there is no such document.
@@ -214,11 +214,11 @@ class TokenShard:
         return self.tokens[first:stop]
 
     def start(self, number: int) -> int:
-        """Give the place of a document's first token."""
+        """Return the place of a document's first token."""
         return int(self.ends[number - 1]) if number else 0
 
     def documents(self, start: int = 0, stop: int | None = None) -> Documents:
-        """Give the documents from ``start`` to before ``stop``."""
+        """Return the documents from ``start`` to before ``stop``."""
         stop = len(self) if stop is None else stop
         first = self.start(start)
         ends = np.asarray(self.ends[start:stop])
@@ -232,7 +232,7 @@ class TokenShard:
         )
 
     def blocks(self, block_tokens: int = BLOCK_TOKENS) -> Iterator[Documents]:
-        """Give all documents in order, some ``block_tokens`` tokens at a time, cut at the same places each time."""
+        """Return all documents in order, some ``block_tokens`` tokens at a time, cut at the same places each time."""
         start = 0
         while start < len(self):
             limit = self.start(start) + block_tokens

@@ -27,7 +27,7 @@ _OF_INDEX = {gpt_simple.MAGIC: gpt_simple.NAME, megatron.MAGIC: megatron.NAME}
 
 
 def find_format(path: "str | Path", name: str | None = None) -> ShardFormat:
-    """Give the format of this name, or the one that the files at ``path`` are in.
+    """Return the format of this name, or the one that the files at ``path`` are in.
 
     Raises:
         FormatError: there is no such format, or the files do not tell.
@@ -138,7 +138,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
 
 
 def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
-    """Give the outputs among the folders below one: their format, and their shards as seen from there."""
+    """Return the outputs among the folders below one: their format, and their shards as seen from there."""
     outputs = {}
     for file in files:
         path = Path(file)
@@ -151,5 +151,5 @@ def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
 
 
 def _parents(file: str) -> list[str]:
-    """Give the folders that a file is in, the innermost first, "" last."""
+    """Return the folders that a file is in, the innermost first, "" last."""
     return ["" if each == Path() else each.as_posix() for each in Path(file).parents]

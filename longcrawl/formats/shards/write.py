@@ -104,15 +104,15 @@ class ShardOutput(TokenOutput):
         return ShardWriter(self, are_shuffled(stages), tokenize=tokenize, windows=windows)
 
     def format_settings(self) -> dict[str, Any]:
-        """Give what the format's ``write`` takes beside what all of them do."""
+        """Return what the format's ``write`` takes beside what all of them do."""
         return {}
 
     def ends(self) -> bool:
-        """Say whether a document ends with the end-of-text token, and does not begin with it."""
+        """Return whether a document ends with the end-of-text token, and does not begin with it."""
         return True
 
     def told(self) -> dict[str, Any]:
-        """Give what is to be known of the files beside what all formats tell."""
+        """Return what is to be known of the files beside what all formats tell."""
         return {}
 
     def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
@@ -176,15 +176,15 @@ class NanoGptOutput(ShardOutput):
     header: Literal["none", "llm.c"] = "none"
 
     def format_settings(self) -> dict[str, Any]:
-        """Give the header."""
+        """Return the header."""
         return {"header": self.header}
 
     def ends(self) -> bool:
-        """Say that llm.c has the token at the start."""
+        """Report that llm.c has the token at the start."""
         return self.header == "none"
 
     def told(self) -> dict[str, Any]:
-        """Give the header, which comes before the tokens."""
+        """Return the header, which comes before the tokens."""
         return {"header": self.header}
 
     def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
@@ -275,7 +275,7 @@ class ShardWriter(TokenWriter):
         return described
 
     def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
-        """Give the entries of some documents, and how many each document has."""
+        """Return the entries of some documents, and how many each document has."""
         # Without overlaps no window needs a mask.
         overlaps = "none" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
         end_of_text = self._end_of_text() if self.settings.ends() else None
@@ -303,7 +303,7 @@ class ShardWriter(TokenWriter):
         return FORMATS[self.settings.name].settings("write", settings | self.settings.format_settings())
 
     def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
-        """Give the shards of each split of one bucket."""
+        """Return the shards of each split of one bucket."""
         rows = len(documents.sizes)
         of = f" of {self.settings.buckets} {documents.language!r}" if self.settings.buckets is not None else ""
         held = heldout_rows(self.settings.heldout, rows, of)

@@ -171,7 +171,7 @@ class DocumentStream:
         raise FormatError(f"document {number:,} has the id {bad:,}, but {self._reason(bad)}")
 
     def _reason(self, bad: int) -> str:
-        """Say why an id cannot be stored, and what helps."""
+        """Describe why an id cannot be stored, and what helps."""
         if bad < 0:
             return "ids begin with 0: mend the tokens, or drop the document"
         if bad >= 1 << 32:
@@ -218,7 +218,7 @@ class DocumentStream:
 
 
 def stored_type(dtype: TokenType, vocabulary_size: int | None, found: "np.dtype[Any]") -> "np.dtype[Any]":
-    """Give what a token is stored as, where documents have it as ``found``; see :data:`TokenType`."""
+    """Return what a token is stored as, where documents have it as ``found``; see :data:`TokenType`."""
     narrow = found == np.uint16 if vocabulary_size is None else vocabulary_size <= 1 << 16
     return np.dtype(("uint16" if narrow else "uint32") if dtype == "auto" else dtype)
 

@@ -106,7 +106,7 @@ _WINDOWS_1252 = "".join(chr(byte) for byte in range(128)) + "".join(
 
 
 def decode_page(page: bytes, declared: str | None, *, markup: bool) -> tuple[bytes, str]:
-    r"""Give a page in UTF-8, and the name of the charset that it was in.
+    r"""Return a page in UTF-8, and the name of the charset that it was in.
 
     Args:
         page: its bytes.
@@ -173,7 +173,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _is_utf8(page: bytes) -> bool:
-    """Say whether a page is UTF-8, a piece at a time: to build all of its text takes nearly twice as long."""
+    """Return whether a page is UTF-8, a piece at a time: to build all of its text takes nearly twice as long."""
     view, place = memoryview(page), 0
     try:
         while place < len(page):
@@ -185,7 +185,7 @@ def _is_utf8(page: bytes) -> bool:
 
 
 def _own_name(page: bytes) -> str | None:
-    """Give the charset that a page names; since its name could be read, it is not UTF-16, whatever it says."""
+    """Return the charset that a page names; since its name could be read, it is not UTF-16, whatever it says."""
     head = page[:PRESCAN_BYTES].lower()
     names = [found["name"] for found in _META.finditer(head) if found["name"]]
     if (xml := _XML.match(head)) is not None:
@@ -195,7 +195,7 @@ def _own_name(page: bytes) -> str | None:
 
 
 def _standard_name(label: str | None) -> str | None:
-    """Give the standard's name for a label, None where it has none."""
+    """Return the standard's name for a label, None where it has none."""
     label = (label or "").strip(" \t\r\n\f\"'").lower()
     try:
         return _NAMES.get(codecs.lookup(_LABELS.get(label, label)).name) if label.isascii() and label else None

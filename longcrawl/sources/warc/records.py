@@ -145,7 +145,7 @@ class _Reader:
         """Whether the record that the stream's damage took has been counted."""
 
     def records(self) -> Iterator[Record]:
-        """Give the whole records of the stream."""
+        """Return the whole records of the stream."""
         stream = self._stream
         while self._at_bytes():
             if not (stream.fill(len(MAGIC)) and stream.buffer.startswith(MAGIC)):
@@ -245,7 +245,7 @@ class _Reader:
         return record
 
     def _after(self, end: int) -> tuple[int, bool]:
-        """Give where the line ends after a block end, and whether what follows shows that the block is whole."""
+        """Return where the line ends after a block end, and whether what follows shows that the block is whole."""
         stream = self._stream
         after = end
         while after - end < HEADER_BYTES and stream.fill(after + 1):
@@ -263,7 +263,7 @@ class _Reader:
         return after, follows
 
     def _head_bytes(self) -> int | None:
-        """Give the length of the header with its empty line, None if another record begins before that."""
+        """Return the length of the header with its empty line, None if another record begins before that."""
         stream = self._stream
         size = 1 << 10
         while True:

@@ -144,7 +144,7 @@ class Warc(Source):
         check_record_bytes(self.max_record_bytes)
 
     def schema(self) -> pa.Schema:
-        """Give the Arrow schema of every table that ``read`` yields."""
+        """Return the Arrow schema of every table that ``read`` yields."""
         return _SCHEMA
 
     def splits(self) -> dict[str, list[Part]]:
@@ -235,7 +235,7 @@ class Warc(Source):
         }
 
     def _page(self, kind: str, fields: Fields, block: bytes) -> dict[str, Any]:
-        """Give what a row says of its page."""
+        """Return what a row says of its page."""
         status, headers, payload, cut = None, fields, block, None
         if kind == "response" and (block.startswith(b"HTTP/") or _is_http(fields)):
             message = parse_message(block)
@@ -268,7 +268,7 @@ class Warc(Source):
         }
 
     def _allowed(self, named: list[str]) -> str | None:
-        """Give the last type that is named; None if none is."""
+        """Return the last type that is named; None if none is."""
         if not named:
             return None
         mime = named[-1]
@@ -278,7 +278,7 @@ class Warc(Source):
         return mime
 
     def _found_out(self, fields: Fields, payload: bytes) -> str:
-        """Give the type of a page that the server names none for."""
+        """Return the type of a page that the server names none for."""
         identified = _types(fields.get("warc-identified-payload-type", ""))
         mime = self._allowed(["text/html"] if _HTML.match(payload) else identified)
         if mime is None:
@@ -287,7 +287,7 @@ class Warc(Source):
 
 
 def _types(declared: str) -> list[str]:
-    """Give the types that a header names: it may have come several times, and parameters may look like types."""
+    """Return the types that a header names: it may have come several times, and parameters may look like types."""
     found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
     return [mime[0].lower() for mime in found if mime]
 

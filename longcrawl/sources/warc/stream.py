@@ -76,7 +76,7 @@ class Stream:
         self.ended = False
 
     def fill(self, size: int) -> bool:
-        """Have so many bytes in the buffer, or say that there are no more."""
+        """Fill the buffer with so many bytes, or report that there are no more."""
         while len(self.buffer) < size and not self.ended:
             self._pull()
         return len(self.buffer) >= size
@@ -91,26 +91,26 @@ class Stream:
         self._records.drop_before(self.position)
 
     def place(self, position: int) -> int:
-        """Give the offset in the file of a position, or of the member that holds it."""
+        """Return the offset in the file of a position, or of the member that holds it."""
         if self.compression == "none":
             return position
         found = self._begins.last_until(position)
         return self._member if found is None else found
 
     def begin_at(self, position: int) -> int | None:
-        """Give the offset of the member that begins at a position."""
+        """Return the offset of the member that begins at a position."""
         if self.compression == "none":
             return position
         found = self._begins.first_within(position, position)
         return found and found[1]
 
     def end_within(self, first: int, last: int) -> int | None:
-        """Give the offset of the first member's end between two positions."""
+        """Return the offset of the first member's end between two positions."""
         found = self._ends.first_within(first, last)
         return found and found[1]
 
     def record_within(self, first: int, last: int) -> int | None:
-        """Give the first position between two, both left out, where a member begins with a record."""
+        """Return the first position between two, both left out, where a member begins with a record."""
         while self._unread and self._unread[0][0] + len(MAGIC) <= self.position + len(self.buffer):
             begin, offset = self._unread.popleft()
             if begin >= self.position and self.buffer.startswith(MAGIC, begin - self.position):
@@ -119,7 +119,7 @@ class Stream:
         return found and found[0]
 
     def file_bytes(self) -> int:
-        """Give the length of the file."""
+        """Return the length of the file."""
         file = self._members.file
         here = file.tell()
         size = file.seek(0, 2)

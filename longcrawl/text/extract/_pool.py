@@ -59,7 +59,7 @@ class _Batch:
         self.selector = selectors.DefaultSelector()
 
     def run(self, *, start_only: bool) -> list[Extracted]:
-        """Give what became of each page, in their order."""
+        """Return what became of each page, in their order."""
         with self.selector:
             for worker in self.pool.processes:
                 self.selector.register(worker.from_worker, selectors.EVENT_READ, worker)
@@ -77,7 +77,7 @@ class _Batch:
         return worker
 
     def _feed(self) -> None:
-        """Give workers their next pages, one each before anyone has two."""
+        """Send workers their next pages, one each before anyone has two."""
         while len(self.pool.processes) < min(self.pool.workers, len(self.waiting)):
             self._start_worker()
         for held in range(_AT_WORK):

@@ -99,7 +99,7 @@ class ExtractionProcess:
         return bool(data)
 
     def answers(self) -> Iterator[tuple[bytes, str]]:
-        """Give the answers that are whole, oldest first."""
+        """Return the answers that are whole, oldest first."""
         while len(self._incoming) >= HEADER.size:
             kind, size = HEADER.unpack_from(self._incoming)
             end = HEADER.size + size

@@ -6,7 +6,7 @@ __all__ = ["make_extractor"]
 
 
 def make_extractor(favor: str) -> Callable[[str], str]:  # noqa: ARG001  # resiliparse has one way
-    """Give the function from a page to its main text, without comments of readers and alternative texts of pictures."""
+    """Return the function from a page to its main text, without reader comments and alternative texts of images."""
     from resiliparse.extract.html2text import extract_plain_text
 
     return lambda html: extract_plain_text(html, main_content=True, comments=False, alt_texts=False)

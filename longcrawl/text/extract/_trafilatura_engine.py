@@ -7,7 +7,7 @@ __all__ = ["make_extractor"]
 
 
 def make_extractor(favor: str) -> Callable[[str], str | None]:
-    """Give the function from a page to its main text.
+    """Return the function from a page to its main text.
 
     Comments of readers are left out. Metadata, dates and languages, which trafilatura could find as well, are not
     looked for. Its ``deduplicate`` stays off, since it remembers the paragraphs of earlier pages.

@@ -61,7 +61,7 @@ def main(settings: dict[str, Any]) -> None:
 def _extracted(
     extract: Callable[[str], str | None], page: bytes, max_seconds: float, bound: int | None
 ) -> tuple[bytes, str]:
-    """Give the answer to a page. Who takes longer is killed by the system, in the middle of whatever it does."""
+    """Return the answer to a page. Who takes longer is killed by the system, in the middle of whatever it does."""
     signal.setitimer(signal.ITIMER_PROF, max_seconds)
     try:
         kind, text = TEXT, extract(page.decode()) or ""
@@ -78,7 +78,7 @@ def _extracted(
 
 
 def _limit_memory(max_memory: int) -> int | None:
-    """Have the system refuse twice the bound. Gives the largest address space a page may need, None for any."""
+    """Let the system refuse twice the bound. Returns the largest address space a page may need, None for any."""
     import resource
 
     if not Path("/proc/self/status").exists():
@@ -92,7 +92,7 @@ def _limit_memory(max_memory: int) -> int | None:
 
 
 def _peak_memory() -> int:
-    """Give the largest address space so far, in bytes."""
+    """Return the largest address space so far, in bytes."""
     with Path("/proc/self/status").open("rb") as status:
         return next(1024 * int(line.split()[1]) for line in status if line.startswith(b"VmPeak:"))
 

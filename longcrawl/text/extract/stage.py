@@ -103,7 +103,7 @@ class ExtractText(Edit):
         start_worker(self._worker_settings(), self.workers)
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
-        """Give the table with the texts and without ``html``, and every rule measured.
+        """Return the table with the texts and without ``html``, and every rule measured.
 
         Raises:
             StageError: there is no column ``html``, it is not one of strings, or the engine is not installed.
@@ -131,7 +131,7 @@ class ExtractText(Edit):
         return WorkerSettings(engine, self.favor, self.max_seconds, self.max_memory, wall_seconds)
 
     def _checks(self, sizes: pa.Array, failures: Any, texts: list[str | None]) -> list[Check]:
-        """Give the rules; where a page was stopped at a limit, that is its value: how far it would go nobody knows."""
+        """Return the rules; the value of a page stopped at a limit is the limit, as its full amount is unknown."""
         fits = pc.fill_null(pc.less_equal(sizes, self.max_bytes), True)
         checks = [Check("extraction_bytes", sizes, fits, self.max_bytes, "at_most")]
         for reason, limit in (("time", self.max_seconds), ("memory", self.max_memory), ("crash", None)):
@@ -146,7 +146,7 @@ class ExtractText(Edit):
 
 
 def _given_texts(table: pa.Table) -> tuple[list[str | None], pa.DataType]:
-    """Give the texts that are there before any page is looked at, and what kind of column they are to be."""
+    """Return the texts that are there before any page is looked at, and what kind of column they are to be."""
     if "text" not in table.column_names:
         return [None] * table.num_rows, pa.large_string()
     texts = column(table, "text", ExtractText.name)

@@ -67,7 +67,7 @@ _SCRIPTS = (
 
 @lru_cache(maxsize=1)
 def load_page_characters() -> npt.NDArray[np.uint16]:
-    """Give the flags of every code point, shape (0x110000,): from the cache folder where they are there, else built."""
+    """Return the flags of every code point, shape (0x110000,): from the cache folder, else built."""
     return cached_arrays("page-2", _build)["flags"]
 
 

@@ -96,7 +96,7 @@ class Page(NamedTuple):
 
 
 def make_page(longest: int, newlines: int, flag_of: npt.NDArray[np.uint16]) -> Page:
-    """Give memory for documents of up to ``longest`` bytes and ``newlines`` newlines, to be split by these flags."""
+    """Allocate memory for documents of up to ``longest`` bytes and ``newlines`` newlines, split by these flags."""
     byte_flags = np.full(256, _STOP)
     byte_flags[:128] = flag_of[:128] | np.where(flag_of[:128] & SPACE, _STOP, np.uint16(0))
     words, lines = longest // 2 + longest // 3 + 4, min(longest, newlines) + 3
@@ -129,7 +129,7 @@ def make_page(longest: int, newlines: int, flag_of: npt.NDArray[np.uint16]) -> P
 
 @inlined
 def decode(data: Any, at: int) -> tuple[int, int]:
-    """Give the code point that starts at a byte, and how many bytes it has; the text must be valid UTF-8."""
+    """Return the code point that starts at a byte, and how many bytes it has; the text must be valid UTF-8."""
     point, size = np.int64(data[at]), 1
     if point >= 0xF0:
         point = (point & 7) << 18 | (data[at + 1] & 0x3F) << 12 | (data[at + 2] & 0x3F) << 6 | data[at + 3] & 0x3F
@@ -157,7 +157,7 @@ def _hash(data: Any, begin: int, end: int) -> np.uint64:
 
 @compiled
 def word_key(data: Any, begin: int, end: int) -> np.uint64:
-    """Give the key of a word: its bytes, or a hash if there are more than seven of them."""
+    """Return the key of a word: its bytes, or a hash if there are more than seven of them."""
     if end - begin > _PACKED:
         return _hash(data, begin, end)
     key = _U(0)
@@ -401,7 +401,7 @@ def _walk_runs(data: Any, at: int, end: int, flag_of: Any, runs: Any) -> int:
 
 
 def find_unspaced_runs(data: Any, at: int, end: int, flag_of: Any) -> Integers:
-    """Give where what stands between white space has letters of scripts without spaces: int64 [runs, 2], in bytes."""
+    """Return where what stands between white space has letters of scripts without spaces: int64 [runs, 2], in bytes."""
     runs = np.empty((_walk_runs(data, at, end, flag_of, np.empty((0, 2), np.int64)), 2), np.int64)
     _walk_runs(data, at, end, flag_of, runs)
     return runs

@@ -80,7 +80,7 @@ def _fill(stop_words: StopWords) -> None:
 
 @inlined
 def find_stop_word(stop_words: StopWords, language: int, data: Any, begin: int, length: int, key: np.uint64) -> int:
-    """Give which word of its language's list ``data[begin : begin + length]`` is, -1 if none."""
+    """Return which word of its language's list ``data[begin : begin + length]`` is, -1 if none."""
     at = _place(stop_words, language, key, length)
     while stop_words.table[at] != 0:
         spelling = stop_words.table[at] - 1

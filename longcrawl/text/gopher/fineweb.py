@@ -35,7 +35,7 @@ class FineWebQuality(TextRules):
     columns: ClassVar[int] = page.LINE_RULES
 
     def measures(self) -> Mapping[str, Measure]:
-        """Give each rule's value as a function of what was counted."""
+        """Return each rule's value as a function of what was counted."""
         lines = page.RAW_LINES + page.SEGMENTS
         later = page.RAW_LINES + page.LATER_CHARACTERS
 

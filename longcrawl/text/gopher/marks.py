@@ -33,7 +33,7 @@ Finder = Callable[["_Text"], Iterable[Span]]
 
 
 def find_marks(text: str, rule: str, words: Words = "whitespace", short_line: int = 0) -> list[Span]:
-    """Give the places that a rule is about, as offsets in characters: sorted, none overlapping.
+    """Return the places that a rule is about, as offsets in characters: sorted, none overlapping.
 
     A rule that asks for at least so much is about what lacks it: lines without a terminal mark, words without a letter.
     A rule that is about no places, such as a count of all words, has none.
@@ -98,7 +98,7 @@ class _Text:
         return begin, begin + len(inside.strip())
 
     def _cuts(self) -> Iterator[int]:
-        """Give where words begin inside of what stands between white space."""
+        """Return where words begin inside of what stands between white space."""
         if self.mode == "whitespace":
             return
         breaks = self._breaks() if self.mode == "icu" else set()
@@ -110,7 +110,7 @@ class _Text:
                     yield at
 
     def _breaks(self) -> set[int]:
-        """Give where ICU begins words."""
+        """Return where ICU begins words."""
         data = np.frombuffer(self.text.encode() or b"\0", np.uint8)
         breaks = word_breaks(data, np.array([0, len(self.text.encode())]), load_page_characters())
         characters = np.flatnonzero(data & 0xC0 != 0x80)
@@ -155,7 +155,7 @@ def _short_lines(page: _Text) -> Iterator[Span]:
 
 
 def _later_lines(page: _Text) -> Iterator[Span]:
-    """Give the lines that stood before already."""
+    """Return the lines that stood before already."""
     seen = set()
     for begin, end in page.raw_lines:
         line = page.text[begin:end]
@@ -178,7 +178,7 @@ def _duplicates(text: str, spans: list[Span]) -> list[Span]:
 
 
 def _top_ngram(page: _Text, n: int) -> list[Span]:
-    """Give all occurrences of the most frequent n-gram, the first of those as frequent; none where none repeats."""
+    """Return all occurrences of the most frequent n-gram, the first of those as frequent; none where none repeats."""
     grams = _ngrams(page, n)
     # Counters keep the order in which n-grams first came, and max gives the first of several.
     top, times = max(Counter(grams).items(), key=itemgetter(1), default=((), 0))
@@ -186,7 +186,7 @@ def _top_ngram(page: _Text, n: int) -> list[Span]:
 
 
 def _duplicate_ngrams(page: _Text, n: int) -> list[Span]:
-    """Give the words that any repeated n-gram covers."""
+    """Return the words that any repeated n-gram covers."""
     grams = _ngrams(page, n)
     times = Counter(grams)
     return _places(page, n, [times[gram] > 1 for gram in grams])
@@ -197,7 +197,7 @@ def _ngrams(page: _Text, n: int) -> list[tuple[str, ...]]:
 
 
 def _places(page: _Text, n: int, chosen: list[bool]) -> list[Span]:
-    """Give the spans of the chosen n-grams; those that share words become one."""
+    """Return the spans of the chosen n-grams; those that share words become one."""
     found: list[Span] = []
     for at in (at for at, one in enumerate(chosen) if one):
         begin, end = page.words[at][0], page.words[at + n - 1][1]

@@ -113,7 +113,7 @@ def _read(
 
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
-    """Give how often each word that has a letter stands in each valid text, in lower case."""
+    """Return how often each word that has a letter stands in each valid text, in lower case."""
     from longcrawl.text.gopher._page_kernels import make_page, number_words, split_page
 
     data, offsets = text_buffers(texts)
@@ -138,13 +138,13 @@ def ratio(count: Doubles, of: Doubles) -> Doubles:
 
 
 def _size(data: Any, offsets: Any) -> tuple[int, int]:
-    """Give the bytes of the longest document, and how many newlines there are in all."""
+    """Return the bytes of the longest document, and how many newlines there are in all."""
     newlines = np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
     return int(np.diff(offsets).max(initial=0)), int(newlines)
 
 
 def _cuts(words: Words, data: Any, offsets: Any, flags: Any) -> tuple[int, npt.NDArray[np.int64]]:
-    """Give how runs of a script without spaces are cut, and at which bytes ICU cuts them."""
+    """Return how runs of a script without spaces are cut, and at which bytes ICU cuts them."""
     mode = {"whitespace": WHOLE_RUNS, "characters": EACH_CHARACTER, "icu": AT_BREAKS}[words]
     return mode, word_breaks(data, offsets, flags) if words == "icu" else np.zeros(0, np.int64)
 

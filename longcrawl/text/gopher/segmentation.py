@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def load_segmenter() -> Any:
-    """Give ICU's word breaker.
+    """Return ICU's word breaker.
 
     Raises:
         StageError: ``icu4py`` is not installed.
@@ -33,7 +33,7 @@ def load_segmenter() -> Any:
 
 
 def word_breaks(data: npt.NDArray[np.uint8], offsets: Integers, flags: npt.NDArray[np.uint16]) -> Integers:
-    """Give the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces.
+    """Return the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces.
 
     Args:
         data: uint8 [bytes], valid UTF-8.

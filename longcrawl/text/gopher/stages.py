@@ -63,7 +63,7 @@ class GopherQuality(TextRules):
     columns: ClassVar[int] = page.QUALITY
 
     def measures(self) -> Mapping[str, Measure]:
-        """Give each rule's value as a function of what was counted."""
+        """Return each rule's value as a function of what was counted."""
         return _measures(quality_shares(self.definitions))
 
 
@@ -127,7 +127,7 @@ class GopherRepetition(TextRules):
     columns: ClassVar[int] = page.REPETITION
 
     def measures(self) -> Mapping[str, Measure]:
-        """Give each rule's value as a function of what was counted."""
+        """Return each rule's value as a function of what was counted."""
         return _measures(repetition_shares(self.definitions))
 
 

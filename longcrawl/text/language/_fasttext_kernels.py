@@ -45,7 +45,7 @@ class Memory(NamedTuple):
 
 
 def make_memory() -> Memory:
-    """Give a memory of nothing."""
+    """Return a memory of nothing."""
     return Memory(np.zeros((_SLOTS, 2), np.uint64), np.zeros((_SLOTS, 2 + _REMEMBERED), np.int32))
 
 
@@ -85,7 +85,7 @@ def enter_words(data: Bytes, bounds: Integers, table: Numbers) -> None:
 
 @compiled
 def _find(words: Words, data: Bytes, start: int, stop: int) -> int:
-    """Give the number of the word ``data[start:stop]``, -1 where it has none."""
+    """Return the number of the word ``data[start:stop]``, -1 where it has none."""
     mask = len(words.table) - 1
     place = _hash(data, start, stop) & mask
     while words.table[place] != 0:
@@ -111,7 +111,7 @@ def _add_all(hidden: Floats, rows: Floats, listed: Numbers, count: int) -> None:
 
 @inlined
 def _remainder(value: np.uint64, count: int, inverse: float) -> int:
-    """Give ``value % count`` by way of a product, since a division costs more than all the rest."""
+    """Return ``value % count`` by way of a product, since a division costs more than all the rest."""
     number = np.int64(value)
     left = number - np.int64(number * inverse) * count
     if left < 0:
@@ -307,7 +307,7 @@ def classify(
     labels: Numbers,
     scores: Floats,
 ) -> None:
-    """Give the best label of every text, -1 where none has a score, and its probability.
+    """Return the best label of every text, -1 where none has a score, and its probability.
 
     Args:
         words: of a model.

@@ -40,18 +40,18 @@ def parse_tag(name: str) -> Tag | None:
 
 
 def script_family(script: str | None) -> str | None:
-    """Give the script that a script is a form of: Han characters, simplified or traditional."""
+    """Return the script that a script is a form of: Han characters, simplified or traditional."""
     return _SCRIPT_FAMILIES.get(script, script) if script else None
 
 
 def main_script(tag: Tag) -> str | None:
-    """Give the script in which a language is mostly written; None if that is not known."""
+    """Return the script in which a language is mostly written; None if that is not known."""
     return _MAIN_SCRIPTS.get(tag.language) or _MAIN_SCRIPTS.get(tag.wide)
 
 
 @lru_cache(maxsize=8192)
 def language_code(name: str) -> str | None:
-    """Give the code of two letters where a language has one, else that of three; None for no language at all.
+    """Return the code of two letters where a language has one, else that of three; None for no language at all.
 
     A script follows where it is not the one in which the language is mostly written; where that one is not known, it
     is taken to be Latin script. A name that is no code stays as it is.
@@ -69,7 +69,7 @@ def language_code(name: str) -> str | None:
 
 
 def iso_639_code(name: str) -> str | None:
-    """Give the code of a language alone, of two letters where there is one; None where a name is no language's code.
+    """Return the code of a language alone, of two letters where there is one; None where a name is no language's code.
 
     Codes of three letters are not looked up: only those for private use are known to be none.
 

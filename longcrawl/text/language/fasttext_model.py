@@ -92,7 +92,7 @@ class _Reader:
         self._at = 0
 
     def array(self, kind: str, count: int) -> Any:
-        """Give a copy, since numbers do not stand at multiples of their size."""
+        """Return a copy, since numbers do not stand at multiples of their size."""
         size = np.dtype(kind).itemsize * count
         if count < 0 or self._at + size > len(self._data):
             raise ValueError("it ends too early")
@@ -141,7 +141,7 @@ def _read_model(reader: _Reader) -> Model:
 
 
 def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Integers | None]:
-    """Give words, then labels, each with its count; how many are words; and int32 [kept, 2], buckets and their rows.
+    """Return words, then labels, each with its count; how many are words; and int32 [kept, 2], buckets and their rows.
 
     The last is None where no bucket was pruned.
     """
@@ -158,7 +158,7 @@ def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Intege
 
 
 def _read_vectors(reader: _Reader, *, quantised: bool) -> Floats:
-    """Give float32 [rows, dimensions], decoded where they are codes of a product quantiser."""
+    """Return float32 [rows, dimensions], decoded where they are codes of a product quantiser."""
     has_norms = quantised and bool(reader.number("u1"))
     rows, dimensions = reader.array("<i8", 2).tolist()
     if not quantised:
@@ -175,7 +175,7 @@ def _read_vectors(reader: _Reader, *, quantised: bool) -> Floats:
 
 
 def _read_centroids(reader: _Reader, dimensions: int) -> list[Floats]:
-    """Give float32 [256, width] for each part of the dimensions."""
+    """Return float32 [256, width] for each part of the dimensions."""
     known, parts, width, last = reader.array("<i4", 4).tolist()
     if known != dimensions or parts < 1 or width < 1 or last < 1 or (parts - 1) * width + last != dimensions:
         raise ValueError("the parts of its vectors do not add up")
@@ -210,7 +210,7 @@ def _sort_rows(rows: Floats, kept: Integers, word_count: int, buckets: int) -> F
 
 
 def _make_tree(counts: Sequence[int]) -> Integers:
-    """Give the two nodes below each node of fastText's Huffman tree: labels by falling count first, the root last."""
+    """Return the two nodes below each node of fastText's Huffman tree: labels by falling count first, the root last."""
     labels = len(counts)
     weights = [*counts, *[10**15] * (labels - 1)]
     children = np.full((2 * labels - 1, 2), -1, np.int32)

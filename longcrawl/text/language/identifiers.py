@@ -42,7 +42,7 @@ Identifier = Callable[[pa.Array], Identified]
 
 
 def load_identifier(model: str) -> Identifier:
-    """Give what tells languages by its name, or by the path of a fastText model.
+    """Return what tells languages by its name, or by the path of a fastText model.
 
     Raises:
         StageError: nothing has that name, its package is not installed, or the file is no model of languages.
@@ -59,7 +59,7 @@ def load_identifier(model: str) -> Identifier:
 
 
 def model_file(model: str) -> str | None:
-    """Give the file that a model is in; None where it is a part of some package's code.
+    """Return the file that a model is in; None where it is a part of some package's code.
 
     Raises:
         StageError: the package that brings lid.176 is not installed.

@@ -140,7 +140,7 @@ class IdentifyLanguage(Edit):
         return Identified(pc.if_else(has_none, nothing, found.languages), pc.if_else(has_none, 0.0, found.scores))
 
     def _thresholds(self) -> Mapping[str, float | None]:
-        """Give the thresholds of the languages that have one of their own."""
+        """Return the thresholds of the languages that have one of their own."""
         if isinstance(self.languages, dict):
             return self.languages
         known = {} if self.languages is None else read_languages(self.languages)

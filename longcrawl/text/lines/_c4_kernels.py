@@ -73,7 +73,7 @@ class Rules(NamedTuple):
 def make_byte_flags(
     flag_of: Flags, tree: PhraseTree, marks: Points, closers: Points, datatrove: bool
 ) -> npt.NDArray[np.int64]:
-    """Give what is known of every byte as the first one of a character, shape (256,)."""
+    """Return what is known of every byte as the first one of a character, shape (256,)."""
     flags = np.full(256, _HALT | int(tree.places[OTHERS]) * _FIRST)
     of_ascii, breaks = flag_of[:128], [NEWLINE, *([0x0B, 0x0C, RETURN, 0x1C, 0x1D, 0x1E] if datatrove else [])]
     flags[:128] = np.where(of_ascii & SPACE, 0, _SOLID) | np.where(of_ascii & WORD, _LETTER, 0)
@@ -96,7 +96,7 @@ def _is_one_of(point: np.uint32, points: Any) -> bool:
 
 @compiled
 def _is_break(data: Bytes, at: int, end: int) -> int:
-    """Give how many bytes a line break at a byte has, of those that ``str.splitlines`` knows; 0 where there is none."""
+    """Return how many bytes a line break at a byte has, of those that ``str.splitlines`` knows; 0 for none."""
     byte = data[at]
     if byte == RETURN:
         return 2 if at + 1 < end and data[at + 1] == NEWLINE else 1
@@ -136,7 +136,7 @@ CITATION_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
 
 @compiled
 def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
-    """Give where the citation mark that starts with a bracket at a byte ends; that byte where it is none."""
+    """Return where the citation mark that starts with a bracket at a byte ends; that byte where it is none."""
     if _continues(data, at, end, EDIT):
         return at + len(EDIT)
     if _continues(data, at, end, CITATION_NEEDED):
@@ -167,7 +167,7 @@ def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place:
 
 @compiled
 def _last_start(data: Bytes, stop: int) -> int:
-    """Give where the character that ends before a byte starts."""
+    """Return where the character that ends before a byte starts."""
     at = stop - 1
     while data[at] & 0xC0 == 0x80:
         at -= 1
@@ -191,7 +191,7 @@ def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts)
 
 @compiled
 def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules) -> tuple[bool, int]:
-    """Say whether white space or nothing follows the marks that start at a byte; gives where they end."""
+    """Return whether white space or nothing follows the marks that start at a byte; gives where they end."""
     while at < end:
         flag = rules.byte_flags[data[at]]
         if flag & _CLOSER:
@@ -287,7 +287,7 @@ def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
 
 @inlined
 def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rules: Rules) -> int:
-    """Give the first rule by which a line goes for its end or for its words; ``STAYS`` for none."""
+    """Return the first rule by which a line goes for its end or for its words; ``STAYS`` for none."""
     if rules.terminal and not _ends_in_mark(out, first, last, rules):
         return UNENDED
     if words < rules.min_words:
@@ -297,7 +297,7 @@ def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rul
 
 @inlined
 def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
-    """Give the first rule by which a line goes; adds what it has that speaks against the page, and its sentences.
+    """Return the first rule by which a line goes; adds what it has that speaks against the page, and its sentences.
 
     The paper looks for placeholders and braces in the whole page, datatrove in lines that have stayed so far.
     """

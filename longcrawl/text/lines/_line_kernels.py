@@ -91,7 +91,7 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
 
 @compiled
 def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
-    """Give the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
+    """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
 
     A run of white space counts as one space bar. A phrase that ends in a word character is not followed by another.
     """
@@ -117,7 +117,7 @@ def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: Ph
 
 @compiled
 def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
-    """Give where the text goes on after a number such as 3, 1,234 or 1.2K+ that starts at a byte, and white space."""
+    """Return where the text goes on after a number such as 3, 1,234 or 1.2K+ that starts at a byte, and white space."""
     start = at
     while at < stop:
         point, after = decode(data, at)
@@ -208,7 +208,7 @@ def _edit(
 
 @compiled
 def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: PhraseTree, root: int) -> int:
-    """Give the rule by which a line goes as a whole, 0 for none."""
+    """Return the rule by which a line goes as a whole, 0 for none."""
     if line[UPPERS] / line[CHARACTERS] > limits.uppercase:
         return UPPERCASE
     if line[NUMERICS] / line[SOLID] >= limits.numerical:

@@ -168,7 +168,7 @@ class C4Quality(Edit):
         return Edited(with_column(table, "text", made), checks, places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have none
-        r"""Give the lines of one text that go, and those that lose citation marks.
+        r"""Return the lines of one text that go, and those that lose citation marks.
 
         The rule of a line is the field by which it goes, ``citations`` where it stays; of several the first in the
         order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not told of, and the
@@ -273,7 +273,7 @@ def _points(characters: str) -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=1)
 def _zeros() -> npt.NDArray[np.uint32]:
-    """Give the zero of every script that has decimal digits; Unicode has the ten of each in a row."""
+    """Return the zero of every script that has decimal digits; Unicode has the ten of each in a row."""
     numerals = np.flatnonzero(load_characters("re").flags & NUMERIC)
     return np.array([point for point in numerals if chr(point).isdecimal() and int(chr(point)) == 0], np.uint32)
 

@@ -140,7 +140,7 @@ class LineCorrections(Edit):
         return Edited(table, [check], places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:
-        """Give what the stage does to one text of a language (None takes the field), line by line.
+        """Return what the stage does to one text of a language (None takes the field), line by line.
 
         Raises:
             StageError: the patterns have no phrases for that language, and ``on_unknown_language`` is "error".
@@ -156,7 +156,7 @@ class LineCorrections(Edit):
         return [_change(data, corrected.data, row) for row in corrected.log[: corrected.flagged].tolist()]
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
-        """Give the root of each document's phrases, ``KEEP`` for documents to be left alone."""
+        """Return the root of each document's phrases, ``KEEP`` for documents to be left alone."""
         from longcrawl.text.lines._line_kernels import KEEP
 
         if self.patterns is None:

@@ -62,7 +62,7 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
 
 
 def _without_urls(line: str) -> str:
-    """Give a line, with its line feed, without URLs."""
+    """Return a line, with its line feed, without URLs."""
     content = line.removesuffix("\n")
     kept: list[str] = []
     at = 0
@@ -81,7 +81,7 @@ def _without_urls(line: str) -> str:
 
 
 def _length(url: str) -> int:
-    """Give how many characters of what looks like a URL are one."""
+    """Return how many characters of what looks like a URL are one."""
     surplus = {closing: url.count(closing) - url.count(opening) for closing, opening in _BRACKETS.items()}
     end = len(url)
     while url[end - 1] in _NO_END or surplus.get(url[end - 1], 0) > 0:

@@ -93,7 +93,7 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(longest: int) -> Scratch:
-    """Give memory for documents of up to ``longest`` bytes."""
+    """Allocate memory for documents of up to ``longest`` bytes."""
     words = longest // 2 + 4
     return Scratch(
         np.empty(longest + 1, np.uint32),
@@ -115,7 +115,7 @@ def make_scratch(longest: int) -> Scratch:
 
 @compiled
 def _key(normal: Points, start: int, stop: int) -> np.uint64:
-    """Give the key of a word that is longer than eight characters, or not ASCII: a hash whose top bit is set."""
+    """Return the key of a word that is longer than eight characters, or not ASCII: a hash whose top bit is set."""
     found = _SEED
     for at in range(start, stop):
         found = (found ^ _U(normal[at])) * _PRIME

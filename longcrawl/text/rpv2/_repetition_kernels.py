@@ -79,7 +79,7 @@ def _entropy(counts: npt.NDArray[np.int32], unique: int, words: int) -> float:
 
 @compiled
 def _spelled(normal: Any, start: int, word: Any) -> int:
-    """Give how many of five code points spell ``word`` only where case is ignored, -1 where they do not.
+    """Return how many of five code points spell ``word`` only where case is ignored, -1 where they do not.
 
     A regex that ignores case reads the dotless i and the long s as i and s.
     """

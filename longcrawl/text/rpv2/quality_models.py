@@ -35,7 +35,7 @@ def load_model(path: str) -> Any:
 
 
 def model_scores(path: str, texts: pa.Array) -> pa.Array:
-    """Give float64 per document: the probability that it is not of the crawl; null for an empty one.
+    """Return float64 per document: the probability that it is not of the crawl; null for an empty one.
 
     As in RedPajama-V2, the model sees the lines joined by spaces, its first label counts, and the score has 8 digits.
     """

@@ -70,5 +70,5 @@ SIGNALS_TYPE = pa.struct(
 
 
 def line_signals_type(names: Sequence[str]) -> pa.StructType:
-    """Give the type of the line-level signals asked for: lists of [start, end, value]."""
+    """Return the type of the line-level signals asked for: lists of [start, end, value]."""
     return pa.struct([pa.field(name, SPANS) for name in names])

@@ -146,7 +146,7 @@ class Signals(Rewrite):
         return {f"rps_doc_ml_{name}_score": path for name, path in paths.items() if path is not None}
 
     def _languages(self, table: pa.Table, lists: _Lists) -> npt.NDArray[np.int32]:
-        """Give the place of each document's language among those of both lists, -1 for others: (2, documents)."""
+        """Return the place of each document's language among those of both lists, -1 for others: (2, documents)."""
         if self.language is None and "language" not in table.column_names:
             return np.full((2, table.num_rows), -1, np.int32)
         self._refuse_unknown(lists)
@@ -162,7 +162,7 @@ class Signals(Rewrite):
             )
 
     def _brought(self, table: pa.Table, texts: pa.Array) -> dict[str, Any]:
-        """Give the signals that do not come from the text alone: float64 arrays, or None for all null."""
+        """Return the signals that do not come from the text alone: float64 arrays, or None for all null."""
         known: dict[str, Any] = dict.fromkeys(DOCUMENT_SIGNALS)
         for signal, name in _CCNET_COLUMNS.items():
             if name in table.column_names:
@@ -263,7 +263,7 @@ def _document_signals(measured: _Measured) -> dict[str, Doubles]:
 
 
 def _spans(measured: _Measured, name: str) -> pa.Array:
-    """Give one line signal of all documents as lists of [start, end, value]."""
+    """Return one line signal of all documents as lists of [start, end, value]."""
     firsts = measured.first_lines
     counts, lines = np.diff(firsts), int(firsts[-1])
     spans = np.empty((lines, 3))
@@ -281,7 +281,7 @@ def _spans(measured: _Measured, name: str) -> pa.Array:
 
 
 def _nullable(values: Any, rows: int) -> pa.Array:
-    """Give a float64 array in which NaN is null; None is ``rows`` nulls."""
+    """Return a float64 array in which NaN is null; None is ``rows`` nulls."""
     if values is None:
         return pa.nulls(rows, pa.float64())
     if isinstance(values, pa.Array):

@@ -73,7 +73,7 @@ def _lowered(byte: int) -> int:
 
 @inlined
 def _hex_digit(byte: int) -> int:
-    """Give what a hexadecimal digit stands for, -1 for another byte."""
+    """Return what a hexadecimal digit stands for, -1 for another byte."""
     if _NOUGHT <= byte <= _NINE:
         return byte - _NOUGHT
     byte |= 32
@@ -93,7 +93,7 @@ def next_byte(data: Bytes, at: int, stop: int) -> Any:
 
 @compiled
 def contains(listed: HashSet, name: np.uint64) -> bool:
-    """Say whether a hash is one of a set."""
+    """Return whether a hash is one of a set."""
     bucket = np.int64(name >> _U(listed.shift))
     for place in range(listed.starts[bucket], listed.starts[bucket + 1]):
         if listed.hashes[place] >= name:
@@ -103,7 +103,7 @@ def contains(listed: HashSet, name: np.uint64) -> bool:
 
 @compiled
 def _after_scheme(data: Bytes, start: int, stop: int) -> int:
-    """Give where what follows ``scheme://`` or ``//`` begins, -1 where a URL has neither."""
+    """Return where what follows ``scheme://`` or ``//`` begins, -1 where a URL has neither."""
     at = start
     while at < stop and _is_of_scheme(np.int64(data[at])):
         at += 1
@@ -129,7 +129,7 @@ def _is_slash(byte: int) -> bool:
 
 @compiled
 def _looks_like_host(data: Bytes, start: int, stop: int) -> bool:
-    """Say whether something without a scheme begins as ``example.org/`` or ``example.org:8080`` do."""
+    """Return whether something without a scheme begins as ``example.org/`` or ``example.org:8080`` do."""
     dotted = False
     for at in range(start, stop):
         byte = data[at]
@@ -167,7 +167,7 @@ def find_authority(data: Bytes, start: int, stop: int) -> Any:
 
 @compiled
 def _without_user_and_port(data: Bytes, first: int, after: int) -> Any:
-    """Give where the host starts and stops in what stands between the slashes."""
+    """Return where the host starts and stops in what stands between the slashes."""
     host = first
     for at in range(first, after):
         if data[at] == _AT:
@@ -212,7 +212,7 @@ def _is_spelled(host: Bytes, length: int) -> bool:
 
 @inlined
 def _is_punycode(host: Bytes, at: int, length: int) -> bool:
-    """Say whether a label begins here that begins with xn--."""
+    """Return whether a label begins here that begins with xn--."""
     if host[at] != 120 or at + 4 >= length or (at > 0 and host[at - 1] != _DOT):
         return False
     return host[at + 1] == 110 and host[at + 2] == 45 and host[at + 3] == 45
@@ -229,7 +229,7 @@ def write_hosts(data: Bytes, offsets: Any, out: Bytes, ends: Any) -> None:
 
 @compiled
 def _is_number(host: Bytes, length: int) -> bool:
-    """Say whether a host is an address of numbers, of which no part is a parent domain."""
+    """Return whether a host is an address of numbers, of which no part is a parent domain."""
     at = length - 1
     while at >= 0 and _NOUGHT <= host[at] <= _NINE:
         at -= 1
@@ -289,7 +289,7 @@ def _look_up(
 
 @inlined
 def _ends_step(byte: int) -> bool:
-    """Say whether what is before this byte may be listed as an address, with everything below it."""
+    """Return whether what is before this byte may be listed as an address, with everything below it."""
     return byte in (_SLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON)
 
 
@@ -302,7 +302,7 @@ def _starts_with_www(data: Bytes, start: int, stop: int) -> bool:
 
 @compiled
 def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int, listed: HashSet) -> int:
-    """Give the bytes of host (without www.) and path up to the last step that is listed, 0 where none is."""
+    """Return the bytes of host (without www.) and path up to the last step that is listed, 0 where none is."""
     longest, state = 0, _SEED
     first = 4 if _starts_with_www(host, 0, length) else 0
     for at in range(first, length):

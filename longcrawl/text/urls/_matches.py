@@ -73,7 +73,7 @@ def match_url_words(
 
 
 def url_hosts(urls: pa.Array) -> pa.Array:
-    """Give the host of each URL, a column of large strings: in lower case and Punycode, empty where there is none."""
+    """Return the host of each URL, a column of large strings: in lower case and Punycode, empty where there is none."""
     from longcrawl.text.urls._kernels import SPELLED, write_hosts
 
     nothing = make_set([])
@@ -109,7 +109,7 @@ def name_matches(
 
 
 def _spelled(urls: pa.Array, odd: npt.NDArray[np.bool_], spell: Callable[[str], str]) -> pa.Array:
-    """Give URLs of which the chosen ones have their hosts in another spelling."""
+    """Return URLs of which the chosen ones have their hosts in another spelling."""
     mask = pa.array(odd)
     return pc.replace_with_mask(urls, mask, _respelled(urls.filter(mask), spell)) if odd.any() else urls
 
@@ -182,7 +182,7 @@ def _longest(offsets: npt.NDArray[np.int64]) -> int:
 
 
 def _parent(host: str, length: int) -> str:
-    """Give the listed end of a host; one label that is not all of it was listed with a dot before."""
+    """Return the listed end of a host; one label that is not all of it was listed with a dot before."""
     if not length:
         return ""
     name = host[-length:]
@@ -190,7 +190,7 @@ def _parent(host: str, length: int) -> str:
 
 
 def _address(url: str, host: str, length: int) -> str:
-    """Give the listed beginning of a URL: host without www. and path."""
+    """Return the listed beginning of a URL: host without www. and path."""
     from longcrawl.text.urls._kernels import find_authority
 
     if not length:

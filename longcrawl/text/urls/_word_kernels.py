@@ -61,7 +61,7 @@ def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -
 
 @inlined
 def _symbol(point: int) -> int:
-    """Give the place of a digit or a letter in the automaton's alphabet, -1 for another character."""
+    """Return the place of a digit or a letter in the automaton's alphabet, -1 for another character."""
     if point >= _BEYOND or point <= BREAK:
         return -1
     return point - _LOWER_A + 10 if point >= _LOWER_A else point - _NOUGHT

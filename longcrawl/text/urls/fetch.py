@@ -220,7 +220,7 @@ def _state_file(archive: Path) -> Path:
 
 
 def _remembered(archive: Path, url: str) -> dict[str, Any]:
-    """Give what is known of a stopped download that can go on, nothing of any other."""
+    """Return what is known of a stopped download that can go on, nothing of any other."""
     try:
         state = load_json(_state_file(archive).read_text("utf-8"))
     except (FileNotFoundError, ValueError):
@@ -268,7 +268,7 @@ def _unpack(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict
 
 
 def _members(opened: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:
-    """Give what is taken of an archive, and the name of our own that it gets: no path of the archive is used."""
+    """Return what is taken of an archive, and the name of our own that it gets: no path of the archive is used."""
     whole = 0
     for member in opened:
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
@@ -288,7 +288,7 @@ def _members(opened: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:
 
 
 def _is_link(folder: Path, name: str, target: str) -> bool:
-    """Say whether a link is one from a new name to a category that is there."""
+    """Return whether a link is one from a new name to a category that is there."""
     return not (folder / name).exists() and bool(_CATEGORY.fullmatch(target)) and (folder / target).is_dir()
 
 

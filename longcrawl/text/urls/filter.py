@@ -128,7 +128,7 @@ class UrlFilter(Judge):
         return (*self._categories, *allowed, *words, *curated_files(self.curated_sources))
 
     def limits(self) -> tuple[str, ...]:
-        """Say that no list was used, and how few words stood in for it."""
+        """Report that no list was used, and how few words stood in for it."""
         if self.lists is not None:
             return ()
         words = self._words()
@@ -172,7 +172,7 @@ class UrlFilter(Judge):
         return checks
 
     def explain(self, url: str | None) -> list[UrlMatch]:
-        """Give every rule that a URL fails and what fails it; the first is the one by which its document leaves.
+        """Return every rule that a URL fails and what fails it; the first is the one by which its document leaves.
 
         The lists are read once more for the categories, which takes a second for some million domains.
 
@@ -184,13 +184,13 @@ class UrlFilter(Judge):
         return self.with_categories(self.matches(table)[0])
 
     def matches(self, table: pa.Table) -> list[list[UrlMatch]]:
-        """Give what :meth:`explain` gives for every row of a table, without categories."""
+        """Return what :meth:`explain` gives for every row of a table, without categories."""
         failed = [(check.rule, check.passes.to_pylist()) for check in self.checks(table)]
         named = name_matches(self._urls(table), self._lists(), self._words(), self.strict_in)
         return [[_match(rule, each) for rule, passes in failed if not passes[row]] for row, each in enumerate(named)]
 
     def with_categories(self, matches: Sequence[UrlMatch]) -> list[UrlMatch]:
-        """Say in which lists the matches of ``blocked_domain`` and ``blocked_url`` stand."""
+        """Describe in which lists the matches of ``blocked_domain`` and ``blocked_url`` stand."""
         known = {}
         for rule, kind in (("blocked_domain", "domains"), ("blocked_url", "urls")):
             names = {each.matched for each in matches if each.rule == rule}
@@ -223,7 +223,7 @@ def _at_most(rule: str, counts: npt.NDArray[np.int64], most: int) -> Check:
 
 
 def _match(rule: str, named: NamedMatches) -> UrlMatch:
-    """Say what fails a rule."""
+    """Describe what fails a rule."""
     host = named.host.removeprefix("www.")
     if rule in ("blocked_domain", "curated_source"):
         listed = named.blocked if rule == "blocked_domain" else named.curated

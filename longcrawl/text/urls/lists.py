@@ -82,12 +82,12 @@ class BlockLists(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Give the bytes that both sets take."""
+        """Return the bytes that both sets take."""
         return sum(each.hashes.nbytes + each.starts.nbytes for each in self)
 
 
 def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
-    """Give the files of some categories in UT1's layout, and the category of each.
+    """Return the files of some categories in UT1's layout, and the category of each.
 
     ``FOLDER/CATEGORY/domains`` and ``FOLDER/CATEGORY/urls`` are plain or have .gz at the end. A category that is a link
     to another is read once.
@@ -204,7 +204,7 @@ def _hashed_file(file: str) -> Iterator[_Lines]:
 
 
 def _hashed(blocks: Iterable[bytes], *, addresses: bool) -> Iterator[_Lines]:
-    """Give blocks of whole lines as bytes, the hash of each line that has a name, and where the name stands."""
+    """Return blocks of whole lines as bytes, the hash of each line that has a name, and where the name stands."""
     from longcrawl.text.urls._kernels import hash_lines
 
     for block in blocks:
@@ -227,7 +227,7 @@ def _spelled(name: bytes, addresses: bool) -> bytes:  # noqa: FBT001  # says whi
 
 
 def ascii_host(host: str) -> str:
-    """Give a host with every label beyond ASCII in Punycode; a label that has no such form stays as it is.
+    """Return a host with every label beyond ASCII in Punycode; a label that has no such form stays as it is.
 
     >>> ascii_host("www.bücher.example")
     'www.xn--bcher-kva.example'

@@ -102,7 +102,7 @@ def read_url_words(name: str) -> UrlWords:
 
 @lru_cache(maxsize=2)
 def load_folded(strict_in: StrictIn = "parts") -> npt.NDArray[np.uint32]:
-    """Give the lower case of every code point that a word may have: letters, digits and marks.
+    """Return the lower case of every code point that a word may have: letters, digits and marks.
 
     Others are 0, and ``BREAK`` where strict words end: between parts of a URL, unless they are looked for in all of it.
     """

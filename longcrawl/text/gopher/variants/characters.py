@@ -17,7 +17,7 @@ TEXTUAL = 1 << 11
 
 @lru_cache(maxsize=1)
 def load_reading_characters() -> npt.NDArray[np.uint16]:
-    """Give the flags of every code point, shape (0x110000,): those of a page, and those of this module."""
+    """Return the flags of every code point, shape (0x110000,): those of a page, and those of this module."""
     flags = load_page_characters() | np.uint16(TEXTUAL)
     flags[flags & ALPHABETIC != 0] |= LETTER
     for first, last in code_point_ranges(_ALPHABETIC_NO_LETTERS):
@@ -29,7 +29,7 @@ def load_reading_characters() -> npt.NDArray[np.uint16]:
 
 @lru_cache(maxsize=1)
 def load_lower_case() -> npt.NDArray[np.uint32]:
-    """Give the lower case of every code point that has one of one character, else itself; shape (0x110000,)."""
+    """Return the lower case of every code point that has one of one character, else itself; shape (0x110000,)."""
     points = np.arange(CODE_POINTS, dtype=np.uint32)
     for point in range(CODE_POINTS):
         lower = chr(point).lower()

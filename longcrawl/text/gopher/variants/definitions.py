@@ -152,7 +152,7 @@ READINGS: Mapping[str, Reading] = {
 
 
 def quality_shares(definitions: Definitions) -> dict[str, Share]:
-    """Give of each of Gopher's rules for quality what is counted and what that is divided by."""
+    """Return of each of Gopher's rules for quality what is counted and what that is divided by."""
     counted = definitions in ("datatrove", "dclm")
     words = page.COUNTED_WORDS if counted else page.WORDS
     length: Share = (page.WORD_CHARACTERS, page.WORDS)
@@ -176,7 +176,7 @@ def quality_shares(definitions: Definitions) -> dict[str, Share]:
 
 
 def repetition_shares(definitions: Definitions) -> dict[str, Share]:
-    """Give of each of Gopher's rules for repetition what is counted and what that is divided by."""
+    """Return of each of Gopher's rules for repetition what is counted and what that is divided by."""
     return dict([*_segment_shares(definitions), *_gram_shares(definitions)])
 
 

@@ -92,7 +92,7 @@ def _keep_counted(data: Any, page: Page, words: int, flag_of: Any, counted: int)
 
 @compiled
 def _median_length(page: Page, words: int, lengths: Any) -> float:
-    """Give the middle of the words' lengths, or the mean of the two in the middle."""
+    """Return the middle of the words' lengths, or the mean of the two in the middle."""
     if words == 0:
         return 0.0
     longest = 0

@@ -49,7 +49,7 @@ class Spelling(NamedTuple):
 
 
 def make_spelling(longest: int) -> Spelling:
-    """Give memory for documents of up to ``longest`` bytes."""
+    """Allocate memory for documents of up to ``longest`` bytes."""
     words = longest // 2 + longest // 3 + 5
     return Spelling(
         np.empty(2 * longest + 16, np.uint8),
@@ -125,7 +125,7 @@ def _count_in_text(data: Any, begin: int, end: int, page: Page, first: int, n: i
 
 @compiled
 def _choose_top(page: Page, found: int, n: int, top: int) -> int:
-    """Give the most frequent n-gram, of several the first or the first of the longest."""
+    """Return the most frequent n-gram, of several the first or the first of the longest."""
     counts, firsts, starts = page.gram_counts, page.gram_firsts, page.starts
     best = 0
     for gram in range(1, found):
