@@ -5,8 +5,10 @@ Importing longcrawl registers its builder, so that ``datasets.load_dataset("long
 """
 
 from longcrawl._adopt_builders import adopt_builders
+from longcrawl._moved import find_moved_modules
 
 adopt_builders()
+find_moved_modules()
 
 from longcrawl import dedup, formats, loading, report, text, tokens  # noqa: E402  # the builders must be found first
 from longcrawl._version import __version__ as __version__  # noqa: E402  # as above

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import longcrawl as lc
+from longcrawl._moved import MOVED
 
 HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "scipy", "matplotlib", "datasketch")
 
@@ -89,3 +90,11 @@ print(json.dumps([module.__file__ for name, module in sys.modules.items() if nam
     files = json.loads(result.stdout)
     assert len(files) > 50
     assert [file for file in files if not file.startswith(f"{tmp_path}/")] == []
+
+
+@pytest.mark.parametrize("earlier", sorted(MOVED))
+def test_documented_modules_that_moved_are_imported_with_a_warning(earlier):
+    code = f"import importlib, longcrawl; print(sorted(vars(importlib.import_module({earlier!r}))))"
+    result = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
+    assert f"DeprecationWarning: {earlier} has moved: import {MOVED[earlier]}" in result.stderr
+    assert all(repr(name) in result.stdout for name in importlib.import_module(MOVED[earlier]).__all__)

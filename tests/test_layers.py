@@ -37,7 +37,7 @@ ORDER = [
 ]
 ALONE = {"_version": "errors", "printable": "errors", "urls": "errors", "user_warnings": "errors"}
 """Modules at the top that every package may import, as it may import errors."""
-ALONE |= {"crawl_batches": "crawl", "_adopt_builders": "builders"}
+ALONE |= {"crawl_batches": "crawl", "_adopt_builders": "builders", "_moved": "builders"}
 MOST_AT_THE_TOP = 12
 FILES = {
     ".".join(("longcrawl", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__"): file
