@@ -1,7 +1,7 @@
 """A crawl: documents in a `datasets` object, and the story of how they came to be these."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -16,7 +16,7 @@ from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.spans import SpanSurvey, WithSpans
 from longcrawl.core.stage_order import order_fault
-from longcrawl.core.stages import Edit, Judge, Order, Rewrite, Spans, Stage, Survey, refuse_twins
+from longcrawl.core.stages import Needs, Order, Rewrite, Spans, Stage, Survey, refuse_twins
 from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.hub.client import Visibility, push_documents
@@ -102,18 +102,14 @@ class Crawl:
         if isinstance(self.data, datasets.IterableDataset):
             return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
         stage.prepare()
-        if isinstance(stage, Judge):
-            return self._judged(stage)
-        if isinstance(stage, Edit):
-            return self._edited(stage, stage)
-        if isinstance(stage, Rewrite):
-            fitted = stage.fit(self._tables(), str(_fit_folder())) if stage.needs_fit else stage
-            return self._edited(fitted, fitted)
-        if isinstance(stage, SpanSurvey):
-            return self._with_spans(stage)
-        if isinstance(stage, Survey):
-            return self._surveyed(stage)._without_index(stage)
-        raise StageError(f"{stage.name} is neither a Judge, nor a Rewrite, an Edit or a Survey")
+        steps: dict[Needs, Callable[[Any], Crawl]] = {
+            "batch": self._edited if stage.edits else self._judged,
+            "fit": self._fitted,
+            "order": self._surveyed,
+            "removals": self._surveyed,
+            "spans": self._with_spans,
+        }
+        return steps[stage.needs](stage)
 
     def why(self, document: str) -> Reason:
         """Describe why a document left, or that it was kept, and what was changed in it.
@@ -249,15 +245,19 @@ class Crawl:
         """
         return write_output(self._tables(), self.steps, OUTPUTS.make(name, settings), Path(path))
 
-    def _judged(self, stage: Judge) -> "Crawl":
+    def _judged(self, stage: Stage) -> "Crawl":
         verdicts = _all_rows(_map(self.data, Verdicts(stage), stage))
         kept = pc.is_null(verdicts["rule"]).to_numpy()
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
-    def _edited(self, edit: Edit | Rewrite, stage: Stage) -> "Crawl":
+    def _fitted(self, stage: Rewrite) -> "Crawl":
+        return self._edited(stage.fit(self._tables(), str(_fit_folder())))
+
+    def _edited(self, stage: Stage, edit: Stage | None = None) -> "Crawl":
+        """Apply a stage that changes documents, or in its place the edit that it has become."""
         label = self._label(stage)
-        traced = split_traced(_map(self.data, TracedBatch(edit), stage), label)
+        traced = split_traced(_map(self.data, TracedBatch(edit or stage), stage), label)
         data, edits = traced.documents, traced.edits
         if traced.verdicts is None:
             return self._then(data, stage, LEDGER_SCHEMA.empty_table(), edits)
@@ -269,7 +269,7 @@ class Crawl:
         _fit_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_fit_folder()) as directory:
             spans = stage.find(_batches(_map(self.data, Sketched(stage), stage)), directory)
-        return self._edited(WithSpans(stage, spans), stage)
+        return self._edited(stage, WithSpans(stage, spans))
 
     def _surveyed(self, stage: Survey) -> "Crawl":
         answer = stage.resolve(_all_rows(_map(self.data, Sketched(stage), stage)))
@@ -281,16 +281,16 @@ class Crawl:
             )
         gone = entries(answer["id"], answer, self._label(stage))
         kept = pc.invert(pc.is_in(_ids(self.data), value_set=answer["id"])).to_numpy(zero_copy_only=False)
+        self._warn_of_index(stage)
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
-    def _without_index(self, stage: Survey) -> "Crawl":
-        """Report that an index is not written yet, as it is of what the whole crawl keeps in the end."""
+    def _warn_of_index(self, stage: Survey) -> None:
+        """Warn that an index is not written yet, as it is of what the whole crawl keeps in the end."""
         if isinstance(stage, _SavesIndex) and stage.index == "save":
             warn_user(
-                f'only a run writes an index by itself: call crawl.save_index("{self._label()}", FOLDER) once '
+                f'only a run writes an index by itself: call crawl.save_index("{self._label(stage)}", FOLDER) once '
                 "the crawl has passed all its stages"
             )
-        return self
 
     def _then(
         self,
@@ -374,15 +374,15 @@ def _ids(data: "datasets.Dataset") -> pa.ChunkedArray:
 
 
 def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.IterableDataset":
-    if isinstance(stage, Survey):
+    if stage.needs == "fit":
+        raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
+    if stage.needs != "batch":
         raise StageError(
             f"{stage.name} needs all documents and cannot run on a stream; open the crawl with streaming=False"
         )
-    if isinstance(stage, Rewrite) and stage.needs_fit:
-        raise StageError(f"{stage.name} must learn from all documents first; open the crawl with streaming=False")
     stage.prepare()
     # IterableDataset.filter cannot follow another one under the arrow format: a judge is a map that gives fewer rows.
-    function = Kept(stage) if isinstance(stage, Judge) else stage
+    function: Any = stage if stage.edits else Kept(stage)
     return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.places import EDIT_SCHEMA, PLACE_SCHEMA, edit_rows
-from longcrawl.core.stages import VERDICT_SCHEMA, Edit, Judge, Rewrite, Survey, document_ids, first_failure
+from longcrawl.core.stages import VERDICT_SCHEMA, Stage, Survey, document_ids, first_failure
 from longcrawl.ledger.edits import EditCounts, count_edits
 
 __all__ = ["NO_EDITS", "Edits", "Kept", "Sketched", "Traced", "TracedBatch", "Verdicts", "split_traced"]
@@ -28,23 +28,23 @@ _FIELDS = list(PLACE_SCHEMA)[1:]
 class Verdicts:
     """Judge a batch and keep nothing of it but ids and verdicts, so that no text is copied."""
 
-    judge: Judge
+    stage: Stage
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the ids and verdicts of a batch."""
-        verdicts = self.judge.judge(table)
-        return verdicts.add_column(0, "id", document_ids(table, self.judge.name))
+        verdicts = self.stage.judge(table)
+        return verdicts.add_column(0, "id", document_ids(table, self.stage.name))
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Return the documents of a batch that a judge keeps."""
+    """Return the documents of a batch that a stage keeps."""
 
-    judge: Judge
+    stage: Stage
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the documents that stay."""
-        return table.filter(pc.is_null(self.judge.judge(table)["rule"]))
+        return self.stage.apply(table).documents
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Traced(NamedTuple):
 
 @dataclass(frozen=True)
 class TracedBatch:
-    """Apply an edit or a rewrite to a batch, and put what it decided and changed beside the documents."""
+    """Change the documents of a batch, and put what was decided and changed beside them."""
 
-    stage: Edit | Rewrite
+    stage: Stage
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Return the documents, as many as came, with columns for verdicts and places."""
         documents, checks, places = self.stage.trace(table)
-        if isinstance(self.stage, Edit):
+        if self.stage.judges:
             document_ids(documents, self.stage.name)
             verdicts = first_failure(documents.num_rows, checks)
             for name in VERDICT_SCHEMA.names:

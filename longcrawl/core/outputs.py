@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
-from longcrawl.core.stages import Stage, Survey
+from longcrawl.core.stages import Stage
 from longcrawl.errors import LongCrawlError, StageError
 
 __all__ = ["OUTPUTS", "OrderedWriter", "Output", "WriteTask", "Writer", "are_shuffled", "output", "write_output"]
@@ -134,7 +134,7 @@ def output(name: str) -> Any:
 
 def are_shuffled(stages: Sequence[Stage]) -> bool:
     """Return whether stages give documents a sort key, by which a writer is to put them in order."""
-    return any(isinstance(stage, Survey) and stage.orders for stage in stages)
+    return any(stage.orders for stage in stages)
 
 
 def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
     if target.exists():
         raise LongCrawlError(f"{target} exists already: remove it, or choose another path")
     # The documents of a crawl are in their order, and have no column that says so.
-    others = [step for step in steps if not (isinstance(step, Survey) and step.orders)]
+    others = [step for step in steps if not step.orders]
     writer = output.writer(others)
     if len(others) < len(steps):
         writer = writer.after_shuffle()

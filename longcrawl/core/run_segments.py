@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longcrawl.core.spans import SpanSurvey
-from longcrawl.core.stages import Rewrite, Stage, Survey
+from longcrawl.core.stages import Stage
 
 __all__ = ["Segment", "next_segment"]
 
@@ -23,6 +23,6 @@ class Segment:
 def next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:
     """Return the segment that the stages still to run begin with; ``found`` is the one before's survey of spans."""
     for place, (label, stage) in enumerate(stages):
-        if (isinstance(stage, Survey) and not stage.orders) or (isinstance(stage, Rewrite) and stage.needs_fit):
+        if stage.needs not in ("batch", "order"):
             return Segment(number, tuple(stages[:place]), (label, stage), found)
     return Segment(number, tuple(stages), None, found)

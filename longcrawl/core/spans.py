@@ -1,8 +1,8 @@
 """Surveys that find places inside documents, and edit the documents afterwards.
 
-Other surveys answer with removals or an order. These answer with :class:`longcrawl.core.stages.Spans`, and ``apply``
-is what they do to one batch of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit.
-Sketches may be larger than memory, so ``find`` takes them table by table and has a folder for its files.
+Other surveys answer with removals or an order. These answer with :class:`longcrawl.core.stages.Spans`, and
+``edit_spans`` is what they do to a batch of documents once all spans are known: :class:`WithSpans` is that as an
+ordinary edit. Sketches may be larger than memory, so ``find`` takes them table by table and has a folder for its files.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from longcrawl.core.places import changed_places
-from longcrawl.core.stages import Check, Edit, Edited, Spans, Survey
+from longcrawl.core.stages import Check, Edit, Edited, Needs, Spans, Survey
 
 __all__ = ["SpanSurvey", "WithSpans"]
 
@@ -32,13 +32,18 @@ class SpanSurvey(Survey):
         was stopped; sketches that are not needed again are then not read.
         """
 
+    @property
+    def needs(self) -> Needs:
+        """All documents, to find spans."""
+        return "spans"
+
     @abstractmethod
-    def apply(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
+    def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
         """Edit a batch of documents, as :meth:`longcrawl.core.stages.Edit.edit` does; ``spans`` are found by id."""
 
-    def trace(self, table: pa.Table, spans: Spans) -> Edited:
-        """Apply, and list what changed, as :meth:`longcrawl.core.stages.Edit.trace` does."""
-        edited, checks = self.apply(table, spans)
+    def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
+        """Edit, and list what changed, as :meth:`longcrawl.core.stages.Edit.trace` does."""
+        edited, checks = self.edit_spans(table, spans)
         return Edited(edited, checks, changed_places(table, edited))
 
     def resolve(self, sketches: pa.Table) -> Spans:
@@ -60,8 +65,8 @@ class WithSpans(Edit):
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
         """Apply the spans to a batch."""
-        return self.survey.apply(table, self.spans)
+        return self.survey.edit_spans(table, self.spans)
 
     def trace(self, table: pa.Table) -> Edited:
         """Apply the spans to a batch, and list what changed."""
-        return self.survey.trace(table, self.spans)
+        return self.survey.trace_spans(table, self.spans)

@@ -1,6 +1,7 @@
 """What a stage is.
 
-A stage is a frozen dataclass that is its own configuration. There are four kinds:
+A stage is a frozen dataclass that is its own configuration. :meth:`Stage.apply` is what it does to a batch of
+documents, :attr:`Stage.needs` what it must have seen before. There are four kinds:
 
 * :class:`Judge` looks at one batch and says of each document "kept", or which rule failed with which value.
 * :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
@@ -26,8 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import as_table, check_call, like_batch
+from longcrawl.core.columns import column, document_ids, refuse_twins, with_column
 from longcrawl.core.fields import check_fields, plain_settings
-from longcrawl.core.places import SPAN_SCHEMA, Spans, changed_places
+from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, Spans, changed_places
 from longcrawl.core.registry import Registry
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.storage.data_files import content_digest
@@ -35,6 +37,7 @@ from longcrawl.storage.data_files import content_digest
 __all__ = [
     "PART",
     "REMOVAL_SCHEMA",
+    "REMOVED_SCHEMA",
     "SORT_KEY",
     "SPAN_SCHEMA",
     "STAGES",
@@ -44,6 +47,7 @@ __all__ = [
     "Edited",
     "Judge",
     "Order",
+    "Outcome",
     "Rewrite",
     "Spans",
     "Stage",
@@ -59,6 +63,9 @@ __all__ = [
 
 VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
 """One row per document judged: all null where it is kept."""
+
+REMOVED_SCHEMA = pa.schema([("id", pa.string()), *VERDICT_SCHEMA])
+"""One row per document that leaves."""
 
 REMOVAL_SCHEMA = pa.schema(
     [
@@ -77,11 +84,14 @@ PART = "part"
 SORT_KEY = "sort_key"
 """The uint64 column by which documents are ordered in the end, once an ordering survey has been passed."""
 
+Needs = Literal["batch", "order", "fit", "removals", "spans"]
+"""What a stage needs: a batch; all sort keys, for an order; or all documents, to learn, remove some or find spans."""
+
 S = TypeVar("S", bound="Stage")
 
 
 class Stage(ABC):
-    """What the three kinds share: a name, settings, and a fingerprint that changes with ``code_version``."""
+    """What all kinds share: a name, settings, and a fingerprint that changes with ``code_version``."""
 
     name: ClassVar[str]
     code_version: ClassVar[str] = "1"
@@ -89,8 +99,51 @@ class Stage(ABC):
     """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
     copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None
     """What documents have in common that it takes for copies; :mod:`longcrawl.core.stage_order` has the order."""
+    judges: ClassVar[bool] = False
+    """Whether it measures documents by rules, and removes those that fail."""
+    edits: ClassVar[bool] = False
+    """Whether it makes other documents of those that come."""
+    orders: ClassVar[bool] = False
+    """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
     counts: ClassVar[str | None] = None
     """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it must have seen before it can be applied; a batch alone for most."""
+        return "batch"
+
+    @abstractmethod
+    def trace(self, table: pa.Table) -> "Edited":
+        """Return as many documents as came, every rule measured on them and every place that is changed."""
+
+    def apply(self, table: pa.Table) -> "Outcome":
+        """Return the documents of a batch that stay, what removed the others, and what was changed.
+
+        Raises:
+            StageError: the documents lack what it needs, or it needs more than a batch.
+
+        """
+        documents, checks, places = self.trace(table)
+        if not self.judges:
+            return Outcome(documents, REMOVED_SCHEMA.empty_table(), places)
+        verdicts = first_failure(documents.num_rows, checks)
+        failed = pc.is_valid(verdicts["rule"])
+        removed = verdicts.add_column(0, "id", document_ids(documents, self.name)).filter(failed)
+        return Outcome(documents.filter(pc.invert(failed)) if removed.num_rows else documents, removed, places)
+
+    def checks(self, table: pa.Table) -> "Sequence[Check]":  # noqa: ARG002  # the kinds that measure use it
+        """Return every rule measured on a batch, in the order in which they count.
+
+        Raises:
+            StageError: it does not measure documents.
+
+        """
+        raise StageError(f"{self!r} does not judge documents: give a stage such as lc.text.GopherQuality()")
+
+    def judge(self, table: pa.Table) -> pa.Table:
+        """Return one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
+        return first_failure(table.num_rows, self.checks(table))
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as YAML-ready values."""
@@ -130,13 +183,15 @@ STAGES: Registry[Stage] = Registry("stage", Stage, StageError)
 class Judge(Stage):
     """Decides about each document of a batch by itself."""
 
+    judges: ClassVar[bool] = True
+
     @abstractmethod
     def checks(self, table: pa.Table) -> "Sequence[Check]":
-        """Measure every rule on a batch, in the order in which they speak."""
+        """Measure every rule on a batch, in the order in which they count."""
 
-    def judge(self, table: pa.Table) -> pa.Table:
-        """Return one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
-        return first_failure(table.num_rows, self.checks(table))
+    def trace(self, table: pa.Table) -> "Edited":
+        """Return the documents as they came, with every rule measured on them."""
+        return Edited(table, self.checks(table), PLACE_SCHEMA.empty_table())
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> list[bool]:
         """Return the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document.
@@ -152,6 +207,13 @@ class Judge(Stage):
 
 class Rewrite(Stage):
     """Turns a table of documents into another with as many rows."""
+
+    edits: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """All documents where it learns from them, else a batch."""
+        return "fit" if self.needs_fit else "batch"
 
     @abstractmethod
     def rewrite(self, table: pa.Table) -> pa.Table:
@@ -185,9 +247,16 @@ class Rewrite(Stage):
 class Edit(Stage):
     """Corrects documents, and says which of them leave: line-wise corrections, extraction."""
 
+    judges: ClassVar[bool] = True
+    edits: ClassVar[bool] = True
+
     @abstractmethod
     def edit(self, table: pa.Table) -> "tuple[pa.Table, Sequence[Check]]":
         """Return the corrected documents, as many as came, and every rule measured on them."""
+
+    def checks(self, table: pa.Table) -> "Sequence[Check]":
+        """Return every rule measured on the corrected documents."""
+        return self.edit(table)[1]
 
     def trace(self, table: pa.Table) -> "Edited":
         """Edit, and list what changed; a stage that knows rules and places overrides this."""
@@ -218,6 +287,17 @@ class Edited(NamedTuple):
     """What changed: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
 
 
+class Outcome(NamedTuple):
+    """What a stage made of a batch."""
+
+    documents: pa.Table
+    """Those that stay, changed or not."""
+    removed: pa.Table
+    """``REMOVED_SCHEMA``: the others, each with the first rule that it fails."""
+    places: pa.Table
+    """What changed in the documents that came: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+
+
 @dataclass(frozen=True)
 class Order:
     """The answer of a survey that only orders documents: position of each output row among the sketches."""
@@ -228,10 +308,25 @@ class Order:
 class Survey(Stage):
     """Decides with all documents in view."""
 
-    orders: ClassVar[bool] = False
-    """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
     within_parts: ClassVar[bool] = False
     """Whether it looks at each part of a run by itself, where the recipe asks for several ``parts``."""
+
+    @property
+    def needs(self) -> Needs:
+        """All documents, or of one that orders them all sort keys."""
+        return "order" if self.orders else "removals"
+
+    def trace(self, table: pa.Table) -> "Edited":
+        """Return the documents with their sort keys, where it orders them.
+
+        Raises:
+            StageError: it removes documents, or changes them, and must see all of them first.
+
+        """
+        if not self.orders:
+            raise StageError(f"{self.name} needs all documents and cannot run inside a part")
+        ordered = with_column(table, SORT_KEY, self.sketch(table)[SORT_KEY])
+        return Edited(ordered, (), PLACE_SCHEMA.empty_table())
 
     @abstractmethod
     def sketch(self, table: pa.Table) -> pa.Table:
@@ -302,58 +397,6 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
             thresholds = pc.if_else(pa.array(failed), bound, thresholds)
     verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
     return pa.table(verdicts, schema=VERDICT_SCHEMA)
-
-
-def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
-    """Return one column as a single array; a column that is not there is one sentence that names those that are.
-
-    Raises:
-        StageError: the table has no such column.
-
-    """
-    if name not in table.column_names:
-        raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
-    chunks = table[name].combine_chunks()
-    return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
-
-
-def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return a table with a column set: in its place where it is there already, else as the last one."""
-    if name in table.column_names:
-        return table.set_column(table.column_names.index(name), name, values)
-    return table.append_column(name, values)
-
-
-def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
-    """Return the column ``id`` as text.
-
-    Raises:
-        StageError: there is no such column, or a document has no id.
-
-    """
-    ids = pc.cast(column(table, "id", needed_by), pa.string())
-    if ids.null_count:
-        place = pc.index(ids.is_null(), True).as_py()
-        raise StageError(f"{needed_by} needs an id for every document, that of row {place:,} is null: give it one")
-    return ids
-
-
-def refuse_twins(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
-    """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
-
-    Raises:
-        StageError: naming one or two such ids.
-
-    """
-    counts = pc.value_counts(ids)
-    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    if len(twice) == 1:
-        raise StageError(f"{needed_by} needs unique ids, {twice[0].as_py()!r} occurs twice: drop one of the two")
-    if len(twice):
-        names = " and ".join(repr(name) for name in twice[:2].to_pylist())
-        raise StageError(
-            f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each"
-        )
 
 
 def _restore(

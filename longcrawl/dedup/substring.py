@@ -152,13 +152,13 @@ class ExactSubstring(SpanSurvey):
             at += len(documents)
         return Spans(pa.concat_tables(tables))
 
-    def apply(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
+    def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
         """Do what ``policy`` says to a batch of documents."""
         edited = self._edited(table, spans, record="nothing")
         return edited.documents, edited.checks
 
-    def trace(self, table: pa.Table, spans: Spans) -> Edited:
-        """Do what ``apply`` does, and list the spans that were cut or masked, each with one in which it also stands."""
+    def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
+        """Do what ``edit_spans`` does, and list the spans cut or masked, each with one in which it also stands."""
         return self._edited(table, spans, record="places")
 
     def _edited(self, table: pa.Table, spans: Spans, record: Literal["places", "nothing"]) -> Edited:

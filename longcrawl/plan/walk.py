@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.spans import SpanSurvey, WithSpans
+from longcrawl.core.spans import WithSpans
 from longcrawl.core.stages import PART, Order, Rewrite, Spans, Stage, Survey, document_ids
 from longcrawl.errors import RunError
 from longcrawl.plan.costs import ROW, Costs
@@ -108,14 +108,14 @@ class _Walk:
         numbers = [part.number for part in sample.read]
         self.groups = [[place for place, number in enumerate(numbers) if number in group] for group in map(set, groups)]
 
-    def through(self, label: str, stage: Stage, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
-        """Measure one stage, warm."""
+    def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
+        """Measure one stage, warm; what a stage needs says which methods it has."""
         clock, cost = CoreClock(), self._costs()
         with clock.measure("start"):
             stage.prepare()
-        if isinstance(stage, Survey) and not stage.orders:
+        if stage.needs in ("removals", "spans"):
             return self._surveyed(label, stage, tables, clock)
-        if isinstance(stage, Rewrite) and stage.needs_fit:
+        if stage.needs == "fit":
             stage = self._fitted(label, stage, tables, cost)
         place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
         with clock.measure("start"):
@@ -143,7 +143,7 @@ class _Walk:
             return stage.fit(iter(tables), str(target))
 
     def _surveyed(
-        self, label: str, survey: Survey, tables: list[pa.Table], clock: CoreClock
+        self, label: str, survey: Any, tables: list[pa.Table], clock: CoreClock
     ) -> tuple[Measured, list[pa.Table]]:
         with clock.measure("start"):
             self._decide(label, survey, [table.slice(0, FIRST) for table in tables], self._costs())
@@ -186,13 +186,13 @@ class _Walk:
         share, half_share = removed / max(came, 1e-9), float(half_gone @ stands_for) / max(half_came, 1e-9)
         return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
 
-    def _decide(self, label: str, survey: Survey, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
+    def _decide(self, label: str, survey: Any, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
         """Let a survey decide about all tables, as a run does; give what is left."""
         sketches = cost.sketch(survey, tables)
         left = list(tables)
         for group in self.groups if survey.within_parts else [list(range(len(tables)))]:
             together = {place: tables[place] for place in group}
-            if isinstance(survey, SpanSurvey) and group:
+            if survey.needs == "spans" and group:
                 with tempfile.TemporaryDirectory() as folder:
                     with cost.shared(together, Path(folder), by_size=True):
                         edit = WithSpans(survey, survey.find([sketches[place] for place in group], folder))

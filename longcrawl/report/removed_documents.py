@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.audit.source_texts import source_documents
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.stages import Edit, Rewrite, Stage
+from longcrawl.core.stages import Stage
 from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import LedgerError, LongCrawlError
 from longcrawl.ledger.funnel import LEDGER, LEDGER_SCHEMA, Funnel, Reason, follow, label_stages, open_ledger
@@ -157,7 +157,7 @@ def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[
     place = labels.index(reason.stage)
     stage = stages[place][1]
     # What only judged the document before has changed nothing of it.
-    seen = [each for _, each in stages[:place] if isinstance(each, Edit | Rewrite)] + [stage]
+    seen = [each for _, each in stages[:place] if each.edits] + [stage]
     others = {name: source[name] for name in COLUMNS if name in source and name != "language"}
     try:
         if isinstance(stage, UrlFilter):

@@ -14,17 +14,8 @@ import pyarrow.compute as pc
 from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.places import edit_rows
 from longcrawl.core.stages import (
-    SORT_KEY,
-    Edit,
-    Judge,
-    Rewrite,
     Stage,
-    Survey,
-    document_ids,
-    first_failure,
-    with_column,
 )
-from longcrawl.errors import StageError
 from longcrawl.ledger.edits import EditCounts, add_edits, count_edits
 from longcrawl.ledger.funnel import LEDGER_SCHEMA, add_values, count_values, entries, total
 
@@ -102,29 +93,14 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
         flowing, amount = table, characters(table)
         for label, stage in stages:
             with tally.clock.measure(label):
-                came = flowing.num_rows
-                flowing, gone = _through(flowing, label, stage, tally)
-                if gone.num_rows or not isinstance(stage, Judge):
+                came = flowing
+                flowing, removed, places = stage.apply(came)
+                tally.note_edits(label, came, places)
+                if removed.num_rows or stage.edits:
                     amount = characters(flowing)
-                tally.note(label, came, gone, amount)
+                tally.note(label, came.num_rows, entries(removed["id"], removed, label), amount)
                 tally.note_values(label, flowing, stage.counts)
         yield flowing
-
-
-def _through(documents: pa.Table, label: str, stage: Stage, tally: Tally) -> tuple[pa.Table, pa.Table]:
-    """Return the documents that a stage leaves, and the ledger entries of those that it removes."""
-    if isinstance(stage, Judge):
-        return _without(documents, stage.judge(documents), label)
-    if isinstance(stage, Edit | Rewrite):
-        edited, checks, places = stage.trace(documents)
-        tally.note_edits(label, documents, places)
-        if isinstance(stage, Edit):
-            return _without(edited, first_failure(documents.num_rows, checks), label)
-        return edited, LEDGER_SCHEMA.empty_table()
-    if isinstance(stage, Survey) and stage.orders:
-        ordered = with_column(documents, SORT_KEY, stage.sketch(documents)[SORT_KEY])
-        return ordered, LEDGER_SCHEMA.empty_table()
-    raise StageError(f"{label} needs all documents and cannot run inside a part")
 
 
 def characters(documents: pa.Table) -> int | None:
@@ -138,9 +114,3 @@ def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
     if "text" not in documents.column_names or "html" in documents.column_names:
         return None
     return pc.utf8_length(documents["text"])
-
-
-def _without(documents: pa.Table, verdicts: pa.Table, label: str) -> tuple[pa.Table, pa.Table]:
-    """Return the documents that stay, and the ledger entries of those that leave."""
-    gone = entries(document_ids(documents, label), verdicts, label)
-    return (documents.filter(pc.is_null(verdicts["rule"])) if gone.num_rows else documents), gone

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.sources import Part, Source
 from longcrawl.errors import RunError
+from longcrawl.ledger.analysis import LengthCounts, Lengths
 from longcrawl.manifest.folder import INPUTS, WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run.part import part_marker, surviving_ids
@@ -26,6 +27,7 @@ __all__ = [
     "no_documents",
     "pin_inputs",
     "refuse_twin_documents",
+    "source_lengths",
     "still_open",
     "train_parts",
 ]
@@ -146,6 +148,16 @@ def train_parts(source: Source) -> list[Part]:
     if "train" not in splits:
         raise RunError(f"source {source.name!r} has no split 'train', it has: {', '.join(splits)}")
     return splits["train"]
+
+
+def source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
+    """Return the lengths of the texts of all parts; None where one of them does not know."""
+    if any("lengths" not in each for each in results):
+        return None
+    counts = LengthCounts("characters")
+    for each in results:
+        counts.add_lengths(Lengths.from_dict(each["lengths"]))
+    return counts.lengths()
 
 
 def no_documents(

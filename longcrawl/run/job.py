@@ -32,11 +32,11 @@ from longcrawl.core.outputs import Writer
 from longcrawl.core.results import RESULTS
 from longcrawl.core.run_segments import Segment, next_segment
 from longcrawl.core.spans import SpanSurvey
-from longcrawl.core.stages import Rewrite, Stage, Survey
+from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
 from longcrawl.core.survey_reports import report_of
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.errors import RunError
-from longcrawl.ledger.analysis import LengthCounts, Lengths, analyse
+from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.edits import EditCounts, add_edits
 from longcrawl.ledger.funnel import Funnel, FunnelRow, add_values, count_rules, total
 from longcrawl.ledger.rates import RemovalRates
@@ -53,6 +53,7 @@ from longcrawl.run.inputs import (
     no_documents,
     pin_inputs,
     refuse_twin_documents,
+    source_lengths,
     train_parts,
 )
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
@@ -233,7 +234,7 @@ class _Job:
                 else self.recipe.output.writer([*done, *(stage for _, stage in segment.stages)])
             )
             self._run_segment(segment, writer)
-            if not number and any(isinstance(stage, Survey) and not stage.orders for _, stage in stages):
+            if not number and any(stage.needs in ("removals", "spans") for _, stage in stages):
                 refuse_twin_documents(self.recipe.source, self.work, self.parts)
             done += [stage for _, stage in segment.stages]
             stages = stages[len(segment.stages) :]
@@ -241,30 +242,45 @@ class _Job:
                 assert writer is not None  # a segment either ends with a stage or has the writer
                 return writer
             label, stage = segment.ends_with
-            if isinstance(stage, Rewrite):
-                tables = survivors(self.work, number, range(len(self.parts)))
-                with self.costs.measure(label, f"{number}"):
-                    stages[0] = (label, stage.fit(tables, str(self.work / f"fit-{number}")))
-                mark_fitted(self.work, number)
-            elif isinstance(stage, Survey):
-                if isinstance(stage, SpanSurvey):
-                    with self.costs.measure(label, f"{number}") as cost:
-                        cost.disk = find_spans(self.folder, number, stage, self.groups)
-                    found = (label, stage)
-                else:
-                    with self.costs.measure(label, f"{number}"):
-                        gone = resolve(self.folder, number, label, stage, self.groups)
-                    if said := report_of(gone):
-                        self.reports.setdefault(label, []).extend(said)
-                    came = self.funnel.kept
-                    row = FunnelRow(label, came, came - gone.num_rows, count_rules(gone))
-                    self.funnel = self.funnel.then(row)
-                    self.markers.append(removed_marker(self.work, number))
-                if isinstance(stage, IndexedSurvey) and stage.index == "save":
-                    self.indexed.append((number, label, stage))
+            ends: dict[Needs, Callable[[int, str, Any], Any]] = {
+                "fit": self._fit,
+                "removals": self._resolve,
+                "spans": self._find_spans,
+            }
+            became = ends[stage.needs](number, label, stage)
+            if stage.needs == "fit":
+                stages[0] = (label, became)
+            else:
+                found = None if became is None else (label, became)
                 done.append(stage)
                 stages = stages[1:]
             number += 1
+
+    def _fit(self, number: int, label: str, stage: Rewrite) -> Stage:
+        """Let a stage learn from all documents; what it has become is among the stages of the next segment."""
+        tables = survivors(self.work, number, range(len(self.parts)))
+        with self.costs.measure(label, f"{number}"):
+            fitted = stage.fit(tables, str(self.work / f"fit-{number}"))
+        mark_fitted(self.work, number)
+        return fitted
+
+    def _find_spans(self, number: int, label: str, stage: SpanSurvey) -> SpanSurvey:
+        """Let a survey find spans; the next segment begins with it."""
+        with self.costs.measure(label, f"{number}") as cost:
+            cost.disk = find_spans(self.folder, number, stage, self.groups)
+        return stage
+
+    def _resolve(self, number: int, label: str, stage: Survey) -> None:
+        """Let a survey remove documents, and count them."""
+        with self.costs.measure(label, f"{number}"):
+            gone = resolve(self.folder, number, label, stage, self.groups)
+        if said := report_of(gone):
+            self.reports.setdefault(label, []).extend(said)
+        came = self.funnel.kept
+        self.funnel = self.funnel.then(FunnelRow(label, came, came - gone.num_rows, count_rules(gone)))
+        self.markers.append(removed_marker(self.work, number))
+        if isinstance(stage, IndexedSurvey) and stage.index == "save":
+            self.indexed.append((number, label, stage))
 
     def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
         survey = segment.ends_with[1] if segment.ends_with and isinstance(segment.ends_with[1], Survey) else None
@@ -296,7 +312,7 @@ class _Job:
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
             self.files_read = files_read(results)
             self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
-            self.source_lengths = _source_lengths(results)
+            self.source_lengths = source_lengths(results)
             if not self.funnel.documents:
                 raise no_documents(self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out)
         self._add_counts(results)
@@ -393,13 +409,3 @@ class _Job:
         """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks."""
         self.markers += markers
         return do_once(self.folder, function, tasks, markers, self.num_proc, *shown)
-
-
-def _source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
-    """Add up the lengths of all parts; None where one of them does not know."""
-    if any("lengths" not in each for each in results):
-        return None
-    counts = LengthCounts("characters")
-    for each in results:
-        counts.add_lengths(Lengths.from_dict(each["lengths"]))
-    return counts.lengths()

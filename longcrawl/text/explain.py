@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.stages import Check, Edit, Judge, Rewrite, Stage, Survey, column
+from longcrawl.core.stages import Check, Stage, column
 from longcrawl.errors import StageError
 from longcrawl.ledger.funnel import label_stages
 from longcrawl.text.explanation import Change, Explanation, MeasuredRule, SeenText, Span, Unexplained
@@ -94,15 +94,12 @@ class _Reading:
         """Measure a stage's rules and, where it changes the document, hand on what it makes of it."""
         if (reason := _why_not(stage)) is not None:
             self.unexplained.append(Unexplained(label, reason))
-        elif isinstance(stage, Judge):
-            self._note(label, stage, stage.checks(self.table))
-        elif isinstance(stage, Edit):
-            edited, checks = stage.edit(self.table)
+            return
+        documents, checks, _ = stage.trace(self.table)
+        if stage.judges:
             self._note(label, stage, checks)
             self._note_changes(label, stage)
-            self.table = edited
-        elif isinstance(stage, Rewrite):
-            self.table = stage.rewrite(self.table)
+        self.table = documents
 
     @property
     def text(self) -> str:
@@ -120,7 +117,7 @@ class _Reading:
         found = tuple(each for each in marks if each[1])
         self.texts[-1] = replace(seen, stages=(*seen.stages, label), marks=(*seen.marks, *found))
 
-    def _note_changes(self, label: str, stage: Edit) -> None:
+    def _note_changes(self, label: str, stage: Stage) -> None:
         if not isinstance(stage, Changing):
             return
         # A stage that is set to one language edits by it, whatever the document says.
@@ -139,11 +136,9 @@ class _Reading:
 def _why_not(stage: Stage) -> str | None:
     if stage.looks_at != "text":
         return f"works on {stage.looks_at}, not on text"
-    if isinstance(stage, Survey):
-        return "needs all documents to decide about one"
-    if isinstance(stage, Rewrite) and stage.needs_fit:
+    if stage.needs == "fit":
         return "learns from all documents before it rewrites one"
-    return None
+    return None if stage.needs == "batch" else "needs all documents to decide about one"
 
 
 def _measured(label: str, check: Check) -> MeasuredRule:

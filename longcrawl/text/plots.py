@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, Stage
 from longcrawl.errors import StageError
-from longcrawl.text.values import measured_checks, tables
+from longcrawl.text.values import tables
 
 __all__ = ["plot_rules"]
 
@@ -60,7 +60,7 @@ class _Panel(NamedTuple):
 
 
 def _panels(documents: Any, stage: Stage) -> list[_Panel]:
-    batches = [measured_checks(table, stage) for table in tables(documents)]
+    batches = [stage.checks(table) for table in tables(documents)]
     return [
         _Panel(
             same[0].rule,

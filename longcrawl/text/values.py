@@ -1,14 +1,14 @@
 """Every rule's value of every document: what distributions and thresholds are made from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from longcrawl.core.stages import Check, Edit, Judge, Stage, document_ids
+from longcrawl.core.stages import Stage, document_ids
 from longcrawl.errors import StageError
 
-__all__ = ["measured_checks", "rule_values", "tables"]
+__all__ = ["rule_values", "tables"]
 
 _BATCH = 500
 
@@ -31,24 +31,10 @@ def rule_values(documents: Any, stage: Stage) -> pa.Table:
     """
     measured = []
     for table in tables(documents):
-        checks = measured_checks(table, stage)
+        checks = stage.checks(table)
         columns = [document_ids(table, stage.name), *(check.value.cast(pa.float64()) for check in checks)]
         measured.append(pa.table(columns, names=["id", *(check.rule for check in checks)]))
     return pa.concat_tables(measured)
-
-
-def measured_checks(table: pa.Table, stage: Stage) -> Sequence[Check]:
-    """Return every rule that a judge or an edit measures on a batch.
-
-    Raises:
-        StageError: the stage does not judge documents.
-
-    """
-    if isinstance(stage, Judge):
-        return stage.checks(table)
-    if isinstance(stage, Edit):
-        return stage.edit(table)[1]
-    raise StageError(f"{stage!r} does not judge documents: give a stage such as lc.text.GopherQuality()")
 
 
 def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:

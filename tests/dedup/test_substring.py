@@ -345,7 +345,7 @@ def test_a_document_of_fifty_million_tokens():
         ("d0000", 49_999_940, 50_000_000),
         ("d0002", 0, 60),
     }
-    edited, checks = stage.apply(table, spans)
+    edited, checks = stage.edit_spans(table, spans)
     assert edited["text"][0].as_py() == text[:7] + text[107:40_000_000] + text[40_000_100:-60]
     assert first_failure(3, checks)["rule"].to_pylist() == [None, None, "characters_left"]
 
@@ -446,7 +446,7 @@ def naive_policy(documents, length, policy):
 def test_every_policy_does_what_it_says(policy, documents):
     stage = lc.dedup.ExactSubstring(8, policy=policy, unit="character", text="raw")
     table = table_of(documents)
-    edited, checks = stage.apply(table, stage.resolve(stage.sketch(table)))
+    edited, checks = stage.edit_spans(table, stage.resolve(stage.sketch(table)))
     rows = edited.to_pylist()
     for row, verdict, expected in zip(
         rows, first_failure(len(rows), checks).to_pylist(), naive_policy(documents, 8, policy), strict=True
@@ -523,7 +523,7 @@ def test_a_masked_span_normalised_again_is_what_occurs_twice_up_to_characters_cu
     forms = [form.replace("ς", "σ") for form in normalize(table["text"].combine_chunks()).to_pylist()]
     in_forms = naive_spans(normalize(table["text"].combine_chunks()).to_pylist(), length)
     assert spans.table["start"].to_pylist() == [start for _, start, _ in in_forms]
-    edited, _ = stage.apply(table, spans)
+    edited, _ = stage.edit_spans(table, spans)
     repeated = [
         [forms[row][start:stop] for number, start, stop in in_forms if number == row] for row in range(len(forms))
     ]
@@ -541,7 +541,7 @@ def test_a_masked_span_normalised_again_is_what_occurs_twice_up_to_characters_cu
 def test_of_a_syllable_that_is_repeated_in_part_nothing_is_taken():
     stage = lc.dedup.ExactSubstring(5, policy="mask", unit="character", min_characters=0)
     table = table_of(["xx abcd각", "yy abcd가"])
-    edited, _ = stage.apply(table, stage.resolve(stage.sketch(table)))
+    edited, _ = stage.edit_spans(table, stage.resolve(stage.sketch(table)))
     taken = [
         [text[span["start"] : span["end"]] for span in spans]
         for text, spans in zip(table["text"].to_pylist(), edited["masked"].to_pylist(), strict=True)
@@ -555,7 +555,7 @@ def test_marks_that_change_places_give_spans_that_do_not_overlap(tokenizer):
     for length in (1, 2, 3, 5):
         stage = lc.dedup.ExactSubstring(length, policy="mask", unit="byte", min_characters=0)
         table = table_of(documents)
-        edited, _ = stage.apply(table, stage.resolve(stage.sketch(table)))
+        edited, _ = stage.edit_spans(table, stage.resolve(stage.sketch(table)))
         for text, spans in zip(documents, edited["masked"].to_pylist(), strict=True):
             edges = [edge for span in spans for edge in (span["start"], span["end"])]
             assert edges == sorted(edges)
@@ -600,7 +600,7 @@ def test_empty_documents_and_null_texts_stay(unit, texts, tokenizer):
     stage = lc.dedup.ExactSubstring(50, unit=unit, tokenizer=tokenizer)
     table = table_of(texts)
     spans = stage.resolve(stage.sketch(table))
-    edited, checks = stage.apply(table, spans)
+    edited, checks = stage.edit_spans(table, spans)
     assert spans.table.num_rows == 0
     assert edited.equals(table)
     assert first_failure(len(texts), checks)["rule"].null_count == len(texts)
