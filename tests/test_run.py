@@ -208,9 +208,9 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_p
 @pytest.mark.parametrize(
     ("sign", "victim", "num_proc", "then_num_proc"),
     [
-        pytest.param("work/segment-0/00002.json", "parent", 1, 2, id="in the first segment"),
+        pytest.param("work/segment-0/00002.json", "parent", 1, 2, id="in the first segment", marks=pytest.mark.slow),
         pytest.param("work/segment-0/00000.json", "group", 2, 1, id="in the first segment, with workers"),
-        pytest.param("work/removed-0.parquet", "parent", 2, 1, id="after the first segment"),
+        pytest.param("work/removed-0.parquet", "parent", 2, 1, id="after the first segment", marks=pytest.mark.slow),
         pytest.param("work/spill/00001.json", "group", 1, 2, id="while spilling"),
         pytest.param("rectangle/zarr.json", "parent", 2, 1, id="while writing"),
     ],
@@ -227,10 +227,11 @@ def test_a_killed_run_is_finished_by_the_same_command(
     assert directory_digest(out) == directory_digest(whole)
 
 
-def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames):
-    """Every eleventh file from the second on."""
+@pytest.mark.parametrize("step", [23, pytest.param(11, marks=pytest.mark.slow)])
+def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames, step):
+    """Every so many files from the second on."""
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(write_documents(tmp_path / "documents", 2, 12))})
-    points = killed_before_renames(recipe, tmp_path / "out", 11)
+    points = killed_before_renames(recipe, tmp_path / "out", step)
     *killed, (was_killed, _, _, whole_digest) = points.values()
     assert not was_killed
     assert len(killed) > 3

@@ -61,7 +61,7 @@ def test_records_come_back_as_json_loads_gives_them(rows, ascii_only, indent, la
 
 
 @given(st.lists(records, min_size=1, max_size=4), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 def test_the_kernels_accept_no_line_that_json_refuses(rows, data):
     line = bytearray(json.dumps(data.draw(st.sampled_from(rows))).encode())
     for _ in range(data.draw(st.integers(1, 3))):

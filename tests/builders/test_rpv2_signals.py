@@ -53,7 +53,7 @@ def as_lists(value):
 
 
 @given(records, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 def test_the_kernel_accepts_no_line_that_json_refuses(record, data):
     line = bytearray(json.dumps(record).encode())
     for _ in range(data.draw(st.integers(1, 3))):

@@ -170,4 +170,7 @@ def test_both_can_be_switched_off():
 def test_hostile_texts_take_time_by_their_length(bit, left):
     """A square of the length would take hours."""
     assert len(lc.text.format_text(bit * 200_000)) <= left * 200_000
+
+
+def test_a_million_brackets_behind_a_url_take_time_by_their_number():
     assert lc.text.format_text("http://" + ")" * 1_000_000) == ")" * 1_000_000

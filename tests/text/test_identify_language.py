@@ -98,7 +98,7 @@ def assert_equals_fasttext(model, reference, asked):
 @given(st.lists(texts, max_size=6))
 @example(["", " ", "\n", "</s>", "</s> the boat", "the </s> boat", "__label__en the boat", "a" * 20_000, "船" * 9_000])
 @example(["the boat " * 500, " ".join(SPOKEN.values()), "abcdefghijklmnop abcdefghijklmnoq abcdefghijklmnop"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 def test_label_and_score_equal_those_of_fasttext(lid, asked):
     assert_equals_fasttext("lid.176", lid, asked)
 
@@ -351,7 +351,7 @@ def test_a_run_decides_as_a_crawl_does(run_stages):
 
 
 @given(st.lists(texts, min_size=1, max_size=8), st.integers(1, 4), st.randoms())
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 def test_neither_order_nor_batches_matter(asked, size, random):
     stage = lc.text.IdentifyLanguage()
     whole = stage.edit(pa.table({"text": asked}))[0]
@@ -439,7 +439,11 @@ def test_the_bundled_model_cut_anywhere_is_one_sentence(tmp_path):
 
 
 @given(st.integers(0, 2**30), st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_a_damaged_model_is_refused_or_answers(tmp_path, seed, changes):
     path = write_model(tmp_path / f"{seed}.bin", loss="hs" if seed % 2 else "softmax", buckets=7)
     content = bytearray(path.read_bytes())

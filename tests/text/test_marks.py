@@ -57,7 +57,7 @@ def words_of(text: str, mode: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(TEXTS | LINES.map("\n".join))
 def test_what_is_marked_per_denominator_is_the_value_of_the_rule(mode, text):
     values = measured(text, mode)
@@ -84,7 +84,7 @@ def test_what_is_marked_per_denominator_is_the_value_of_the_rule(mode, text):
         assert values["max_unspaced_letters"] == share(characters(marked(text, mode, "max_unspaced_letters")), inked)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(LINES.map("\n".join))
 def test_duplicate_paragraphs_stand_between_blank_lines(text):
     values = measured(text, "whitespace")
@@ -96,7 +96,7 @@ def test_duplicate_paragraphs_stand_between_blank_lines(text):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(TEXTS)
 def test_all_occurrences_of_the_top_ngram_are_marked(mode, text):
     """Overlapping ones are counted twice by the rule and marked once."""
