@@ -1,11 +1,9 @@
 """A package imports only from packages to its left. Inside a package, anything goes but a circle."""
 
 import ast
-from collections.abc import Iterator
+import functools
 from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 ORDER = [
@@ -51,31 +49,35 @@ def package_of(module: str) -> str:
     return ALONE.get(name, name)
 
 
-def imported(module: str) -> Iterator[str]:
-    """Yield the modules of ours that a module imports, wherever it does so."""
+@functools.cache
+def imported(module: str) -> frozenset[str]:
+    """Return the modules of ours that a module imports, wherever it does so."""
+    found = set()
     for node in ast.walk(ast.parse(FILES[module].read_text("utf-8"))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative imports hide packages"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             names = [name if name in FILES else node.module for name in names]
-        yield from (name for name in names if name in FILES and name != module)
+        found |= {name for name in names if name in FILES and name != module}
+    return frozenset(found)
 
 
 INSIDE = sorted(set(FILES) - {"longcrawl"})
 
 
-@pytest.mark.parametrize("module", INSIDE)
-def test_a_package_imports_only_from_packages_to_its_left(module):
-    place = ORDER.index(package_of(module))
-    right = {name for name in imported(module) if name != "longcrawl" and ORDER.index(package_of(name)) > place}
-    assert not right, f"{module} imports from packages to its right: {sorted(right)}"
+def place(module: str) -> int:
+    return ORDER.index(package_of(module))
 
 
-@pytest.mark.parametrize("module", INSIDE)
-def test_a_private_module_is_imported_only_inside_its_folder(module):
-    private = [name for name in imported(module) if any(step.startswith("_") for step in name.split("."))]
-    assert [name for name in private if not module.startswith(f"{name[: name.index('._')]}.")] == []
+def test_a_package_imports_only_from_packages_to_its_left():
+    imports = ((module, name) for module in INSIDE for name in imported(module) - {"longcrawl"})
+    assert [f"{module} imports {name}, to its right" for module, name in imports if place(name) > place(module)] == []
+
+
+def test_a_private_module_is_imported_only_inside_its_folder():
+    imports = ((module, name) for module in INSIDE for name in imported(module) if "._" in name)
+    assert [each for each in imports if not each[0].startswith(f"{each[1][: each[1].index('._')]}.")] == []
 
 
 def test_inside_a_package_modules_form_no_circle():
@@ -98,6 +100,6 @@ def test_few_modules_lie_at_the_top():
     assert len([*(ROOT / "longcrawl").glob("*.py")]) <= MOST_AT_THE_TOP
 
 
-@pytest.mark.parametrize("module", sorted(FILES))
-def test_files_stay_small(module):
-    assert len(FILES[module].read_text("utf-8").splitlines()) <= 420
+def test_files_stay_small():
+    lines = {module: len(file.read_text("utf-8").splitlines()) for module, file in FILES.items()}
+    assert {module: count for module, count in lines.items() if count > 420} == {}
