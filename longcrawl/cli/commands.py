@@ -21,7 +21,7 @@ from longcrawl.formats.shards.convert import shard_settings
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.hub.client import Visibility
 from longcrawl.hub.push import push as push_run
-from longcrawl.loading.curriculum_file import read_curriculum
+from longcrawl.loading.validation import read_curriculum
 from longcrawl.loading.validation import validate as validate_curriculum
 from longcrawl.plan import Plan
 from longcrawl.plan import plan as make_plan

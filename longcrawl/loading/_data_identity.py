@@ -4,14 +4,23 @@ Data are identified by sizes, edges and samples of files, in order, also of the 
 documents end and which tokens' loss counts. That costs at most some 1,000 reads of 4,096 bytes, or two for each file,
 and nothing for a document. Files of up to 1 MiB are read whole, as long as there are four or fewer; of larger ones,
 and of more, bytes may change between the samples without being noticed.
+
+Rectangles are identified by samples of their tokens, not of their files, so that a copy in other chunks is the same.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.errors import CorruptionError
+from longcrawl.formats.rectangle.chunks import SplitArray
 from longcrawl.formats.shards import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading._window_shards import is_remote
@@ -28,6 +37,14 @@ BLOCKS_OF_FILE = 256
 
 GROUPS = 256
 """Digests in a state at most; of more files than that, several share one."""
+
+SAMPLES = 64
+"""Stretches of rows that a state of a rectangle describes, spread over all of them."""
+
+SAMPLE_TOKENS = 64
+
+FINGERPRINT_TOKENS = 1024
+"""Of the first row, all that states of version 3 describe of a rectangle."""
 
 
 @dataclass(frozen=True)
@@ -131,3 +148,52 @@ def _read(path: str, spans: Sequence[tuple[int, int]]) -> bytes:
             opened.seek(start)
             parts.append(opened.read(stop - start))
         return b"".join(parts)
+
+
+def sample_digests(array: SplitArray, mask: SplitArray | None) -> list[str | None]:
+    """Digest samples of all rows and of their loss mask; None for one in a damaged chunk, whose batch is an error."""
+    arrays = [each for each in (array, mask) if each is not None]
+    # Far away, chunks are fetched at the same time.
+    with ThreadPoolExecutor(16 if is_remote(array.root) else 1) as threads:
+        return list(threads.map(partial(_sample_digest, arrays), _sample_places(array.shape)))
+
+
+def sample_changes(was: Any, now: Sequence[str | None], shape: tuple[int, int]) -> list[str]:
+    """List how samples of a rectangle differ from those of a state; what a damaged chunk hides is not compared."""
+    if not isinstance(was, list) or len(was) != len(now):
+        return [f"samples of the data were {was!r:.40} and are {len(now):,} digests"]
+    for (row, column), one, other in zip(_sample_places(shape), was, now, strict=True):
+        if one != other and one is not None and other is not None:
+            return [f"tokens or loss mask changed in row {row:,}, from token {column:,} on"]
+    return []
+
+
+def row_fingerprint(array: SplitArray) -> str:
+    """Digest the first tokens of the first row, as states of version 3 did."""
+    tokens = _stretch(array, 0, 0, min(FINGERPRINT_TOKENS, array.shape[1]))
+    return blake2b(tokens.astype("<u4").tobytes(), digest_size=8).hexdigest()
+
+
+def _sample_places(shape: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return row and column of each sample, the first of all among them; rows evenly, columns scattered."""
+    count, last = min(SAMPLES, shape[0]), max(shape[1] - SAMPLE_TOKENS, 0)
+    rows = (number * (shape[0] - 1) // max(count - 1, 1) for number in range(count))
+    return [(row, number * 40_503 % 65_536 * last // 65_535) for number, row in enumerate(rows)]
+
+
+def _sample_digest(arrays: Sequence[SplitArray], place: tuple[int, int]) -> str | None:
+    digest = blake2b(digest_size=4)
+    try:
+        for array in arrays:
+            digest.update(_stretch(array, *place, min(SAMPLE_TOKENS, array.shape[1])).astype("<u4").tobytes())
+    except CorruptionError:
+        return None
+    return digest.hexdigest()
+
+
+def _stretch(array: SplitArray, row: int, column: int, length: int) -> npt.NDArray[Any]:
+    """Read tokens of one row, whatever chunks they are in."""
+    height, width = array.layout.chunks
+    chunks = range(column // width, (column + length - 1) // width + 1)
+    read = np.concatenate([array.read_chunk(row // height, chunk)[row % height] for chunk in chunks])
+    return np.asarray(read[column - chunks[0] * width :][:length])

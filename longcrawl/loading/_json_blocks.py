@@ -1,28 +1,34 @@
-"""JSON lines in blocks: stretches of whole lines that are cut at the same places each time, and in what order.
+"""JSON lines in blocks of whole lines, cut at the same places each time, in what order, and as samples.
 
 A plain local file is cut by looking for the line feed nearest to each border, so that any block is read by itself. What
-is compressed or remote has no such borders: its blocks come one after the other, from the file's beginning.
+is compressed or remote has no such borders: its blocks come one after the other, from the file's beginning. Texts are
+tokenised, ended, cut into windows and packed, block by block.
 """
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from longcrawl.core.sources import Loss, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
+from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order
+from longcrawl.loading._shard_buckets import ShardBucket
 from longcrawl.loading._window_files import TokenFile, file_sizes
-from longcrawl.loading.packing_plan import Longs
+from longcrawl.loading.packing_plan import Longs, Packing, plan_packing
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
 from longcrawl.sources.files import DamagedFileError, absolute, is_url
+from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import named_parts
-
-__all__ = ["Block", "JsonFiles", "ShuffleJson", "find_json_files"]
+from longcrawl.tokens.encoders import Encoder
+from longcrawl.tokens.windows import document_windows
 
 ShuffleJson = Literal["none", "files", "blocks"]
 """What has an order of its own in each epoch: nothing, the files, or all blocks of all files."""
@@ -249,3 +255,66 @@ def _cut(opened: BinaryIO, start: int, stop: int) -> int:
             return stop + found + 1
         stop += len(piece)
     return stop
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedBlock:
+    """The documents of a block as entries of a token shard, and the lines that are none.
+
+    Attributes:
+        block: where it is from, without its content.
+        tokens: of all entries, uint16 or uint32.
+        ends: int64 [entries], exclusive.
+        overlaps: int64 [entries], with how many tokens of the entry before it each begins.
+        lost: number of each line of the block that could not be read, and why.
+
+    """
+
+    block: Block
+    tokens: npt.NDArray[Any]
+    ends: Longs
+    overlaps: Longs
+    lost: tuple[tuple[int, str], ...]
+
+
+def encode_block(
+    block: Block, encoder: Encoder, end_of_text: int, text_field: str, max_length: int, overlap_size: int
+) -> EncodedBlock:
+    """Tokenise the documents of a block, end each with ``end_of_text``, and cut long ones into windows.
+
+    Raises:
+        CorruptionError: the file is shorter than it was.
+
+    """
+    schema = pa.schema([pa.field(text_field, pa.large_string(), nullable=False)])
+    lines = read_lines(block.read(), schema)
+    ids, offsets = encoder.encode(lines.table[text_field])
+    lengths = np.diff(offsets) + 1
+    ends = np.cumsum(lengths)
+    tokens = np.empty(int(ends[-1]) if len(ends) else 0, ids.dtype)
+    is_text = np.ones(len(tokens), np.bool_)
+    is_text[ends - 1] = False
+    tokens[is_text], tokens[ends - 1] = ids, end_of_text
+    windows = document_windows(lengths, max_length, overlap_size)
+    sizes = windows.stops - windows.starts
+    stops = np.cumsum(sizes)
+    if windows.overlaps.any():
+        firsts = (ends - lengths)[windows.documents] + windows.starts
+        tokens = tokens[np.arange(stops[-1]) + np.repeat(firsts - (stops - sizes), sizes)]
+    where = replace(block, content=None)
+    return EncodedBlock(where, tokens, stops, windows.overlaps, tuple(lines.lost))
+
+
+def pack_block(encoded: EncodedBlock, max_length: int, packing: Packing, seed: int | None, epoch: int) -> ShardBucket:
+    """Plan the samples of a block; with a seed they have an order of their own in each epoch.
+
+    Raises:
+        LoaderError: the packing has made what cannot be delivered.
+
+    """
+    block = encoded.block
+    shard = TokenShard(block.part.files[0], "jsonl", encoded.tokens, encoded.ends, encoded.overlaps)
+    lengths = np.diff(encoded.ends, prepend=0)
+    # A packer may not know what to do with nothing.
+    plan = plan_packing(lengths, max_length, packing if len(lengths) else "in-order")
+    return ShardBucket(f"{block.part.name}/{block.start}/{epoch}", (shard,), plan, 1, seed)

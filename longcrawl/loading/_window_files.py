@@ -21,18 +21,6 @@ from longcrawl.storage.listing import match_files
 from longcrawl.storage.structured import load_json
 from longcrawl.urls import is_url, join, path_of
 
-__all__ = [
-    "OnStalePaths",
-    "Split",
-    "TokenFile",
-    "content_names",
-    "file_sizes",
-    "find_files",
-    "folder_of",
-    "is_file",
-    "read_paths",
-]
-
 OnStalePaths = Literal["refresh", "error", "trust"]
 """What is done about a paths file that is not one of the files as they are: list anew, refuse, or trust its sizes."""
 

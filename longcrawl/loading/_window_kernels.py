@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, inlined
 
-__all__ = ["copy_windows", "locate", "positions_from_end_of_text", "positions_from_ends"]
-
 Ints = npt.NDArray[Any]
 
 BLOCK = 64

@@ -16,8 +16,6 @@ from longcrawl.formats.shards.spec import find_format, open_shard
 from longcrawl.storage.block_checksums import SUFFIX, BlockChecksums, parse_checksums
 from longcrawl.storage.file_systems import exists, fetch, size_of, sizes_of
 
-__all__ = ["ShardTokens", "is_remote", "kernels", "open_tokens", "remote_width"]
-
 READ_AHEAD = 1 << 22
 """Bytes that are fetched at once where a shard is read from front to back."""
 

@@ -16,19 +16,21 @@ import numpy as np
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
 from longcrawl.formats.shards.folders import named_split
-from longcrawl.loading._composed_rows import ComposedDataset, DeliveredBucket, SampleBucket, assemble_step
-from longcrawl.loading._curriculum_report import TOLERANCE, Stock, budget_problem, exhaustion_problem
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._packed_rows import Batch, Positions
-from longcrawl.loading._step_report import (
+from longcrawl.loading._reports import (
+    TOLERANCE,
     StepReport,
+    Stock,
     asked_phases,
     buckets_called,
+    budget_problem,
     check_tokens_per_step,
+    exhaustion_problem,
     left_out,
     ranks_without_samples,
+    sufficient_step_epochs,
 )
-from longcrawl.loading._sufficient_epochs import sufficient_step_epochs
+from longcrawl.loading._rows import Batch, ComposedDataset, DeliveredBucket, Positions, SampleBucket, assemble_step
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
 from longcrawl.loading.curriculum import OnExhausted, Phase

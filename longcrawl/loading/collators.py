@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading._packed_rows import IGNORED, Batch
+from longcrawl.loading._rows import IGNORED, Batch
 
 __all__ = [
     "document_mask",

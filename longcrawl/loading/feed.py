@@ -5,6 +5,7 @@ its steps elsewhere. ``batch = feed.read(step)`` is this rank's part of it, a pu
 processes and both loaders all go through it.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -58,6 +59,11 @@ class Feed(ABC):
     @abstractmethod
     def read(self, step: int) -> Batch:
         """Return this rank's part of the step that begins at position ``step``."""
+
+    def global_batch(self, step: int) -> Batch:
+        """Return :meth:`read`, by its name in earlier releases."""
+        warnings.warn("global_batch(step) is now read(step)", DeprecationWarning, stacklevel=2)
+        return self.read(step)
 
     @property
     @abstractmethod

@@ -21,9 +21,16 @@ from longcrawl.core.fields import check_fields
 from longcrawl.core.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
-from longcrawl.loading._json_blocks import Block, JsonFiles, ShuffleJson, find_json_files
-from longcrawl.loading._json_encoding import EncodedBlock, encode_block, pack_block
-from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
+from longcrawl.loading._json_blocks import (
+    Block,
+    EncodedBlock,
+    JsonFiles,
+    ShuffleJson,
+    encode_block,
+    find_json_files,
+    pack_block,
+)
+from longcrawl.loading._rows import Batch, LastBatch, Positions, assemble
 from longcrawl.loading._shard_buckets import ShardBucket
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Feed, Status
@@ -262,7 +269,7 @@ class Jsonl(Feed):
                     rows, taken = [], 0
         if taken and self.last_batch == "fill":
             yield _Step(self._batch(rows), done + taken, _Place(self.epochs))
-        elif not done:
+        elif not done and place == _Place():
             raise LoaderError(
                 f"{self.path} has {taken:,} samples, not one for each row of {self.world_size} batches of "
                 f"{self.batch_size}; lower batch_size or max_length, or set last_batch='fill'"

@@ -17,24 +17,24 @@ import numpy as np
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.folders import SPLITS, named_split
-from longcrawl.loading._curriculum_planning import PhaseTotals
-from longcrawl.loading._curriculum_report import (
+from longcrawl.loading._data_identity import changed_values
+from longcrawl.loading._reports import (
     CurriculumReport,
     Stock,
     budget_problem,
     exhaustion_problem,
     padded_ranks,
+    sufficient_epochs,
 )
-from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._packed_rows import Batch, LastBatch, Positions, assemble
+from longcrawl.loading._rows import Batch, LastBatch, Positions, assemble
 from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, bucket_shards, open_bucket
-from longcrawl.loading._sufficient_epochs import sufficient_epochs
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
     MixBy,
     OnExhausted,
     Phase,
+    PhaseTotals,
     phases_of,
     plan_curriculum,
 )

@@ -8,18 +8,15 @@ behind a pad token.
 
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from hashlib import blake2b
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import CorruptionError, LoaderError
+from longcrawl.errors import LoaderError
 from longcrawl.formats.rectangle.chunks import (
     Engine,
     OnMissingChunks,
@@ -29,21 +26,12 @@ from longcrawl.formats.rectangle.chunks import (
     open_split,
 )
 from longcrawl.formats.shards.folders import named_split
-from longcrawl.loading._chunk_cache import LOOKAHEAD, Chunk, ChunkCache
-from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._rectangle_walk import Walk
+from longcrawl.loading._data_identity import changed_values, row_fingerprint, sample_changes, sample_digests
+from longcrawl.loading._rectangle_chunks import LOOKAHEAD, Chunk, ChunkCache, Walk
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
 
 __all__ = ["Rectangle"]
-
-SAMPLES = 64
-"""Stretches of rows that a state describes, spread over all of them."""
-
-SAMPLE_TOKENS = 64
-
-FINGERPRINT_TOKENS = 1024
-"""Of the first row, all that states of version 3 describe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,18 +243,7 @@ class Rectangle(Feed):
         """List the differences between a state and this feed; what a damaged chunk hides is not compared."""
         now = self.identity(state["position"])
         changed = changed_values(state, now, apart=("data",))
-        was = state["data"] if isinstance(state["data"], list) else []
-        differ = [
-            place
-            for place, one, other in zip(self._places(), was, now["data"], strict=False)
-            if one != other and one is not None and other is not None
-        ]
-        if differ:
-            row, column = differ[0]
-            changed.append(f"tokens or loss mask changed in row {row:,}, from token {column:,} on")
-        elif len(was) != len(now["data"]):
-            changed.append(f"{len(was):,} samples of the data were described and {len(now['data']):,} are")
-        return changed
+        return changed + sample_changes(state["data"], now["data"], self.array.shape)
 
     def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state of version 3 in the words of this one; it knew the first row alone."""
@@ -274,47 +251,13 @@ class Rectangle(Feed):
         if "fingerprint" in known:
             now = self.identity(0)
             known |= {name: now[name] for name in ("pad_token", "loss_mask", "data")}
-            if known.pop("fingerprint") != self._fingerprint():
+            if known.pop("fingerprint") != row_fingerprint(self.array):
                 known["data"] = ["", *now["data"][1:]]
         return known
 
     @cached_property
     def _data(self) -> list[str | None]:
-        """Digest stretches of rows; None where a chunk is damaged, which is an error when its batch is read."""
-        # Far away, chunks are fetched at the same time.
-        with ThreadPoolExecutor(16 if "://" in self.array.root else 1) as threads:
-            return list(threads.map(self._digest, self._places()))
-
-    def _places(self) -> list[tuple[int, int]]:
-        """Return row and column of each stretch, the first of all among them; rows evenly, columns scattered."""
-        rows, row_length = self.array.shape
-        count, last = min(SAMPLES, rows), max(row_length - SAMPLE_TOKENS, 0)
-        chosen = (number * (rows - 1) // max(count - 1, 1) for number in range(count))
-        return [(row, number * 40_503 % 65_536 * last // 65_535) for number, row in enumerate(chosen)]
-
-    def _digest(self, place: tuple[int, int]) -> str | None:
-        row, column = place
-        try:
-            parts = [
-                self._stretch(array, row, column, min(SAMPLE_TOKENS, self.array.shape[1]))
-                for array in (self.array, self.mask)
-                if array is not None
-            ]
-        except CorruptionError:
-            return None
-        return blake2b(b"".join(part.astype("<u4").tobytes() for part in parts), digest_size=4).hexdigest()
-
-    def _stretch(self, array: SplitArray, row: int, column: int, length: int) -> npt.NDArray[Any]:
-        """Read tokens of one row, whatever chunks they are in."""
-        height, width = array.layout.chunks
-        chunks = range(column // width, (column + length - 1) // width + 1)
-        read = np.concatenate([array.read_chunk(row // height, chunk)[row % height] for chunk in chunks])
-        return np.asarray(read[column - chunks[0] * width :][:length])
-
-    def _fingerprint(self) -> str:
-        """Digest the first tokens of the first row, as states of version 3 did."""
-        tokens = self._stretch(self.array, 0, 0, min(FINGERPRINT_TOKENS, self.array.shape[1]))
-        return blake2b(tokens.astype("<u4").tobytes(), digest_size=8).hexdigest()
+        return sample_digests(self.array, self.mask)
 
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
 from longcrawl.kernels.uniform_numbers import uniform_numbers
-from longcrawl.loading._curriculum_planning import Drained, PhaseTotals, Picks, picked
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, Weights, bucket_weights
-from longcrawl.loading.curriculum import MOST_BUCKETS, CurriculumPlan
+from longcrawl.loading.curriculum import MOST_BUCKETS, CurriculumPlan, Drained, PhaseTotals, Picks, picked
 from longcrawl.loading.packing_plan import Longs
 
 __all__ = ["Schedule", "StepPlan", "plan_phases", "plan_schedule"]

@@ -6,6 +6,7 @@ windows that all ranks together were given.
 """
 
 import itertools
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,12 @@ class WindowBatches(Feed):
     def step_size(self) -> int:
         """Windows of one step, of all ranks."""
         return self.batch_size * self.world_size
+
+    @property
+    def step_windows(self) -> int:
+        """Return :attr:`step_size`, by its name in earlier releases."""
+        warnings.warn("step_windows is now step_size", DeprecationWarning, stacklevel=2)
+        return self.step_size
 
     def stop(self, position: int) -> int:
         """Return where a pass ends, without the windows that are dropped."""

@@ -15,7 +15,6 @@ from longcrawl.loading import (
     CurriculumPlan,
     Packed,
     Phase,
-    _curriculum_planning,
     plan_curriculum,
     read_curriculum,
     validate,
@@ -79,7 +78,7 @@ def test_a_plan_does_not_depend_on_how_it_is_cut(chunk, monkeypatch):
     inventory = {"web": [5] * 600, "code": [7] * 500, "math": [3] * 20}
     phases = [Phase(1500, WEB_CODE), Phase(2000, {"web": 1, "math": 1})]
     whole = plan_curriculum(phases, inventory, on_exhausted="renormalize")
-    monkeypatch.setattr(_curriculum_planning, "CHUNK", chunk)
+    monkeypatch.setattr("longcrawl.loading.curriculum.CHUNK", chunk)
     again = plan_curriculum(phases, inventory, on_exhausted="renormalize")
     assert whole.picks.tolist() == again.picks.tolist()
     assert whole.drained == again.drained

@@ -1,7 +1,11 @@
 """What all five feeds promise alike: a position, its state, ranks, workers and the identity of the data."""
 
+import itertools
 import json
+import pickle
+import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +185,220 @@ def test_a_state_goes_on_under_other_ranks_and_workers(kind, workers, folder_of,
     rest = [plain(batch) for batch in (alone if workers is None else alone.dataloader(workers))]
     assert rest == batches_of(kind)[-len(rest) :]
     assert len(rest) == len(batches_of(kind)) - states[0]["position"] // alone.step_size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fields", [{}, {"rank": 1, "world_size": 2}])
+def test_batches_by_number_are_those_of_the_loop_and_move_nothing(kind, fields, folder_of):
+    feed = open_feed(kind, folder_of(kind), **fields)
+    found = [plain(batch) for batch in feed]
+    position = feed.position
+    assert [plain(feed[number]) for number in (0, 3, len(found) - 1)] == [found[0], found[3], found[-1]]
+    with pytest.raises(IndexError):
+        feed[len(found)]
+    if kind == "jsonl":
+        with pytest.raises(TypeError, match="has no length before it is tokenised"):
+            len(feed)
+        with pytest.raises(IndexError, match="counted from 0, as their number is not known"):
+            feed[-1]
+    else:
+        assert len(feed) == len(found)
+        assert [plain(feed[number]) for number in (-1, -len(found))] == [found[-1], found[0]]
+        for outside in (len(found), -len(found) - 1):
+            said = f"batch {outside} of {len(found)}: this rank has batches 0 to {len(found) - 1}"
+            with pytest.raises(IndexError, match=said):
+                feed[outside]
+    assert feed.position == position
+
+
+def test_names_of_earlier_releases_warn(folder_of):
+    feed = open_feed("windows", folder_of("windows"))
+    with pytest.warns(DeprecationWarning, match="step_windows is now step_size"):
+        assert feed.step_windows == 2
+    with pytest.warns(DeprecationWarning, match=re.escape("global_batch(step) is now read(step)")):
+        assert plain(feed.global_batch(4)) == plain(feed[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_share_every_step(kind, folder_of, batches_of):
+    """Four ranks have what two have at half the number of steps, none of it twice, in all feeds but those of steps."""
+    ranks = [[plain(batch) for batch in open_feed(kind, folder_of(kind), rank, 2)] for rank in range(2)]
+    assert len(ranks[0]) == len(ranks[1])
+    name = "targets" if kind == "rectangle" else "input_ids"
+    alone = [row for batch in batches_of(kind) for row in batch[name]]
+    steps = zip(*ranks, strict=True)
+    if kind in ("packed", "jsonl", "buckets"):
+        shared = [row for step in steps for rows in zip(*(batch[name] for batch in step), strict=True) for row in rows]
+    else:
+        shared = [row for step in steps for batch in step for row in batch[name]]
+    left_out = len(alone) - len(shared)
+    assert shared == alone[: len(shared)]
+    # Windows carry what does not fill a step into the next pass; the others drop less than a step.
+    assert left_out < len(batches_of(kind)[0][name]) * 2 if left_out >= 0 else kind == "windows"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_that_breaks_goes_on_and_one_that_ends_stays_ended_or_begins_a_pass(kind, folder_of, batches_of):
+    feed = open_feed(kind, folder_of(kind), **({"leftover": "drop"} if kind == "windows" else {}))
+    assert str(feed.status) == "running"
+    found = [plain(batch) for batch in itertools.islice(feed, 2)]
+    found += [plain(batch) for batch in feed]
+    assert found == batches_of(kind)[: len(found)]
+    assert len(found) >= len(batches_of(kind)) - 1
+    again = [plain(batch) for batch in feed]
+    if kind == "rectangle":
+        assert again == found
+    elif kind == "windows":
+        assert len(again) == len(found)
+    else:
+        assert (again, str(feed.status)) == ([], "finished")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_feed_goes_on_in_another_process(kind, folder_of, batches_of):
+    feed = open_feed(kind, folder_of(kind))
+    next(iter(feed))
+    sent = pickle.loads(pickle.dumps(feed))  # made in the line itself
+    assert sent.state_dict() == feed.state_dict()
+    assert plain(next(iter(sent))) == batches_of(kind)[1]
+    assert feed.position == feed.step_size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_a_state_is_refused(kind, folder_of):
+    feed = open_feed(kind, folder_of(kind))
+    state = feed.state_dict()
+    other = open_feed("windows" if kind == "packed" else "packed", folder_of("packed"))
+    wrong = [
+        (None, f"this is not a state of a {kind} feed: it is None; pass what state_dict"),
+        ({}, f"this is not a state of a {kind} feed: it lacks position, "),
+        ({"longcrawl_feed": 4, "kind": kind}, "it lacks position, "),
+        (
+            {"version": 2, feed.earlier_position: 0},
+            "of version 2, and this release reads versions 3 and 4: resume with",
+        ),
+        (state | {"longcrawl_feed": 5}, "of version 5, and this release reads versions 3 and 4: resume with"),
+        (other.state_dict(), f"this is not a state of a {kind} feed: its kind is '{other.kind}'"),
+        (state | {"data": None}, "as opened here: "),
+        *(
+            (state | {"position": each}, f"position {each!r} of the state is not a number")
+            for each in (-1, "0", 0.5, True)
+        ),
+    ]
+    if feed.most is not None:
+        wrong.append((state | {"position": 9_999}, rf"is at position 9,999 and there are {feed.most} {feed.unit} here"))
+    for given, said in wrong:
+        with pytest.raises(LoaderError, match=said):
+            feed.load_state_dict(given)
+    assert feed.position == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"rank": 2, "world_size": 2}, "rank 2 must be from 0 to world_size - 1 = 1"),
+        ({"rank": -1}, "rank -1 must be from 0 to world_size - 1 = 0"),
+        ({"world_size": 0}, "world_size is 0: set it to 1 or more"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_that_cannot_be_are_refused(kind, fields, said, folder_of):
+    with pytest.raises(LoaderError, match=said):
+        open_feed(kind, folder_of(kind), **fields)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_torchs_own_loaders_read_every_feed(kind, folder_of, batches_of):
+    torch = pytest.importorskip("torch")
+    feed = open_feed(kind, folder_of(kind))
+    before = torch.get_rng_state()
+    batch = next(iter(feed.dataloader()))
+    assert before.equal(torch.get_rng_state())
+    assert all(isinstance(values, torch.Tensor | list) for values in batch.values())
+    spawned = {"num_workers": 1, "multiprocessing_context": "spawn"}  # which takes seconds
+    ways: list[dict[str, Any]] = [{}, {"num_workers": 2}, *([spawned] if kind == "packed" else [])]
+    data = [open_feed(kind, folder_of(kind)).iterable() for _ in ways]
+    loaders = [torch.utils.data.DataLoader(each, batch_size=None, **way) for each, way in zip(data, ways, strict=True)]
+    if kind != "jsonl":  # whose length is not known
+        loaders.append(torch.utils.data.DataLoader(open_feed(kind, folder_of(kind)), batch_size=None, num_workers=2))
+        assert len(feed.dataloader()) == len(feed)
+    for loader in loaders:
+        assert [plain(batch) for batch in loader] == batches_of(kind)
+    if kind == "rectangle":
+        through_workers = open_feed(kind, folder_of(kind)).dataloader(**spawned)
+        assert [plain(batch) for batch in through_workers] == batches_of(kind)
+    with pytest.raises(LoaderError, match="shuffle, batch_size cannot be set, as "):
+        feed.dataloader(shuffle=True, batch_size=4)
+
+
+def through_stateful_loaders(make: Callable[[], Any], workers: int, epochs: int = 0) -> list[Any]:
+    """Take batches through torchdata's loaders, each of which goes on from the state of the one before."""
+    loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
+    found, state = [], None
+    for steps in (1, 5, 10**6):
+        dataset = make()
+        if epochs:
+            dataset.set_epoch(epochs)
+        loader = loading.StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+        if state is not None:
+            loader.load_state_dict(state)
+        for _, batch in zip(range(steps), loader, strict=False):
+            found.append(plain(batch))
+            state = loader.state_dict()
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stateful_loader_goes_on_in_the_middle_of_a_pass(kind, workers, folder_of, batches_of):
+    assert len(batches_of(kind)) > 6 + 4
+    found = through_stateful_loaders(lambda: open_feed(kind, folder_of(kind)).iterable(), workers)
+    assert found == batches_of(kind)
+    if kind != "jsonl":
+        assert through_stateful_loaders(lambda: open_feed(kind, folder_of(kind)), workers) == batches_of(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_later_epoch_is_the_pass_that_follows(kind, folder_of, batches_of):
+    shuffled = {"shuffle": "windows"} if kind == "windows" else {}
+    feed = open_feed(kind, folder_of(kind), **shuffled)
+    first, second = ([plain(batch) for batch in feed] for _ in range(2))
+    found = through_stateful_loaders(lambda: open_feed(kind, folder_of(kind), **shuffled).iterable(), 0, epochs=1)
+    assert found == second
+    assert (first == second) == (kind == "rectangle")
+
+
+def test_single_windows_are_batched_by_a_stateful_loader(folder_of):
+    loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
+    windows = open_feed("windows", folder_of("windows")).windows
+    loader = loading.StatefulDataLoader(windows, batch_size=4, num_workers=2)
+    batches = iter(loader)
+    found = [next(batches)["input_ids"].tolist() for _ in range(3)]
+    other = loading.StatefulDataLoader(windows, batch_size=4, num_workers=2)
+    other.load_state_dict(loader.state_dict())
+    found += [batch["input_ids"].tolist() for batch in other]
+    assert [row for batch in found for row in batch] == [window["input_ids"].tolist() for window in windows]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_of_a_stateful_loader_is_of_its_data(kind, folder_of):
+    loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
+    loader = loading.StatefulDataLoader(open_feed(kind, folder_of(kind)).iterable(), batch_size=None)
+    next(iter(loader))
+    of_other = loading.StatefulDataLoader(open_feed(kind, folder_of(kind, seed=1)).iterable(), batch_size=None)
+    of_other.load_state_dict(loader.state_dict())
+    with pytest.raises(LoaderError, match="this state is not of .* as opened here"):
+        next(iter(of_other))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_torch_it_says_what_to_install(kind, folder_of, monkeypatch):
+    for name in ("torch", "torch.utils", "torch.utils.data"):
+        monkeypatch.setitem(sys.modules, name, None)
+    feed = open_feed(kind, folder_of(kind))
+    for call in (feed.iterable, feed.dataloader):
+        with pytest.raises(LoaderError, match=re.escape('pip install "longcrawl[torch]"')):
+            call()
 
 
 @pytest.mark.parametrize("name", HELD_OUT)

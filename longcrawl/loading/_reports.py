@@ -1,22 +1,16 @@
-"""What a curriculum asks of its buckets, what they have, and what comes of it, to read before training."""
+"""What a curriculum or a plan of steps comes to, to read before training."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import lcm
 from typing import ClassVar
 
-from longcrawl.loading._curriculum_planning import Drained
-from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase
+from longcrawl.errors import LoaderError
+from longcrawl.loading._shard_buckets import ShardBucket
+from longcrawl.loading.composed_phases import BucketStock, ComposedPhase
+from longcrawl.loading.curriculum import CurriculumPlan, Drained, MixBy, OnExhausted, Phase, plan_curriculum
+from longcrawl.loading.step_plan import StepPlan, plan_phases
 from longcrawl.printable import as_lines
-
-__all__ = [
-    "MOST_EPOCHS",
-    "TOLERANCE",
-    "CurriculumReport",
-    "Stock",
-    "budget_problem",
-    "exhaustion_problem",
-    "padded_ranks",
-]
 
 MOST_EPOCHS = 1000
 """Of a bucket; more are no advice, and not planned to see whether they are enough."""
@@ -213,3 +207,142 @@ def budget_problem(phases: Sequence[Phase], training_tokens: int | None) -> str:
         f"the phases have budgets of {budget:,} tokens and the training takes {training_tokens:,}: change one of them, "
         "or say on_budget_mismatch='warn'"
     )
+
+
+@dataclass(frozen=True)
+class StepReport(CurriculumReport):
+    """The answer of :func:`longcrawl.loading.validate` for a composed dataset; tokens are those of whole steps.
+
+    Attributes:
+        tokens_per_step: of all ranks, padding included.
+        samples: that are delivered.
+
+    """
+
+    counted: ClassVar[str] = "steps"
+    tokens_per_step: int = 0
+    samples: int = 0
+
+    def _total(self) -> str:
+        tokens = len(self.plan) * self.tokens_per_step
+        return (
+            f"{len(self.plan):,} steps of {self.tokens_per_step:,} tokens, padding included: {self.samples:,} samples, "
+            f"{tokens:,} tokens"
+        )
+
+
+def check_tokens_per_step(tokens_per_step: int, capacities: Sequence[int], world_size: int) -> None:
+    """Refuse steps that cannot be shared evenly.
+
+    Raises:
+        LoaderError: with the values that can.
+
+    """
+    unit = lcm(*capacities)
+    if tokens_per_step > 0 and tokens_per_step % (unit * world_size) == 0:
+        return
+    below = tokens_per_step // (unit * world_size)
+    values = ", ".join(f"{unit * world_size * each:,}" for each in range(max(below - 1, 1), max(below, 1) + 3))
+    said = (
+        f"tokens_per_step is {tokens_per_step:,}, and on {world_size:,} ranks that is no whole number of samples of "
+        f"{', '.join(f'{each:,}' for each in capacities)} tokens on each: give a multiple of {unit * world_size:,}, "
+        f"such as {values}"
+    )
+    if tokens_per_step > 0 and tokens_per_step % unit == 0:
+        steps = tokens_per_step // unit
+        sizes = [each for each in range(1, steps + 1) if steps % each == 0]
+        said += f"; or a world_size of {', '.join(f'{each:,}' for each in sizes)}"
+    raise LoaderError(said)
+
+
+def buckets_called(name: str | None, buckets: Sequence[BucketStock]) -> list[str]:
+    """Return the names of the buckets that a bucket, a domain, a capacity or None, all of them, stands for."""
+    for meant in (
+        [each.name for each in buckets if each.name == name],
+        [each.name for each in buckets if each.domain == name],
+        [each.name for each in buckets if str(each.capacity) == name],
+    ):
+        if meant:
+            return meant
+    return [each.name for each in buckets] if name is None else []
+
+
+def asked_phases(phases: Sequence[ComposedPhase], plan: StepPlan, buckets: Sequence[BucketStock]) -> tuple[Phase, ...]:
+    """Return phases with weights of buckets; where none was asked for, one with all that there is."""
+    if not phases:
+        return (Phase(sum(each.samples * each.capacity for each in buckets), plan.asked[0]),)
+    weights = [{name: weight for name, weight in asked.items() if weight} for asked in plan.asked]
+    return tuple(Phase(each.duration_tokens, asked) for each, asked in zip(phases, weights, strict=True))
+
+
+def left_out(plan: StepPlan, buckets: Sequence[BucketStock]) -> Mapping[int, int]:
+    """Count the samples of each capacity that are delivered by no step, where there are some."""
+    counts = plan.samples.counts(len(plan.samples)).tolist()
+    left: dict[int, int] = {}
+    for each, count in zip(buckets, counts, strict=False):
+        left[each.capacity] = left.get(each.capacity, 0) + each.samples - count
+    return {capacity: samples for capacity, samples in left.items() if samples}
+
+
+def ranks_without_samples(tokens_per_step: int, world_size: int, buckets: Sequence[BucketStock]) -> list[str]:
+    """Describe of each capacity whose last step, filled up, has fewer samples than there are ranks."""
+    samples: dict[int, int] = {}
+    for each in buckets:
+        samples[each.capacity] = samples.get(each.capacity, 0) + each.samples
+    said = (
+        padded_ranks(count % (tokens_per_step // capacity), world_size, f"the last step of {capacity:,}", "last_step")
+        for capacity, count in sorted(samples.items())
+    )
+    return [each for each in said if each]
+
+
+def sufficient_epochs(
+    phases: Sequence[Phase], buckets: Mapping[str, ShardBucket], seed: int, mix_by: MixBy
+) -> dict[str, int]:
+    """Return epochs of each bucket with which none runs dry: those that the shares ask for, and more where draws do."""
+    asked = dict.fromkeys(buckets, 0.0)
+    for phase in phases:
+        for name, weight in phase.mix.items():
+            asked[name] += phase.duration_tokens * weight / sum(phase.mix.values())
+    epochs = {
+        name: max(bucket.epochs, -int(-asked[name] // max(int(bucket.sample_tokens.sum()), 1)))
+        for name, bucket in buckets.items()
+    }
+    if max(epochs.values()) > MOST_EPOCHS:
+        return epochs
+    while True:
+        inventory = {name: replace(bucket, epochs=epochs[name]).tokens_by_place() for name, bucket in buckets.items()}
+        plan = plan_curriculum(phases, inventory, seed=seed, mix_by=mix_by, on_exhausted="halt")
+        dry = [each.bucket for each in plan.drained if each.bucket is not None]
+        if not dry:
+            return epochs
+        for name in dry:
+            epochs[name] += 1
+
+
+def sufficient_step_epochs(
+    phases: Sequence[ComposedPhase], buckets: Mapping[BucketStock, int], tokens_per_step: int, seed: int, plan: StepPlan
+) -> dict[str, int]:
+    """Return epochs of each bucket of a composed dataset with which no phase runs dry.
+
+    Args:
+        phases: of the curriculum.
+        buckets: what one epoch of each has, and epochs that it has at least.
+        tokens_per_step: of all ranks.
+        seed: of the draws.
+        plan: in which one runs dry.
+
+    """
+    asked = [(phase.duration_tokens, shares) for phase, shares in zip(phases, plan.asked, strict=True)]
+    least = {each: sum(tokens * shares[each.name] for tokens, shares in asked) for each in buckets}
+    epochs = {
+        each.name: max(before, -int(-least[each] // (each.samples * each.capacity))) for each, before in buckets.items()
+    }
+    while max(epochs.values()) <= MOST_EPOCHS:
+        stock = [each._replace(samples=each.samples * epochs[each.name]) for each in buckets]
+        drained = plan_phases(phases, stock, tokens_per_step, seed, "halt").steps.drained
+        if not drained:
+            break
+        for name in buckets_called(drained[0].bucket, stock):
+            epochs[name] += 1 + epochs[name] // 8
+    return epochs
