@@ -4,7 +4,7 @@ import math
 
 from longcrawl.errors import FormatError, StageError
 
-__all__ = ["check_heldout", "heldout_rows"]
+__all__ = ["check_heldout", "heldout_rows", "split_rows"]
 
 
 def check_heldout(heldout: float, output: str) -> None:
@@ -35,3 +35,14 @@ def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
             f"heldout {heldout:g} takes {count:,} of {rows:,} rows{of} and leaves none to train on: set it lower"
         )
     return count
+
+
+def split_rows(heldout: float, rows: int, name: str = "heldout", of: str = "") -> dict[str, tuple[int, int]]:
+    """Return the bounds of each split: of ``name``, the first rows, if any are held out, and of ``train``.
+
+    Raises:
+        FormatError: as :func:`heldout_rows` does.
+
+    """
+    held = heldout_rows(heldout, rows, of)
+    return {name: (0, held), "train": (held, rows)} if held else {"train": (0, rows)}

@@ -9,7 +9,7 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -24,6 +24,7 @@ __all__ = [
     "DAMAGED",
     "DESCRIPTIONS",
     "MOST_COMPARED",
+    "GroupedTable",
     "footer_fault",
     "open_documents",
     "read_footers",
@@ -46,6 +47,34 @@ MOST_COMPARED = 256_000_000
 def table_writer(file: Path, schema: pa.Schema, **settings: Any) -> pq.ParquetWriter:
     """Return what writes a file table by table, with a crc32 of each page, which any reader of parquet may compare."""
     return pq.ParquetWriter(file, schema, write_page_checksum=True, **settings)
+
+
+class GroupedTable:
+    """A parquet file, compressed with zstd, that is written a row group at a time; without any it is not made.
+
+    Attributes:
+        schema: of the first row group, which all have.
+
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.schema = pa.schema([])
+        self._path = file
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Append a row group."""
+        if self._writer is None:
+            self.schema = table.schema
+            self._writer = table_writer(self._path, self.schema, compression="zstd", compression_level=3)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
 
 def write_table(table: pa.Table, file: Path, **settings: Any) -> None:

@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from longcrawl.formats.buckets.build import gather, read_documents, read_pieces
 from longcrawl.formats.rectangle.build import BAND, Layout, write_band
@@ -15,10 +13,10 @@ from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage.files import whole_file
-from longcrawl.storage.stored_tables import table_writer
+from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["PieceTable", "SampleFile", "write_array_band", "write_documents", "write_shard"]
+__all__ = ["SampleFile", "write_array_band", "write_documents", "write_shard"]
 
 GROUP_TOKENS = 1 << 22
 """Tokens of samples that are gathered at a time for a shard, unless one sample has more."""
@@ -45,31 +43,8 @@ class SampleFile:
     masked: bool
 
 
-class PieceTable:
-    """The table of pieces of one file of samples, written as they are gathered."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: pq.ParquetWriter | None = None
-        self.pieces = 0
-
-    def add(self, table: pa.Table) -> None:
-        """Append the pieces of some samples."""
-        if self._file is None:
-            self._file = table_writer(self._path, table.schema, compression="zstd", compression_level=3)
-        self._file.write_table(table, row_group_size=table.num_rows)
-        self.pieces += table.num_rows
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
 def write_array_band(
-    spill: Path, target: Path, band: SampleFile, layouts: Mapping[str, Layout], table: PieceTable
+    spill: Path, target: Path, band: SampleFile, layouts: Mapping[str, Layout], table: GroupedTable
 ) -> list[str]:
     """Write one band of samples into the arrays of its bucket, and give the files.
 
@@ -97,7 +72,7 @@ def write_array_band(
 
 
 def write_shard(
-    spill: Path, target: Path, shard: SampleFile, name: str, settings: Mapping[str, Any], table: PieceTable
+    spill: Path, target: Path, shard: SampleFile, name: str, settings: Mapping[str, Any], table: GroupedTable
 ) -> list[str]:
     """Write one token shard whose entries are samples without their padding, and give its files."""
     shard_format = FORMATS[name]
@@ -106,7 +81,7 @@ def write_shard(
     return [Path(each).relative_to(target).as_posix() for each in written.files]
 
 
-def _entries(spill: Path, shard: SampleFile, table: PieceTable) -> Iterator[Documents]:
+def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Documents]:
     rows = max(GROUP_TOKENS // shard.capacity, 1)
     for first in range(0, shard.samples, rows):
         stop = min(first + rows, shard.samples)
@@ -124,12 +99,7 @@ def _entries(spill: Path, shard: SampleFile, table: PieceTable) -> Iterator[Docu
 
 def write_documents(spill: Path, target: Path, name: str, start: int, stop: int) -> str:
     """Write the table of documents ``start`` to ``stop`` of the order, and give its name."""
-    with whole_file(target / name) as beside:
-        file: pq.ParquetWriter | None = None
+    with whole_file(target / name) as beside, GroupedTable(beside) as file:
         for table in read_documents(spill, start, stop, GROUP_DOCUMENTS):
-            if file is None:
-                file = table_writer(beside, table.schema, compression="zstd", compression_level=3)
-            file.write_table(table, row_group_size=table.num_rows)
-        if file is not None:
-            file.close()
+            file.add(table)
     return name

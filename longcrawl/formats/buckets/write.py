@@ -42,10 +42,10 @@ from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.buckets.build import TokenFacts, spill_part
 from longcrawl.formats.buckets.plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
-from longcrawl.formats.buckets.samples import PieceTable, SampleFile, write_array_band, write_documents, write_shard
+from longcrawl.formats.buckets.samples import SampleFile, write_array_band, write_documents, write_shard
 from longcrawl.formats.documents.build import Documents, order_documents
 from longcrawl.formats.documents.write import folder_name
-from longcrawl.formats.heldout import heldout_rows
+from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
 from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.spec import FORMATS
@@ -53,6 +53,7 @@ from longcrawl.formats.shards.writing import OnLoss, TokenType
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import manifest
 from longcrawl.storage.files import file_entries, whole_file, write_text
+from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.windows import Windows
 
 __all__ = ["DESCRIPTION", "HOLDS_MASK", "VERSION", "ComposedOutput", "ComposedWriter"]
@@ -187,7 +188,7 @@ class ComposedWriter(TokenWriter):
             return {"bucket": None, "files": file_entries(target, [write_documents(spill, target, *details)])}
         here = SampleFile(*details)
         table = f"pieces/{here.path}/{here.number:05d}.parquet"
-        with whole_file(target / table) as beside, PieceTable(beside) as pieces:
+        with whole_file(target / table) as beside, GroupedTable(beside) as pieces:
             if self.settings.format == "zarr":
                 layouts = self._layouts(here.capacity, TokenFacts(here.dtype, here.masked))
                 names = write_array_band(spill, target, here, layouts, pieces)
@@ -233,9 +234,7 @@ class ComposedWriter(TokenWriter):
         """Return first and last document of each split of one domain; ``val`` is what makers of shards call it."""
         rows, column = len(documents.sizes), self.settings.domains
         of = f" of {column} {documents.language!r}" if column is not None else ""
-        held = heldout_rows(self.settings.heldout, rows, of)
-        name = "heldout" if self.settings.format == "zarr" else "val"
-        return {name: (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
+        return split_rows(self.settings.heldout, rows, "heldout" if self.settings.format == "zarr" else "val", of)
 
     def _folder(self, domain: str | None) -> str:
         if self.settings.domains is None:

@@ -34,10 +34,10 @@ from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffle
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError
 from longcrawl.formats.documents.build import Documents, cut, order_documents, read_places, row_groups, spill_documents
-from longcrawl.formats.heldout import check_heldout, heldout_rows
+from longcrawl.formats.heldout import check_heldout, split_rows
 from longcrawl.storage import manifest
 from longcrawl.storage.files import file_entries, whole_file, write_text
-from longcrawl.storage.stored_tables import table_writer
+from longcrawl.storage.stored_tables import GroupedTable
 
 __all__ = ["DESCRIPTION", "ParquetOutput", "ParquetWriter", "dataset_configs", "folder_name", "read_description"]
 
@@ -107,23 +107,17 @@ class ParquetWriter(OrderedWriter):
         """Second pass: gather the documents of one file, row group by row group."""
         language, split, name, start, stop = task.details
         path = "/".join([*map(folder_name, language), name])
-        size, columns, file = 0, pa.schema([]), None
-        with whole_file(target / path) as beside:
+        size = 0
+        with whole_file(target / path) as beside, GroupedTable(beside) as file:
             for places in row_groups(spill, start, stop):
-                table = read_places(spill, places)
-                if file is None:
-                    columns = table.schema
-                    file = table_writer(beside, columns, compression="zstd", compression_level=3)
-                file.write_table(table, row_group_size=table.num_rows)
+                file.add(read_places(spill, places))
                 size += int(places["bytes"].sum())
-            if file is not None:
-                file.close()
         return {
             "language": list(language),
             "split": split,
             "rows": stop - start,
             "bytes": size,
-            "columns": {column.name: str(column.type) for column in columns},
+            "columns": {column.name: str(column.type) for column in file.schema},
             "files": file_entries(target, [path]),
         }
 
@@ -156,9 +150,8 @@ class ParquetWriter(OrderedWriter):
         """Return the files of each split of one stretch of documents."""
         rows = len(documents.sizes)
         of = f" of language {documents.language or UNKNOWN!r}" if self.settings.by == "language" else ""
-        held = heldout_rows(self.settings.heldout, rows, of)
-        bounds = {"heldout": (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
-        return [(split, cut(documents, *bound, self.settings.file_bytes)) for split, bound in bounds.items()]
+        splits = split_rows(self.settings.heldout, rows, of=of)
+        return [(split, cut(documents, *bounds, self.settings.file_bytes)) for split, bounds in splits.items()]
 
 
 def folder_name(language: str | None, what: str = "language", setting: str = "parquet.by to none") -> str:

@@ -38,7 +38,7 @@ from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffle
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.documents.build import order_documents
-from longcrawl.formats.heldout import check_heldout, heldout_rows
+from longcrawl.formats.heldout import check_heldout, heldout_rows, split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, lay_out, spill_rows, write_band
 from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import TOKENS
@@ -145,9 +145,8 @@ class RectangleWriter(OrderedWriter):
                 f"end of text is {self._end_of_text():,}, which the tokens, {dtype}, cannot hold: "
                 "set rectangle.end_of_text lower, or tokenize.dtype to uint32"
             )
-        heldout = self.settings.heldout_rows(rows)
         layouts = self._layouts(dtype, masked=masked)
-        splits = {"heldout": (0, heldout), "train": (heldout, rows)} if heldout else {"train": (0, rows)}
+        splits = split_rows(self.settings.heldout, rows)
         arrays = {
             f"{split}{suffix}": (layout, stop - start)
             for split, (start, stop) in splits.items()

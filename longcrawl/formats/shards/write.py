@@ -33,7 +33,7 @@ from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
 from longcrawl.formats.documents.build import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.documents.write import folder_name
-from longcrawl.formats.heldout import heldout_rows
+from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
 from longcrawl.formats.shards.shard import TOKENS
@@ -306,9 +306,8 @@ class ShardWriter(TokenWriter):
         """Return the shards of each split of one bucket."""
         rows = len(documents.sizes)
         of = f" of {self.settings.buckets} {documents.language!r}" if self.settings.buckets is not None else ""
-        held = heldout_rows(self.settings.heldout, rows, of)
-        bounds = {"val": (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
-        return [(split, cut(documents, *bound, self.settings.shard_bytes)) for split, bound in bounds.items()]
+        splits = split_rows(self.settings.heldout, rows, "val", of)
+        return [(split, cut(documents, *bounds, self.settings.shard_bytes)) for split, bounds in splits.items()]
 
     def _bucket_folder(self, value: str | None) -> str:
         return folder_name(value, str(self.settings.buckets), f"{self.settings.name}.buckets to another column")
