@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import datasets
 import numpy as np
@@ -16,8 +16,9 @@ from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.spans import SpanSurvey, WithSpans
 from longcrawl.core.stage_order import order_fault
-from longcrawl.core.stages import Needs, Order, Rewrite, Spans, Stage, Survey, refuse_twins
+from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, refuse_twins
 from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
+from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.hub.client import Visibility, push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
@@ -40,15 +41,6 @@ __all__ = ["Crawl", "open_crawl"]
 
 BATCH = 200
 """Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
-
-
-@runtime_checkable
-class _SavesIndex(Protocol):
-    """A survey that a later dataset can be compared with."""
-
-    index: str
-
-    def save_index(self, kept: pa.Table, folder: Path) -> None: ...
 
 
 class Crawl:
@@ -105,7 +97,7 @@ class Crawl:
         steps: dict[Needs, Callable[[Any], Crawl]] = {
             "batch": self._edited if stage.edits else self._judged,
             "fit": self._fitted,
-            "order": self._surveyed,
+            "order": self._ordered,
             "removals": self._surveyed,
             "spans": self._with_spans,
         }
@@ -183,15 +175,14 @@ class Crawl:
 
         """
         labels = [row.stage for row in self.funnel]
-        known = [label for label, step in zip(labels, self.steps, strict=True) if isinstance(step, _SavesIndex)]
+        known = [label for label, step in zip(labels, self.steps, strict=True) if isinstance(step, IndexedSurvey)]
         if stage not in known:
             raise LedgerError(
                 f"this crawl has passed no stage {stage!r} with an index; it has: {', '.join(known) or 'none'}"
             )
         place = labels.index(stage)
         survey, seen = self.steps[place], self._before(len(labels) - place).data
-        assert isinstance(survey, Survey)  # as one of ``known`` is
-        assert isinstance(survey, _SavesIndex)
+        assert isinstance(survey, IndexedSurvey)  # as one of ``known`` is
         sketches = _all_rows(_map(seen, Sketched(survey), survey))
         kept = pc.is_in(pc.cast(sketches["id"], pa.string()), value_set=_ids(self.data))
         survey.save_index(sketches.filter(kept), Path(folder))
@@ -271,22 +262,20 @@ class Crawl:
             spans = stage.find(_batches(_map(self.data, Sketched(stage), stage)), directory)
         return self._edited(stage, WithSpans(stage, spans))
 
+    def _ordered(self, stage: Survey) -> "Crawl":
+        order = stage.order(_all_rows(_map(self.data, Sketched(stage), stage)))
+        return self._then(self.data.select(order), stage, LEDGER_SCHEMA.empty_table())
+
     def _surveyed(self, stage: Survey) -> "Crawl":
-        answer = stage.resolve(_all_rows(_map(self.data, Sketched(stage), stage)))
-        if isinstance(answer, Order):
-            return self._then(self.data.select(answer.indices), stage, LEDGER_SCHEMA.empty_table())
-        if isinstance(answer, Spans):
-            raise StageError(
-                f"{stage.name} answers with spans; it must be a SpanSurvey, which knows what to do with them"
-            )
-        gone = entries(answer["id"], answer, self._label(stage))
-        kept = pc.invert(pc.is_in(_ids(self.data), value_set=answer["id"])).to_numpy(zero_copy_only=False)
+        removals = stage.removals(_all_rows(_map(self.data, Sketched(stage), stage)))
+        gone = entries(removals["id"], removals, self._label(stage))
+        kept = pc.invert(pc.is_in(_ids(self.data), value_set=removals["id"])).to_numpy(zero_copy_only=False)
         self._warn_of_index(stage)
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
     def _warn_of_index(self, stage: Survey) -> None:
         """Warn that an index is not written yet, as it is of what the whole crawl keeps in the end."""
-        if isinstance(stage, _SavesIndex) and stage.index == "save":
+        if isinstance(stage, IndexedSurvey) and stage.index == "save":
             warn_user(
                 f'only a run writes an index by itself: call crawl.save_index("{self._label(stage)}", FOLDER) once '
                 "the crawl has passed all its stages"

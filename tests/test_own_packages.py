@@ -1,5 +1,6 @@
 """A stage, a source and an output of somebody else's package, in recipes that are run from the command line."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -198,7 +199,12 @@ def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     assert done.returncode == 0, done.stderr
     manifest = manifest_of(tmp_path / "run")
     assert manifest["recipe"]["stages"][0] == {named: {"min_lines": 3}}
-    assert manifest["versions"].get("my-poems") == ("1.0" if announced else None)
+    module = hashlib.sha256(STAGE.encode()).hexdigest()
+    about = {"package": "my-poems", "version": "1.0"} if announced else {}
+    assert manifest["implementations"] == {
+        "only_poems": {"path": "my_poems.stages:OnlyPoems", "sha256": module, **about}
+    }
+    assert manifest["versions"].get("my-poems") == about.get("version")
     assert [(row["stage"], row["out"]) for row in manifest["funnel"]["stages"]] == [("only_poems", 1), ("min_chars", 1)]
     assert type_command("why", tmp_path / "run", "c").stdout == "c: left at only_poems, rule min_lines: 2 against 3\n"
     for verb in ("card", "report", "verify"):

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import as_table, check_call, like_batch
+from longcrawl.core.checks import VERDICT_SCHEMA, Check, first_failure
 from longcrawl.core.columns import column, document_ids, refuse_twins, with_column
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, Spans, changed_places
@@ -60,9 +61,6 @@ __all__ = [
     "stage_name",
     "with_column",
 ]
-
-VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
-"""One row per document judged: all null where it is kept."""
 
 REMOVED_SCHEMA = pa.schema([("id", pa.string()), *VERDICT_SCHEMA])
 """One row per document that leaves."""
@@ -336,6 +334,33 @@ class Survey(Stage):
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
         """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans."""
 
+    def removals(self, sketches: pa.Table) -> pa.Table:
+        """Return what it removes, by the sketches of all documents.
+
+        Raises:
+            StageError: its answer is not what it says it needs all documents for.
+
+        """
+        answer = self.resolve(sketches)
+        if not isinstance(answer, pa.Table):
+            raise StageError(
+                f"{self.name} removes documents, and answers with {type(answer).__name__}: set orders = True if it "
+                "orders documents, and derive it from SpanSurvey if it finds spans"
+            )
+        return answer
+
+    def order(self, sketches: pa.Table) -> npt.NDArray[np.int64]:
+        """Return the order of documents, by the sketches of all of them.
+
+        Raises:
+            StageError: its answer is none.
+
+        """
+        answer = self.resolve(sketches)
+        if not isinstance(answer, Order):
+            raise StageError(f"{self.name} orders documents, and does not answer with an Order: set orders = False")
+        return answer.indices
+
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Reject being run on a batch, which would remove nothing and look as if it had.
 
@@ -363,40 +388,6 @@ def stage_name(spelling: str) -> str:
     """
     _, colon, path = spelling.rpartition(":")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", path.rpartition(".")[2]).lower() if colon else spelling
-
-
-@dataclass(frozen=True)
-class Check:
-    """One rule measured on a batch: float64 ``value`` per document (null where unknown) and whether it passes.
-
-    ``threshold`` is one number, or one per document where it depends on the document's language.
-    """
-
-    rule: str
-    value: pa.Array
-    passes: pa.Array
-    threshold: float | pa.Array | None = None
-    comparison: Literal["at_least", "at_most"] | None = None
-
-
-def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
-    """Return verdicts in which the first failed check of each document speaks; a null in ``passes`` fails."""
-    failed_by = np.full(rows, -1, dtype=np.int64)
-    for number, check in enumerate(checks):
-        passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
-        failed_by[(failed_by < 0) & ~passes] = number
-    rules = pa.array([check.rule for check in checks], pa.string())
-    values, thresholds = pa.nulls(rows, pa.float64()), pa.nulls(rows, pa.float64())
-    for number, check in enumerate(checks):
-        failed = failed_by == number
-        if failed.any():
-            values = pc.if_else(pa.array(failed), pc.cast(check.value, pa.float64()), values)
-            bound = (
-                check.threshold if isinstance(check.threshold, pa.Array) else pa.scalar(check.threshold, pa.float64())
-            )
-            thresholds = pc.if_else(pa.array(failed), bound, thresholds)
-    verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
-    return pa.table(verdicts, schema=VERDICT_SCHEMA)
 
 
 def _restore(

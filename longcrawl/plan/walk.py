@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.spans import WithSpans
-from longcrawl.core.stages import PART, Order, Rewrite, Spans, Stage, Survey, document_ids
+from longcrawl.core.stages import PART, Rewrite, Stage, document_ids
 from longcrawl.errors import RunError
 from longcrawl.plan.costs import ROW, Costs
 from longcrawl.plan.estimates import Doubles, Drawn, Thinning, Values
@@ -203,7 +203,7 @@ class _Walk:
             elif group:
                 told = [sketches[place] if survey.within_parts else self._with_part(sketches, place) for place in group]
                 with cost.shared(together, by_size=False):
-                    gone = _removed(survey, pa.concat_tables(told), label)
+                    gone = pc.cast(survey.removals(pa.concat_tables(told))["id"], pa.string()).combine_chunks()
                     for place in group:
                         here = pc.is_in(document_ids(tables[place], label), value_set=gone)
                         left[place] = tables[place].filter(pc.invert(here))
@@ -216,10 +216,3 @@ class _Walk:
     def _half(self, table: pa.Table, label: str) -> pa.Table:
         keys = keyed_hash(document_ids(table, label).to_pylist(), "half of a plan", self.seed)
         return table.filter(pa.array(keys % 2 == 0))
-
-
-def _removed(survey: Survey, sketches: pa.Table, label: str) -> pa.Array:
-    answer = survey.resolve(sketches)
-    if isinstance(answer, Order | Spans):
-        raise RunError(f"stage {label!r} answers with neither removals nor an order: it cannot be planned")
-    return pc.cast(answer["id"], pa.string()).combine_chunks()

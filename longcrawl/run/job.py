@@ -384,6 +384,8 @@ class _Job:
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},
         }
+        if others := self.recipe.others:
+            manifest["implementations"] = others
         files = check_results(self.folder, self.markers)
         if used := indexes_used(self.recipe.stages):
             manifest["indexes"] = used

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.core.spans import SpanSurvey
-from longcrawl.core.stages import PART, Order, Spans, Survey
+from longcrawl.core.stages import PART, Survey
 from longcrawl.core.survey_reports import report_of, with_report
-from longcrawl.errors import RunError
 from longcrawl.ledger.funnel import LEDGER, entries
 from longcrawl.manifest.folder import WORK
 from longcrawl.run.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
@@ -44,15 +43,15 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
     What the survey has to report stands beside it, see :func:`longcrawl.core.survey_reports.report_of`.
 
     Raises:
-        RunError: the survey answers with an order or with spans.
+        StageError: the survey answers with an order or with spans.
 
     """
     work = folder / WORK
     if survey.within_parts:
-        answers = [_answer(survey, label, _sketches(work, segment, group)) for group in groups]
+        answers = [survey.removals(_sketches(work, segment, group)) for group in groups]
     else:
         tables = [_with_part(_sketches(work, segment, group), part) for part, group in enumerate(groups)]
-        answers = [_answer(survey, label, pa.concat_tables(tables))]
+        answers = [survey.removals(pa.concat_tables(tables))]
     removals = pa.concat_tables(answers)
     gone = entries(removals["id"], removals, label).sort_by("id")
     removed = removed_file(work, segment)
@@ -84,15 +83,6 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[
         most = max(most, folder_bytes(search))
         shutil.rmtree(search, ignore_errors=True)
     return most
-
-
-def _answer(survey: Survey, label: str, sketched: pa.Table) -> pa.Table:
-    answer = survey.resolve(sketched)
-    if isinstance(answer, Order):
-        raise RunError(f"stage {label!r} orders documents and removes none; it must have orders = True")
-    if isinstance(answer, Spans):
-        raise RunError(f"stage {label!r} finds spans; it must be a SpanSurvey, which says what to do with them")
-    return answer
 
 
 def _sketches(work: Path, segment: int, group: Sequence[int]) -> pa.Table:
