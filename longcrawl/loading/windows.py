@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
-from longcrawl.formats.shard_format import Check
+from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading._window_files import (

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import FormatError, SourceError
-from longcrawl.formats.shard_format import Check
+from longcrawl.formats.shards.base import Check
 from longcrawl.formats.shards.folders import sort_into_splits
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
 from longcrawl.formats.shards.spec import FORMATS

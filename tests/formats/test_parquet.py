@@ -20,9 +20,9 @@ import longcrawl as lc
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import FormatError, LedgerError, StageError
-from longcrawl.formats.documents import build as parquet_build
-from longcrawl.formats.documents.build import row_bytes
+from longcrawl.formats import spill
 from longcrawl.formats.documents.write import ParquetOutput, folder_name
+from longcrawl.formats.spill import row_bytes
 
 LANGUAGES = ["en", "en", "en", "de", "de", None]
 STAGES = [{"min_chars": {"n": 40}}, "exact_documents"]
@@ -168,7 +168,7 @@ def test_a_document_larger_than_a_file_has_one_of_its_own(tmp_path):
 
 def test_row_groups_are_bounded_and_change_nothing(documents, tmp_path, monkeypatch):
     lc.Crawl(documents).to_parquet(tmp_path / "one")
-    monkeypatch.setattr(parquet_build, "ROW_GROUP", 8_000)
+    monkeypatch.setattr(spill, "ROW_GROUP", 8_000)
     lc.Crawl(documents).to_parquet(tmp_path / "many")
     (file,) = (tmp_path / "many").glob("*.parquet")
     assert pq.read_metadata(file).num_row_groups >= 5

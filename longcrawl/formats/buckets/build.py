@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from longcrawl.composition.plan import Plan
 from longcrawl.core.stages import SORT_KEY, column
 from longcrawl.errors import StageError
-from longcrawl.formats.documents.build import ORDER, PLACE, read_batches, read_order, read_places, spill_documents
 from longcrawl.formats.shards.entries import entries_of, refuse_no_text
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS
 from longcrawl.formats.shards.writing import TokenType
+from longcrawl.formats.spill import ORDER, PLACE, read_batches, read_order, read_places, spill_documents
 from longcrawl.storage.files import whole_file, write_text
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
 from longcrawl.tokens.windows import WINDOWS

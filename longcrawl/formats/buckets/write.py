@@ -43,13 +43,13 @@ from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.buckets.build import TokenFacts, spill_part
 from longcrawl.formats.buckets.plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
 from longcrawl.formats.buckets.samples import SampleFile, write_array_band, write_documents, write_shard
-from longcrawl.formats.documents.build import Documents, order_documents
 from longcrawl.formats.documents.write import folder_name
 from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
 from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType
+from longcrawl.formats.spill import Documents, order_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import manifest
 from longcrawl.storage.files import file_entries, whole_file, write_text

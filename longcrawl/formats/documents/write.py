@@ -33,8 +33,8 @@ import yaml
 from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError
-from longcrawl.formats.documents.build import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.heldout import check_heldout, split_rows
+from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.storage import manifest
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import GroupedTable

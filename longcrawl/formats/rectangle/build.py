@@ -1,6 +1,6 @@
 """The two passes that build a rectangle.
 
-Pass one keeps every document's tokens and where it came from (:mod:`longcrawl.formats.documents.build`), since the
+Pass one keeps every document's tokens and where it came from (:mod:`longcrawl.formats.spill`), since the
 number of rows is known only at the end. Then one sort of some 70 bytes per row gives the order. Pass two gathers one
 band of rows by its places and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
 """
@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import SORT_KEY, column
 from longcrawl.errors import FormatError, StageError
-from longcrawl.formats.documents.build import read_batches, read_order, read_places, spill_documents
 from longcrawl.formats.shards.shard import TOKENS
+from longcrawl.formats.spill import read_batches, read_order, read_places, spill_documents
 from longcrawl.storage.files import PARTIAL, publish
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 

@@ -37,11 +37,11 @@ import pyarrow.parquet as pq
 from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, StageError
-from longcrawl.formats.documents.build import order_documents
 from longcrawl.formats.heldout import check_heldout, heldout_rows, split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, lay_out, spill_rows, write_band
 from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import TOKENS
+from longcrawl.formats.spill import order_documents
 from longcrawl.storage import manifest
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import read_table, table_writer, write_table

@@ -10,7 +10,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.errors import FormatError
-from longcrawl.formats.shard_format import Reading, ShardFormat
+from longcrawl.formats.shards.base import Reading, ShardFormat
 from longcrawl.formats.shards.checks import check_word, local_path
 from longcrawl.formats.shards.entries import overlaps_masked
 from longcrawl.formats.shards.shard import OVERLAP, Documents

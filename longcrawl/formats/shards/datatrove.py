@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
 from longcrawl.formats.shards.checks import (
     check_size,
     check_word,

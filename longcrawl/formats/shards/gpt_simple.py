@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
 from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, local_path, map_file
 from longcrawl.formats.shards.shard import OVERLAP, Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array

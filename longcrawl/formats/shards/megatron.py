@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
 from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, map_file
 from longcrawl.formats.shards.gpt_simple import bin_and_idx
 from longcrawl.formats.shards.shard import Documents

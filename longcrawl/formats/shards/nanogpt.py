@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shard_format import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
 from longcrawl.formats.shards.checks import check_size, check_word, file_bytes, find_ends, local_path, map_file
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array

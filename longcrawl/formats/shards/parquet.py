@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
-from longcrawl.formats.shard_format import Opening, Parsed, Reading, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat
 from longcrawl.formats.shards.checks import check_ids, file_bytes, local_path
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array

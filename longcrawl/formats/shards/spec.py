@@ -5,9 +5,9 @@ from typing import Any
 
 from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shard_format import ShardFormat
 from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
 from longcrawl.formats.shards import parquet as token_parquet
+from longcrawl.formats.shards.base import ShardFormat
 from longcrawl.formats.shards.checks import local_path
 from longcrawl.formats.shards.folders import beside_shards, described_shards, named_split, sort_into_splits
 from longcrawl.formats.shards.shard import TokenShard

@@ -31,7 +31,6 @@ import pyarrow as pa
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
-from longcrawl.formats.documents.build import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.documents.write import folder_name
 from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.shards import gpt_simple, nanogpt
@@ -40,6 +39,7 @@ from longcrawl.formats.shards.shard import TOKENS
 from longcrawl.formats.shards.shard import Documents as Entries
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
+from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import manifest
 from longcrawl.storage.files import file_entries, whole_file, write_text

@@ -1,8 +1,8 @@
-"""The two passes that build parquet files of documents.
+"""What every output keeps of documents between its two passes: Arrow tables and an index.
 
-Pass one keeps the documents of every part as they are, uncompressed, so that any of them can be read by its place, and
-beside them some 40 bytes about each: its size, its language and where a shuffle puts it. Then one sort gives the order,
-which is cut into files of about equal size. Pass two gathers the documents of one file, a row group at a time.
+Pass one keeps the documents of every part, uncompressed, so that any of them can be read by its place, and beside them
+some 40 bytes about each: its size, its language and where a shuffle puts it. Then one sort gives the order, which is
+cut into files of about equal size. Pass two gathers the documents of one file, a row group or a band at a time.
 """
 
 import itertools
