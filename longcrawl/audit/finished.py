@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 from longcrawl.audit.source_texts import source_texts
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Inspection, Result, Verification
-from longcrawl.display.bars import BarTable
+from longcrawl.display.table import Table
 from longcrawl.errors import CorruptionError, FormatError, LedgerError
 from longcrawl.formats.shards.spec import verify_shard, verify_shards
 from longcrawl.hub.verify import verify_url
@@ -175,7 +175,7 @@ def analysis(path: str | Path) -> Analysis:
     return analyse(told.ids(output)) if counted is None else Analysis.from_dict(counted)
 
 
-def counted(path: str | Path) -> list[BarTable]:
+def counted(path: str | Path) -> list[Table]:
     """Return what the stages of a run count by a column, such as the languages of its whole source; [] of an output.
 
     Raises:

@@ -8,6 +8,7 @@ from longcrawl.card.rules import language_codes
 from longcrawl.card.source import CardSource, paragraphs, untold
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.display.markdown import code, plain, table
+from longcrawl.display.numbers import percent
 from longcrawl.ledger.analysis import Lengths, bin_name, length_table
 from longcrawl.ledger.clusters import Cluster, find_clusters
 from longcrawl.ledger.edits import EDITS, repeated_spans
@@ -199,4 +200,4 @@ def _cluster_row(cluster: Cluster) -> list[str]:
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.1f}{PERCENT}"
+    return percent(part / max(whole, 1), PERCENT)

@@ -10,6 +10,7 @@ from typing import Any
 from longcrawl.card.facts import documents_of, instances_of
 from longcrawl.core.stages import STAGES, Survey
 from longcrawl.display.markdown import code, plain
+from longcrawl.display.numbers import counted
 from longcrawl.ledger.funnel import Funnel, label_stages
 from longcrawl.manifest.schema import writer_of
 
@@ -92,7 +93,7 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str, cut
         ("How many are there?", _instances(manifest)),
         (
             "Does it hold all instances, or a sample of a larger set?",
-            f"It holds what the stages above left of {_count(funnel.documents, 'document')} of its source: {share}.",
+            f"It holds what the stages above left of {counted(funnel.documents, 'document')} of its source: {share}.",
         ),
         ("Is there a label or target?", "No: the text is its own target."),
         ("What else is told of each instance?", _columns(manifest)),
@@ -108,11 +109,11 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str, cut
 
 def _instances(manifest: Mapping[str, Any]) -> str:
     what, count = instances_of(manifest)
-    documents = _count(documents_of(manifest), "document")
+    documents = counted(documents_of(manifest), "document")
     if what == "documents":
         return f"{documents}."
     one = {"entries": "entry", "samples": "sample"}[what]
-    return f"{count:,} {one if count == 1 else what}, of {documents}."
+    return f"{counted(count, one, what)}, of {documents}."
 
 
 def _columns(manifest: Mapping[str, Any]) -> str:
@@ -132,7 +133,7 @@ def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
         # Where no document names one, languages are not told at all.
         "a language": languages.get("", 0) if any(languages) else 0,
     }
-    known = [f"{_count(count, 'document')} without {what}" for what, count in counts.items() if count]
+    known = [f"{counted(count, 'document')} without {what}" for what, count in counts.items() if count]
     said = [cut, *([f"{', '.join(known)}."] if known else []), *_taken_out(manifest, funnel, cut)]
     return " ".join(each for each in said if each) or "Nothing that is known of."
 
@@ -151,7 +152,7 @@ def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[st
         if name == "extract_text" or label not in counted:
             said["; how much is not counted"].append(taken)
         elif (found := edits.get(label)) is not None:
-            said[""].append(f"{taken} ({found.removed:,} {found.unit} of {_count(found.documents, 'document')})")
+            said[""].append(f"{taken} ({found.removed:,} {found.unit} of {counted(found.documents, 'document')})")
     return [f"Stages took out of documents: {', '.join(each)}{how}." for how, each in said.items() if each]
 
 
@@ -186,18 +187,18 @@ def _redundancy(manifest: Mapping[str, Any]) -> str:
 
 def _damage(manifest: Mapping[str, Any]) -> str:
     found = manifest.get("bad_files", [])
-    return f"{_count(len(found), 'input file')} could not be read whole." if found else "All input was read whole."
+    return f"{counted(len(found), 'input file')} could not be read whole." if found else "All input was read whole."
 
 
 def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
     source, inputs = manifest["recipe"]["source"], manifest.get("inputs", {})
     files = sum(map(len, inputs.values()))
-    counts = [_count(files, "file")] * bool(files) + [_count(len(inputs), "part")] * bool(inputs)
+    counts = [counted(files, "file")] * bool(files) + [counted(len(inputs), "part")] * bool(inputs)
     read = f", out of {' in '.join(counts)}, which `manifest.json` names" if inputs else ""
     return [
         (
             "How was the data acquired?",
-            f"{_count(funnel.documents, 'document')} were read by the source {code(source['builder'])}{read}.",
+            f"{counted(funnel.documents, 'document')} were read by the source {code(source['builder'])}{read}.",
         ),
         ("How was it sampled?", "It was not: every document that was read came to the first stage."),
         ("Who collected it, and were they paid?", NOT_RECORDED),
@@ -251,7 +252,3 @@ def _maintenance(facts: Mapping[str, Any]) -> Answers:
         ),
         ("Can others extend it?", "Yes: change the recipe and run it."),
     ]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -293,7 +293,7 @@ def inspect(
     elif path is not None and text is None and not (stage or recipe or language):
         show(finished.inspect(path, split or "train", row or 0))
         if split is None and row is None:
-            tables = [str(finished.analysis(path)), *(table.text() for table in finished.counted(path))]
+            tables = [str(finished.analysis(path)), *map(str, finished.counted(path))]
             show("".join(f"\n{table}\n" for table in tables if table), end="")
     else:
         raise LongCrawlError(

@@ -3,7 +3,6 @@
 Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, equations 1 to 3.
 """
 
-import html
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from longcrawl.composition.lengths import checked_lengths
 from longcrawl.composition.named_strategies import default_strategies
 from longcrawl.composition.plan import Plan
 from longcrawl.composition.strategies import Longs, Strategy
+from longcrawl.display.table import Column, Table
 
 __all__ = ["Bucket", "Comparison", "Composition", "combine", "compare_strategies", "measure"]
 
@@ -116,12 +116,14 @@ class Composition:
         return _ratio(self.documents * self.buckets[0].capacity, self.capacity) if self.buckets else 0.0
 
     def __str__(self) -> str:
-        lines = [_text_table(_HEAD, [_row(self)]), "", _text_table(_BUCKET_HEAD, _bucket_rows(self))]
-        return "\n".join(lines)
+        return "\n\n".join(map(str, self._tables()))
 
     def markdown(self) -> str:
         """Return the row and the table of buckets as Markdown."""
-        return "\n\n".join([_markdown_table(_HEAD, [_row(self)]), _markdown_table(_BUCKET_HEAD, _bucket_rows(self))])
+        return "\n\n".join(table.markdown() for table in self._tables())
+
+    def _tables(self) -> list[Table]:
+        return [_table([self]), Table(_columns(_BUCKET_HEAD), _bucket_rows(self))]
 
 
 _COUNTS = (
@@ -299,26 +301,15 @@ class Comparison:
         return f"an end-of-text token was added to {to}"
 
     def __repr__(self) -> str:
-        table = _text_table(_HEAD, [_row(row) for row in self.rows])
         about = textwrap.fill(self.about, 160, break_on_hyphens=False)
-        return f"{about}\n\n{table}\n\n{textwrap.fill(LEGEND, 110)}"
+        return f"{about}\n\n{_table(self.rows)}\n\n{textwrap.fill(LEGEND, 110)}"
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        return _markdown_table(_HEAD, [_row(row) for row in self.rows])
+        return _table(self.rows).markdown()
 
     def _repr_html_(self) -> str:
-        def cells(values: Sequence[str], tag: str) -> str:
-            sides = ["left"] + ["right"] * (len(values) - 1)
-            made = (
-                f"<{tag} style='text-align:{side}'>{html.escape(value)}</{tag}>"
-                for side, value in zip(sides, values, strict=True)
-            )
-            return f"<tr>{''.join(made)}</tr>"
-
-        body = "".join(cells(_row(row), "td") for row in self.rows)
-        table = f"<table><thead>{cells(_HEAD, 'th')}</thead><tbody>{body}</tbody></table>"
-        return f"<p>{html.escape(self.about)}</p>{table}<p>{html.escape(LEGEND)}</p>"
+        return replace(_table(self.rows), title=self.about, notes=[LEGEND])._repr_html_()
 
     def plot(self) -> Any:
         """Draw the lengths and the measures with matplotlib, and give the ``Figure``.
@@ -352,7 +343,6 @@ _COLUMNS = (
     _Column("dropped %", lambda row: _percent(row.dropped)),
     _Column("samples", lambda row: f"{row.samples:,}"),
 )
-_HEAD = [column.title for column in _COLUMNS]
 _BUCKET_HEAD = ["bucket", "samples", "of samples %", "of tokens %", "of documents %", "r_pad %"]
 LEGEND = (
     "r_pad: padding in all samples. r_tru: documents that are cut, and the share of all tokens that is theirs. r_cat: "
@@ -362,8 +352,13 @@ LEGEND = (
 )
 
 
-def _row(row: Composition) -> list[str]:
-    return [column.value(row) for column in _COLUMNS]
+def _columns(titles: Sequence[str]) -> list[Column]:
+    """Return a column of names, and others of figures."""
+    return [Column(title, "count" if place else "text") for place, title in enumerate(titles)]
+
+
+def _table(rows: Sequence[Composition]) -> Table:
+    return Table(_columns([each.title for each in _COLUMNS]), [[each.value(row) for each in _COLUMNS] for row in rows])
 
 
 def _bucket_rows(row: Composition) -> list[list[str]]:
@@ -378,18 +373,3 @@ def _bucket_rows(row: Composition) -> list[list[str]]:
         ]
         for each in row.buckets
     ]
-
-
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def _text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-
-    def line(values: Sequence[str]) -> str:
-        cells = [f"{value:>{width}}" for value, width in zip(values[1:], widths[1:], strict=True)]
-        return "  ".join([f"{values[0]:<{widths[0]}}", *cells])
-
-    return "\n".join([line(head), *map(line, rows)])

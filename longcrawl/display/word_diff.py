@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from longcrawl.display.numbers import counted
 from longcrawl.printable import one_line
 
 __all__ = ["DiffPiece", "WordDiff", "diff_words"]
@@ -68,7 +69,7 @@ class WordDiff:
         compared = f"the first {COMPARED:,} characters of each are " if self.cut else ""
         if not self.differences:
             return f"{compared}equal" if self.equal or self.cut else "equal but for white space"
-        said = "1 difference" if self.differences == 1 else f"{self.differences:,} differences"
+        said = counted(self.differences, "difference")
         if self.differences > SHOWN:
             said += f", the first {SHOWN} shown"
         left_out = ", only their surroundings shown" if any(piece.kind == "left out" for piece in self.pieces) else ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from longcrawl.card.paths import local_paths
 from longcrawl.card.text import card_problems
 from longcrawl.core.results import RESULTS
+from longcrawl.display.numbers import counted
 from longcrawl.errors import FormatError, HubError, RunError
 from longcrawl.hub.client import (
     FILE_BYTES,
@@ -79,8 +80,8 @@ class Push:
 
     def __str__(self) -> str:
         size, same = sum(self.send.values()), sum(self.unchanged.values())
-        rest = f"{_files(len(self.unchanged))} ({same:,} bytes) unchanged, {_files(len(self.delete))} to delete"
-        told = f"{_files(len(self.send))} ({size:,} bytes) to send, {rest}"
+        sent, kept, gone = (counted(len(each), "file") for each in (self.send, self.unchanged, self.delete))
+        told = f"{sent} ({size:,} bytes) to send, {kept} ({same:,} bytes) unchanged, {gone} to delete"
         told += f", in {self.commits:,} commits" if self.commits > 1 else ""
         if self.commit is not None:
             done = told.replace("to send", "new or changed").replace("to delete", "deleted")
@@ -370,7 +371,3 @@ def _refuse_differences(folder: Path, planned: Push, there: Repository) -> None:
         found = there.files.get(name)
         if found is None or found.size != size or not found.is_like(folder / name, planned.digests[name]):
             raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"

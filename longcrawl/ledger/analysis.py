@@ -19,7 +19,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from datasets.utils import tqdm
 
-from longcrawl.display.bars import BarRow, BarTable
+from longcrawl.display.table import ShareRow, Table, share_table
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import CorruptionError
 from longcrawl.ledger.domains import DomainCounts, url_hosts
@@ -136,20 +136,20 @@ class Analysis:
         return cls(**{**known, "documents": values["documents"], "lengths": lengths})
 
     def __str__(self) -> str:
-        return "\n\n".join(table.text() for table in self.tables())
+        return "\n\n".join(str(table) for table in self.tables())
 
     def markdown(self) -> str:
         """Return the tables in Markdown, as dataset cards hold them."""
         return "\n\n".join(table.markdown() for table in self.tables())
 
     def _repr_html_(self) -> str:
-        return "".join(table.html() for table in self.tables())
+        return "".join(table._repr_html_() for table in self.tables())
 
-    def tables(self) -> list[BarTable]:
+    def tables(self) -> list[Table]:
         """Return a table of each kind of length, of domains and of languages, whichever there are."""
         return [*(length_table(each) for each in self.lengths), *self.place_tables()]
 
-    def place_tables(self) -> list[BarTable]:
+    def place_tables(self) -> list[Table]:
         """Return the tables of domains and languages; none of languages where no document names one."""
         tables = []
         if self.domains:
@@ -157,26 +157,26 @@ class Analysis:
             if self.domains_error:
                 rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
             told = list(self.domains.items())[:TOLD]
-            tables.append(BarTable("domain", [self._row(*each) for each in told], rest))
+            tables.append(share_table("domain", [self._row(*each) for each in told], rest))
         if any(self.languages):
             told = [(name or "none", count) for name, count in list(self.languages.items())[:TOLD]]
             rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
-            tables.append(BarTable("language", [self._row(*each) for each in told], rest))
+            tables.append(share_table("language", [self._row(*each) for each in told], rest))
         return tables
 
-    def _row(self, name: str, documents: int) -> BarRow:
-        return BarRow(name, documents, documents / self.documents)
+    def _row(self, name: str, documents: int) -> ShareRow:
+        return ShareRow(name, documents, documents / self.documents)
 
 
-def length_table(lengths: Lengths) -> BarTable:
+def length_table(lengths: Lengths) -> Table:
     """Return a row for each bin from the shortest to the longest."""
     documents, total = max(sum(lengths.documents.values()), 1), max(sum(lengths.total.values()), 1)
     rows = []
     for number in lengths.bins:
         count = lengths.documents.get(number, 0)
-        rows.append(BarRow(bin_name(number), count, count / documents, lengths.total.get(number, 0) / total))
+        rows.append(ShareRow(bin_name(number), count, count / documents, lengths.total.get(number, 0) / total))
     rest = f"{lengths.mean:,.0f} {lengths.unit} on average, {sum(lengths.total.values()):,} in all"
-    return BarTable(lengths.unit, rows, rest, f"of all {lengths.unit}")
+    return share_table(lengths.unit, rows, rest, f"of all {lengths.unit}")
 
 
 def bin_name(number: int) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.display.numbers import counted
 from longcrawl.display.word_diff import WordDiff, diff_words
 from longcrawl.errors import LedgerError
 from longcrawl.ledger.funnel import EARLIER, LEDGER_SCHEMA, Reason, follow
@@ -145,9 +146,9 @@ class Clusters:
         """Describe how many there are."""
         if not self.count:
             return "no clusters: no document left as the duplicate of another one"
-        clusters = "1 cluster" if self.count == 1 else f"{self.count:,} clusters"
+        clusters = counted(self.count, "cluster")
         shown = "" if len(self) == self.count else f"; the largest {len(self):,} of them"
-        left = "1 document" if self.removed == 1 else f"{self.removed:,} documents"
+        left = counted(self.removed, "document")
         return f"{clusters} of duplicates, from which {left} left{shown}"
 
     def __str__(self) -> str:

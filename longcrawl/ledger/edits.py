@@ -17,6 +17,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.core.places import EDIT_SCHEMA, MASK
+from longcrawl.display.numbers import counted
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.stored_tables import table_writer
 
@@ -221,7 +222,7 @@ def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
         removed, unit = sum(place.removed for place in places), places[0].unit
         shown = "; ".join(map(str, places[:LISTED]))
         more = f"; and {len(places) - LISTED:,} more" if len(places) > LISTED else ""
-        count = "1 place" if len(places) == 1 else f"{len(places):,} places"
+        count = counted(len(places), "place")
         lines.append(f"{stage} changed {count}, {removed:,} {unit} cut: {shown}{more}")
     return lines
 

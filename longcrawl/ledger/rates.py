@@ -3,16 +3,15 @@
 A recipe may name the figures of the work that it follows under ``reference``; they stand beside those of the run.
 """
 
-import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from longcrawl.core.fields import check_fields
-from longcrawl.display.markdown import plain, table
+from longcrawl.display.numbers import percent
+from longcrawl.display.table import Column, Table
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.printable import as_lines
 
 __all__ = ["Reference", "RemovalRates"]
 
@@ -74,33 +73,22 @@ class RemovalRates:
         for name, one, other in zip(names, documents, characters, strict=True):
             published = self.reference.documents.get(name)
             cells = [name, *one, *(other if self.has_characters else [])]
-            yield cells + ([_percent(published)] if self.reference.documents else [])
+            yield cells + ([percent(published)] if self.reference.documents else [])
+
+    def table(self) -> Table:
+        """Return the figures for a terminal, Markdown and a notebook."""
+        first, *others = self.head
+        return Table([Column(first), *(Column(name, "count", 8) for name in others)], list(self))
 
     def __repr__(self) -> str:
-        table = [self.head, *self]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = []
-        for name, *cells in table:
-            counts = "".join(f"{cell:>{max(width, 8) + 2}}" for cell, width in zip(cells, widths[1:], strict=True))
-            lines.append(f"{name:<{widths[0]}}{counts}".rstrip())
-        return as_lines(lines)
+        return str(self.table())
 
     def markdown(self) -> str:
         """Return the table as Markdown, as dataset cards hold it."""
-        return table(
-            [plain(name) for name in self.head], ([plain(cell) for cell in row] for row in self), len(self.head) - 1
-        )
+        return self.table().markdown()
 
     def _repr_html_(self) -> str:
-        first, *others = map(html.escape, self.head)
-        head = f"<th style='text-align:left'>{first}</th>{''.join(f'<th>{name}</th>' for name in others)}"
-        rows = "".join(
-            f"<tr><td style='text-align:left'>{html.escape(name)}</td>"
-            f"{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
-            for name, *cells in self
-        )
-        look = "text-align:right;font-variant-numeric:tabular-nums"
-        return f"<table style='{look}'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return self.table()._repr_html_()
 
     @property
     def has_characters(self) -> bool:
@@ -116,13 +104,6 @@ def _rates(counts: list[int | None]) -> Iterator[list[str]]:
         if count is None:
             yield ["", "", ""]
         else:
-            yield [
-                f"{count:,}",
-                _percent(count / first if first else None),
-                _percent(count / before if before else None),
-            ]
+            shares = (count / whole if whole else None for whole in (first, before))
+            yield [f"{count:,}", *map(percent, shares)]
         before = count
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"

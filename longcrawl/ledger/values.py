@@ -1,6 +1,6 @@
 """By which values of a column the documents fell apart while a run went on, such as the languages of a crawl."""
 
-from longcrawl.display.bars import BarRow, BarTable
+from longcrawl.display.table import ShareRow, Table, share_table
 from longcrawl.ledger.funnel import Funnel
 
 __all__ = ["value_tables"]
@@ -9,23 +9,23 @@ TOLD = 20
 """Values that a table names; the funnel has all."""
 
 
-def value_tables(funnel: Funnel) -> list[BarTable]:
+def value_tables(funnel: Funnel) -> list[Table]:
     """Return a table for each column that a stage has counted: RefinedWeb's Appendix D, for languages.
 
     A column in which no document has a value has none.
 
     >>> from longcrawl.ledger.funnel import FunnelRow
     >>> row = FunnelRow("identify_language", 5, 4, values={"language": {"en": 3, "de": 1}})
-    >>> print(value_tables(Funnel("warc", 5, (row,)))[0].text())
+    >>> print(value_tables(Funnel("warc", 5, (row,)))[0])
     language     documents    share
     en                   3   75.0 %  ████████████████████████
     de                   1   25.0 %  ████████
     of what identify_language left; values of language: 2
     """
     return [
-        BarTable(
+        share_table(
             column,
-            [BarRow(name or "none", count, count / row.documents_out) for name, count in list(counts.items())[:TOLD]],
+            [ShareRow(name or "none", count, count / row.documents_out) for name, count in list(counts.items())[:TOLD]],
             f"of what {row.stage} left; values of {column}: {len(counts.keys() - {''}):,}",
         )
         for row in funnel

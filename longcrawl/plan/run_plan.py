@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from longcrawl.display.table import Table
 from longcrawl.errors import RunError
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.plan.costs import ROW
@@ -199,14 +200,15 @@ class Plan:
             ) from lacking
 
     def __repr__(self) -> str:
-        from longcrawl.plan.table import plan_text
-
-        return plan_text(self)
+        return str(self._table())
 
     def _repr_html_(self) -> str:
-        from longcrawl.plan.table import plan_html
+        return self._table()._repr_html_()
 
-        return plan_html(self)
+    def _table(self) -> Table:
+        from longcrawl.plan.table import plan_table
+
+        return plan_table(self)
 
     def _figures(self) -> Iterator[tuple[str, Estimate]]:
         for row in self.rows[:-1]:

@@ -1,43 +1,25 @@
 """Plans as tables for people."""
 
-import html
 from collections.abc import Callable, Iterator
 from math import floor, inf, log10
 from typing import TYPE_CHECKING
 
+from longcrawl.display.table import Column, Table
 from longcrawl.plan.estimates import Estimate
-from longcrawl.printable import as_lines
 
 if TYPE_CHECKING:
     from longcrawl.plan.run_plan import Plan
 
-__all__ = ["amount", "duration", "plan_html", "plan_text", "size"]
+__all__ = ["amount", "duration", "plan_table", "size"]
 
 HEAD = ("stage", "documents", "characters", "time of a core", "disk meanwhile")
 UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
-def plan_text(plan: "Plan") -> str:
-    """Return the table in plain text, and what it comes to."""
-    table = [list(HEAD), *_cells(plan)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join(
-            [f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))]
-        )
-        for name, *cells in table
-    ]
-    return as_lines([*(line.rstrip() for line in lines), "", *_words(plan)])
-
-
-def plan_html(plan: "Plan") -> str:
-    """Return the table for a notebook."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEAD)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in _cells(plan)
-    )
-    words = "".join(f"<p>{html.escape(line)}</p>" for line in _words(plan))
-    return f"<table style='text-align:right'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{words}"
+def plan_table(plan: "Plan") -> Table:
+    """Return a row for each stage, and what the plan comes to."""
+    columns = [Column(name, "count" if place else "text") for place, name in enumerate(HEAD)]
+    return Table(columns, list(_cells(plan)), notes=["", *_words(plan)])
 
 
 def amount(number: float) -> str:

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
-from longcrawl.display.bars import BarTable
+from longcrawl.display.numbers import percent
+from longcrawl.display.table import Table
 from longcrawl.ledger.analysis import Analysis, Lengths, bin_name, length_table
 from longcrawl.report.passages import escape
-from longcrawl.report.tables import Column, bar, key, named, percent, table
+from longcrawl.report.tables import Column, bar, key, named, table
 
-__all__ = ["bar_table", "domain_table", "length_tables"]
+__all__ = ["domain_table", "drawn", "length_tables"]
 
 TOLD_DOMAINS = 15
 """Of those that were kept, and of those that left."""
@@ -49,7 +51,7 @@ def _before_and_after(before: Lengths, after: Lengths) -> str:
 
 def _lengths(lengths: Lengths, title: str, kind: str) -> str:
     shown = key((kind, "share of documents"), ("other", f"share of {lengths.unit}"))
-    return f"<section><h3>{escape(title)}</h3>{shown}{bar_table(length_table(lengths), kind)}</section>"
+    return f"<section><h3>{escape(title)}</h3>{shown}{drawn(length_table(lengths), kind)}</section>"
 
 
 def _total(lengths: Lengths) -> str:
@@ -120,20 +122,18 @@ def _domain_caption(analysis: Analysis, known: int, *, whole: bool) -> str:
     )
 
 
-def bar_table(shown: BarTable, kind: str = "kept") -> str:
-    """Draw a table with a bar to each row, and a second bar for shares of something else, such as of tokens."""
-    most = max([row.share for row in shown.rows], default=0) or 1
-    most_total = max([row.total_share or 0 for row in shown.rows], default=0) or 1
+def drawn(shares: Table, kind: str = "kept") -> str:
+    """Draw a table of shares with a bar to each row, and a second bar for shares of something else, as of tokens."""
+    title, *_, last = shares.columns
     columns = [Column("", kind="bar"), Column("documents", kind="main"), Column("share", "of documents")]
-    columns += [Column(shown.total, shown.total)] if shown.total else []
+    columns += [Column(last.title, last.title)] if last.kind == "share" else []
+    rows = [(cast("tuple[str, int, float, float]", row[:4]), cast("Sequence[float]", row[4:])) for row in shares.rows]
+    most = max([other for _, others in rows for other in others], default=0) or 1
     lines = []
-    for row in shown.rows:
-        drawn = bar((row.share / most, kind))
-        if row.total_share is not None:
-            drawn += bar((row.total_share / most_total, "other"))
-        cells = [named(row.name), drawn, f"{row.documents:,}", percent(row.share)]
-        lines.append(cells + ([] if row.total_share is None else [percent(row.total_share)]))
-    return table("bars", shown.title, columns, lines, _sentence(shown.rest))
+    for (name, documents, share, length), others in rows:
+        bars = bar((length, kind)) + "".join(bar((other / most, "other")) for other in others)
+        lines.append([named(name), bars, f"{documents:,}", percent(share), *map(percent, others)])
+    return table("bars", title.title, columns, lines, _sentence(" ".join(shares.notes)))
 
 
 def _sentence(said: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from longcrawl.display.numbers import counted
 from longcrawl.ledger.clusters import Cluster, Clusters
 from longcrawl.printable import shortened
 from longcrawl.report.passages import Passage, as_html, escape
@@ -41,7 +42,7 @@ def _how_alike(cluster: Cluster) -> str:
     if cluster.diff is not None and not cluster.diff.pieces:
         return cluster.diff.summary()
     if cluster.diff is not None:
-        return "1 difference" if cluster.diff.differences == 1 else f"{cluster.diff.differences:,} differences"
+        return counted(cluster.diff.differences, "difference")
     return "" if cluster.similarity is None else f"similarity {cluster.similarity[0]:.2f}"
 
 

@@ -20,6 +20,7 @@ import yaml
 from longcrawl.card.limits import Limit, known_limits
 from longcrawl.card.source import untold
 from longcrawl.core.results import RESULTS
+from longcrawl.display.numbers import percent
 from longcrawl.ledger.analysis import Analysis, Lengths
 from longcrawl.ledger.clusters import Clusters
 from longcrawl.ledger.domains import url_hosts
@@ -28,12 +29,12 @@ from longcrawl.ledger.rates import RemovalRates
 from longcrawl.ledger.values import value_tables
 from longcrawl.manifest.schema import NotTold
 from longcrawl.printable import shortened
-from longcrawl.report.comparisons import bar_table, domain_table, length_tables
+from longcrawl.report.comparisons import domain_table, drawn, length_tables
 from longcrawl.report.differences import cluster_list
 from longcrawl.report.passages import as_html, escape
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments, brief
 from longcrawl.report.sections import edit_table, facts_list, funnel_table, notes, reason_table
-from longcrawl.report.tables import named, percent
+from longcrawl.report.tables import named
 
 __all__ = ["ReportPage", "is_page"]
 
@@ -149,12 +150,12 @@ class ReportPage:
         analysis = self._analysis()[0]
         hosts = [host for host in _hosts(self.removed) if host]
         domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
-        others = [each for each in analysis.place_tables() if each.title != "domain"]
+        others = [each for each in analysis.place_tables() if each.columns[0].title != "domain"]
         tables = "".join(
-            f"<section><h3>{escape(title)}</h3>{bar_table(each)}</section>"
+            f"<section><h3>{escape(title)}</h3>{drawn(each)}</section>"
             for title, each in [
-                *((f"{each.title.capitalize()} of what was kept", each) for each in others),
-                *((f"{each.title.capitalize()} on the way", each) for each in value_tables(self._funnel)),
+                *((f"{each.columns[0].title.capitalize()} of what was kept", each) for each in others),
+                *((f"{each.columns[0].title.capitalize()} on the way", each) for each in value_tables(self._funnel)),
             ]
         )
         parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]

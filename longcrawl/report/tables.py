@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from longcrawl.printable import shortened
 from longcrawl.report.passages import escape
 
-__all__ = ["Column", "bar", "grouped_table", "key", "named", "percent", "table"]
+__all__ = ["Column", "bar", "grouped_table", "key", "named", "table"]
 
 LONGEST_NAME = 200
 _BREAKS = re.compile(r"([_.])")
@@ -112,8 +112,3 @@ def named(name: Any) -> str:
     """Return a name, which may be broken behind an underscore or a dot; labels of a host stay in their order."""
     broken = _BREAKS.sub(r"\1<wbr>", escape(shortened(str(name), LONGEST_NAME)))
     return f'<bdi dir="ltr">{broken}</bdi>'
-
-
-def percent(share: float) -> str:
-    """Return a share of one in percent."""
-    return f"{100 * share:.1f} %"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from longcrawl.text.explanation import Explanation, MeasuredRule, SeenText, Span, counted
+from longcrawl.display.numbers import counted
+from longcrawl.text.explanation import Explanation, MeasuredRule, SeenText, Span
 
 __all__ = ["as_html"]
 

@@ -6,15 +6,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from longcrawl.display.numbers import counted, figure
+from longcrawl.display.table import Column, Table
 from longcrawl.printable import as_lines, one_line
 
-__all__ = ["Change", "Explanation", "MeasuredRule", "SeenText", "Span", "Unexplained", "counted"]
+__all__ = ["Change", "Explanation", "MeasuredRule", "SeenText", "Span", "Unexplained"]
 
 Span = tuple[int, int]
 """Where something begins and ends, in characters."""
 
 SNIPPETS = 3
 """So many places of a rule are printed."""
+
+_COLUMNS = [Column("stage"), Column("rule"), Column("value", "count"), Column("threshold"), Column("verdict")]
 
 BOUNDS = {"at_least": "at least", "at_most": "at most", None: ""}
 
@@ -46,15 +50,15 @@ class MeasuredRule:
     @property
     def demand(self) -> str:
         """What the rule asks for, in words: "at least 50"."""
-        return f"{BOUNDS[self.comparison]} {_number(self.threshold)}".strip() if self.threshold is not None else ""
+        return f"{BOUNDS[self.comparison]} {figure(self.threshold)}".strip() if self.threshold is not None else ""
 
     @property
     def measured(self) -> str:
         """The value, in as many digits as tell it from the threshold."""
         if self.value is None:
             return "unknown" if self.comparison else ""
-        spelled = _number(self.value)
-        same = self.threshold is not None and self.value != self.threshold and spelled == _number(self.threshold)
+        spelled = figure(self.value)
+        same = self.threshold is not None and self.value != self.threshold and spelled == figure(self.threshold)
         return repr(self.value) if same else spelled
 
 
@@ -141,13 +145,11 @@ class Explanation:
     def _table(self) -> str:
         if not self.rules:
             return ""
-        rows = [("stage", "rule", "value", "threshold", "verdict")]
-        for rule in self.rules:
-            verdict = rule.verdict.upper() if rule.verdict == "fails" else rule.verdict
-            rows.append((rule.stage, rule.rule, rule.measured, rule.demand, verdict))
-        a, b, c, d, _ = (max(map(len, cells)) for cells in zip(*rows, strict=True))
-        lines = (f"{row[0]:<{a}}  {row[1]:<{b}}  {row[2]:>{c}}  {row[3]:<{d}}  {row[4]}" for row in rows)
-        return as_lines(line.rstrip() for line in lines)
+        rows = [
+            [rule.stage, rule.rule, rule.measured, rule.demand, "FAILS" if rule.verdict == "fails" else rule.verdict]
+            for rule in self.rules
+        ]
+        return str(Table(_COLUMNS, rows))
 
 
 def _places(seen: SeenText, width: int) -> str:
@@ -191,12 +193,3 @@ def _cut(line: str, width: int) -> str:
     head = line[: 4 * width]
     plain = "".join(character if character.isprintable() else " " for character in head)
     return plain if len(line) <= width else f"{plain[: width - 1].rstrip()}…"
-
-
-def counted(number: int, noun: str) -> str:
-    """Spell a number of things."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _number(value: float) -> str:
-    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"

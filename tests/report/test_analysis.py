@@ -223,18 +223,18 @@ def test_rare_domains_are_forgotten_and_it_is_said_how_many_documents_that_may_b
 
 
 SMALL = """\
-characters       documents    share                            of all characters
-           0             1   25.0 %  ████████████                0.0 %
-           1             0    0.0 %                              0.0 %
-      2 to 3             2   50.0 %  ████████████████████████    0.5 %
-      4 to 7             0    0.0 %                              0.0 %
-     8 to 15             0    0.0 %                              0.0 %
-    16 to 31             0    0.0 %                              0.0 %
-    32 to 63             0    0.0 %                              0.0 %
-   64 to 127             0    0.0 %                              0.0 %
-  128 to 255             0    0.0 %                              0.0 %
-  256 to 511             0    0.0 %                              0.0 %
-512 to 1,023             1   25.0 %  ████████████               99.5 %
+  characters     documents    share                            of all characters
+           0             1   25.0 %  ████████████                          0.0 %
+           1             0    0.0 %                                        0.0 %
+      2 to 3             2   50.0 %  ████████████████████████              0.5 %
+      4 to 7             0    0.0 %                                        0.0 %
+     8 to 15             0    0.0 %                                        0.0 %
+    16 to 31             0    0.0 %                                        0.0 %
+    32 to 63             0    0.0 %                                        0.0 %
+   64 to 127             0    0.0 %                                        0.0 %
+  128 to 255             0    0.0 %                                        0.0 %
+  256 to 511             0    0.0 %                                        0.0 %
+512 to 1,023             1   25.0 %  ████████████                         99.5 %
 251 characters on average, 1,005 in all
 
 domain     documents    share
@@ -279,7 +279,7 @@ def test_what_stands_in_a_url_is_neither_markdown_nor_html_nor_a_command_to_a_te
     for said in (str(found), found.markdown(), found._repr_html_()):
         assert "\x1b" not in said
         assert "l" * 59 + "…" in said
-    assert "| `<b>x?y?z?[31m` |" in found.markdown()
+    assert r"| ``<b>x\|y`z?[31m`` |" in found.markdown()
     assert "<b>" not in found._repr_html_()
 
 

@@ -10,6 +10,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.markdown import code, plain
+from longcrawl.display.numbers import counted
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.documents.write import DESCRIPTION, UNKNOWN, dataset_configs, read_description
 from longcrawl.printable import as_lines, printable
@@ -38,7 +39,7 @@ class ParquetInspection(Inspection):
     def __str__(self) -> str:
         smaller = self.document_bytes / max(self.stored_bytes, 1)
         lines = [
-            f"{self.path}  split {self.split}: {self.documents:,} documents in {_count(self.files, 'file')}",
+            f"{self.path}  split {self.split}: {self.documents:,} documents in {counted(self.files, 'file')}",
             f"columns {', '.join(f'{name} {kind}' for name, kind in self.columns.items())}",
             f"{self.stored_bytes:,} bytes stored, {smaller:.2f} times smaller than raw",
             f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),
@@ -64,9 +65,9 @@ class ParquetResult(Result):
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return documents and files of every split, and how many folders of languages."""
         splits = described["splits"].items()
-        said = [f"{name} {told['documents']:,} documents in {_count(told['files'], 'file')}" for name, told in splits]
+        said = [f"{name} {told['documents']:,} documents in {counted(told['files'], 'file')}" for name, told in splits]
         languages = described.get("languages")
-        return ", ".join([*said, *([_count(len(languages), "folder")] if languages else [])])
+        return ", ".join([*said, *([counted(len(languages), "folder")] if languages else [])])
 
     def read_back(self, folder: Path) -> str:
         """Read the first document with the features that `datasets` gives it, and say what came."""
@@ -173,10 +174,6 @@ def _document(files: list[Path], row: int) -> dict[str, Any]:
     raise CorruptionError(
         f"the files hold fewer documents than {DESCRIPTION} says; longcrawl verify says what is wrong"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _kind(feature: Any) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from longcrawl.display.numbers import counted
 from longcrawl.errors import FormatError
 from longcrawl.formats.shards.base import Reading, ShardFormat
 from longcrawl.formats.shards.checks import check_word, local_path
@@ -48,7 +49,7 @@ class Conversion:
 
     def __str__(self) -> str:
         documents, tokens = (sum(getattr(each, name) for each in self.shards) for name in ("documents", "tokens"))
-        shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
+        shards = counted(len(self.shards), "shard")
         lines = [f"{self.target}: {shards} of {self.format}, {documents:,} documents, {tokens:,} tokens"]
         lines += [f"  kept: {each}" for each in self.kept]
         lines += [f"  lost: {loss}" for loss in self.losses]

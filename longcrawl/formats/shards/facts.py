@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow.dataset as pads
 
 from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.display.numbers import counted
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.rectangle.spec import unescape
 from longcrawl.formats.shards.shard import TokenShard
@@ -52,7 +53,7 @@ class ShardInspection(Inspection):
     n_tokens: int
 
     def __str__(self) -> str:
-        held = ", ".join(_count(count, *WORDS[name]) for name, count in self.counts.items())
+        held = ", ".join(counted(count, *WORDS[name]) for name, count in self.counts.items())
         windows = f", {self.entries:,} windows" if self.entries > 1 else ""
         lines = [
             f"{self.path}  split {self.split}: {held}, {self.dtype}",
@@ -82,12 +83,12 @@ class ShardResult(Result):
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return tokens, documents and shards of every split."""
         said = [
-            f"{name} {told['tokens']:,} tokens of {_count(told['documents'], 'document')} in "
-            f"{_count(told['shards'], 'shard')}"
+            f"{name} {told['tokens']:,} tokens of {counted(told['documents'], 'document')} in "
+            f"{counted(told['shards'], 'shard')}"
             for name, told in described["splits"].items()
         ]
         buckets = described.get("buckets")
-        return ", ".join([*said, *([_count(len(buckets), "bucket")] if buckets else [])])
+        return ", ".join([*said, *([counted(len(buckets), "bucket")] if buckets else [])])
 
     def read_back(self, folder: Path) -> str:
         """Open the first shard as a trainer would, and say what came."""
@@ -95,7 +96,7 @@ class ShardResult(Result):
         name = self._first(described)
         shard = self._open(folder, described, name)
         first = ", ".join(map(str, shard.tokens[:4].tolist()))
-        return f"{name}: {_count(len(shard), 'entry', 'entries')} of {shard.tokens.dtype} tokens, beginning {first}"
+        return f"{name}: {counted(len(shard), 'entry', 'entries')} of {shard.tokens.dtype} tokens, beginning {first}"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the tables of where documents came from: plain `datasets` reads no token shards."""
@@ -274,7 +275,3 @@ def _decoded(folder: Path, tokens: list[int], described: Mapping[str, Any]) -> s
     inside = inside[1:] if inside[:1] == [described["end_of_text"]] else inside
     text = load_encoder(str(folder / TOKENIZER)).decode(inside[:CHARACTERS])
     return (unescape(text) if described["json_escaped"] else text)[:CHARACTERS]
-
-
-def _count(number: int, one: str, several: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else several or one + 's'}"

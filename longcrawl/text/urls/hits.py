@@ -1,6 +1,5 @@
 """Which domains and words drop how many documents: where to look for false positives."""
 
-import html
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import column, first_failure
+from longcrawl.display.table import Column, Table
 from longcrawl.errors import StageError
-from longcrawl.printable import as_lines
 from longcrawl.text.urls.filter import UrlFilter, UrlMatch
 from longcrawl.text.values import tables
 
@@ -31,6 +30,7 @@ HITS_SCHEMA = pa.schema(
 
 _BATCH = 5000
 _SHOWN = 20
+_TITLES = ("documents", "rule", "matched", "domain", "categories", "example")
 
 
 @dataclass(frozen=True)
@@ -44,37 +44,21 @@ class UrlHits:
     dropped: int
     """How many of them leave, those that the table leaves out among them."""
 
+    def _shown(self) -> Table:
+        found = self.table.slice(0, _SHOWN).to_pylist()
+        rows = [[", ".join(row[name]) if name == "categories" else row[name] for name in _TITLES] for row in found]
+        more = self.table.num_rows - _SHOWN
+        about = f"{self.dropped:,} of {self.documents:,} documents leave"
+        columns = [Column(name, "count" if name == "documents" else "text") for name in _TITLES]
+        return Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else [])
+
     def __str__(self) -> str:
-        lines = [f"{self.dropped:,} of {self.documents:,} documents leave"]
-        rows = self._shown()
-        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-        lines += [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        ]
-        if (more := self.table.num_rows - _SHOWN) > 0:
-            lines.append(f"and {more:,} more, in .table")
-        return as_lines(lines)
+        return str(self._shown())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head, *rows = ([html.escape(cell) for cell in row] for row in self._shown())
-        made = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-        names = "".join(f"<th style='text-align:left'>{name}</th>" for name in head)
-        about = f"<p>{self.dropped:,} of {self.documents:,} documents leave</p>"
-        return f"{about}<table><thead><tr>{names}</tr></thead><tbody>{made}</tbody></table>"
-
-    def _shown(self) -> list[list[str]]:
-        rows = self.table.slice(0, _SHOWN).to_pylist()
-        cells = [
-            [f"{row['documents']:,}", row["rule"], row["matched"], row["domain"], ", ".join(row["categories"])]
-            for row in rows
-        ]
-        examples = [row["example"] or "" for row in rows]
-        return [
-            ["documents", "rule", "matched", "domain", "categories", "example"],
-            *([*row, example] for row, example in zip(cells, examples, strict=True)),
-        ]
+        return self._shown()._repr_html_()
 
 
 def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int = 1) -> UrlHits:
@@ -96,7 +80,7 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
     >>> print(url_hits(pa.table({"url": urls}), UrlFilter()))
     2 of 3 documents leave
     documents  rule       matched  domain           categories  example
-    2          hard_word  xxx      a.xxx-b.example              http://a.xxx-b.example/
+            2  hard_word  xxx      a.xxx-b.example              http://a.xxx-b.example/
 
     """
     if stage is not None:

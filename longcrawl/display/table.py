@@ -1,0 +1,193 @@
+"""One table for a terminal, Markdown and a notebook.
+
+Text of a crawl may stand in any cell, title or note: what would command a terminal, or mean something in Markdown or
+HTML, is escaped here and nowhere else.
+"""
+
+import html
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from longcrawl.display import markdown
+from longcrawl.display.numbers import percent
+from longcrawl.printable import as_lines, one_line, shortened
+
+__all__ = ["Cell", "Code", "Column", "ShareRow", "Table", "display_width", "share_table"]
+
+BAR = 24
+"""Letters of the longest bar in a terminal."""
+LONGEST_NAME = 60
+"""Letters of a name; longer ones are shortened."""
+COLOUR = "#4c78a8"
+
+_LEFT = {"name", "text", "bar"}
+
+
+class Code(str):
+    """Text that is code in Markdown: an id, a rule, a domain."""
+
+    __slots__ = ()
+
+
+Cell = str | float | tuple[str, ...] | None
+"""Text, or words of which some may be code; a number, which its column formats; None for nothing."""
+
+
+class Column(NamedTuple):
+    """A column; its kind is how cells are aligned, and how numbers in it are written.
+
+    A ``count`` has commas, a ``share`` of 0 to 1 is a percentage, a ``bar`` is as long as a share and left out of
+    Markdown. A ``name`` is shortened to ``LONGEST_NAME`` letters.
+    """
+
+    title: str
+    kind: Literal["name", "count", "share", "bar", "text"] = "text"
+    width: int = 0
+    """At least so many letters in a terminal."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns, with a sentence above and others below; an empty one is a blank line in a terminal.
+
+    >>> print(Table([Column("rule", "name"), Column("documents", "count")], [["min_words", 1200], ["c4", 7]]))
+    rule       documents
+    min_words      1,200
+    c4                 7
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    notes: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        lines = [[one_line(column.title) for column in self.columns], *self._cells(_TERMINAL)]
+        widths = [max(map(display_width, cells)) for cells in zip(*lines, strict=True)]
+        drawn = [self._line(cells, widths) for cells in lines]
+        return as_lines([*([self.title] if self.title else []), *drawn, *self.notes])
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, without bars; the title and the notes are paragraphs."""
+        places = [place for place, column in enumerate(self.columns) if column.kind != "bar"]
+        head = [markdown.plain(self.columns[place].title) for place in places]
+        rule = ["---" if self.columns[place].kind in _LEFT else "---:" for place in places]
+        rows = ([cells[place] for place in places] for cells in self._cells(_MARKDOWN))
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
+        notes = (f"{markdown.plain(note).removesuffix('.')}." for note in self.notes if note)
+        return "\n\n".join([*([markdown.plain(self.title)] if self.title else []), table, *notes])
+
+    def _repr_html_(self) -> str:
+        head = self._html_row("th", [_in_html(column.title) for column in self.columns])
+        rows = "".join(self._html_row("td", cells) for cells in self._cells(_HTML))
+        title = f"<p>{_in_html(self.title)}</p>" if self.title else ""
+        notes = "".join(f"<p>{_in_html(note)}</p>" for note in self.notes if note)
+        look = "text-align:right;font-variant-numeric:tabular-nums"
+        return f"{title}<table style='{look}'><thead>{head}</thead><tbody>{rows}</tbody></table>{notes}"
+
+    def _cells(self, medium: "_Medium") -> Iterator[list[str]]:
+        for row in self.rows:
+            yield [_written(cell, column, medium) for column, cell in zip(self.columns, row, strict=True)]
+
+    def _line(self, cells: Iterable[str], widths: Iterable[int]) -> str:
+        padded = []
+        for column, cell, width in zip(self.columns, cells, widths, strict=True):
+            space = " " * (max(width, column.width) - display_width(cell))
+            padded.append(f"{cell}{space}" if column.kind in _LEFT else f"{space}{cell}")
+        return "  ".join(padded).rstrip()
+
+    def _html_row(self, tag: str, cells: Iterable[str]) -> str:
+        sides = (" style='text-align:left'" if column.kind in _LEFT else "" for column in self.columns)
+        made = (f"<{tag}{side}>{cell}</{tag}>" for side, cell in zip(sides, cells, strict=True))
+        return f"<tr>{''.join(made)}</tr>"
+
+
+class ShareRow(NamedTuple):
+    """A name, how many documents that is, and their share of all."""
+
+    name: str
+    documents: int
+    share: float
+    other: float | None = None
+    """Their share of something else, such as of all characters."""
+
+
+def share_table(title: str, rows: Sequence[ShareRow], note: str, of: str = "") -> Table:
+    """Return a table with a bar to each row; the longest is that of the largest share.
+
+    Args:
+        title: what the names are.
+        rows: a row per name.
+        note: what else there is to say.
+        of: what ``other`` is a share of, such as "of all characters"; names are figures then.
+
+    """
+    columns = [Column(title, "count" if of else "name"), Column("documents", "count", 12), Column("share", "share", 7)]
+    columns += [Column("", "bar", BAR), *([Column(of, "share")] if of else [])]
+    most = max((row.share for row in rows), default=0) or 1
+    shown: list[list[Cell]] = [[Code(row.name), row.documents, row.share, row.share / most] for row in rows]
+    if of:
+        shown = [[*cells, row.other] for cells, row in zip(shown, rows, strict=True)]
+    return Table(columns, shown, notes=[note])
+
+
+def display_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for a wide letter, none for a combining one.
+
+    >>> display_width("word"), display_width("語"), display_width("e\u0301")
+    (4, 2, 1)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(map(_letter_width, text))
+
+
+def _letter_width(letter: str) -> int:
+    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
+
+
+class _Medium(NamedTuple):
+    """How text and bars are written somewhere."""
+
+    text: Callable[[str], str]
+    bar: Callable[[float], str]
+
+
+def _written(cell: Cell, column: Column, medium: _Medium) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, tuple):
+        return " ".join(map(medium.text, cell))
+    if isinstance(cell, str):
+        return medium.text(type(cell)(shortened(cell, LONGEST_NAME)) if column.kind == "name" else cell)
+    if column.kind == "bar":
+        return medium.bar(cell)
+    return percent(cell) if column.kind == "share" else f"{cell:,}"
+
+
+def _in_markdown(text: str) -> str:
+    return markdown.code(text) if isinstance(text, Code) else markdown.plain(text)
+
+
+def _in_html(text: str) -> str:
+    return html.escape(one_line(text))
+
+
+def _blocks(length: float) -> str:
+    """Return a bar of blocks; what is there at all is seen."""
+    return "█" * round(BAR * length) or ("▏" if length else "")
+
+
+def _html_bar(length: float) -> str:
+    least = "min-width:1px;" if length else ""
+    bar = f"<div style='background:{COLOUR};height:1em;{least}width:{100 * length:.2f}%'></div>"
+    return f"<div style='width:14em'>{bar}</div>"
+
+
+_TERMINAL = _Medium(one_line, _blocks)
+_MARKDOWN = _Medium(_in_markdown, _blocks)
+_HTML = _Medium(_in_html, _html_bar)
