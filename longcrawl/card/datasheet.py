@@ -142,14 +142,14 @@ def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[st
     """List what stages took out of documents, and how much; earlier versions did not count it."""
     names = [name for stage in manifest["recipe"]["stages"] for name in stage]
     settings = [each for stage in manifest["recipe"]["stages"] for each in stage.values()]
-    counted = {row["stage"] for row in manifest["funnel"]["stages"] if "edits" in row}
+    known = {row["stage"] for row in manifest["funnel"]["stages"] if "edits" in row}
     edits = {row.stage: row.edits for row in funnel}
     said: dict[str, list[str]] = {"": [], "; how much is not counted": []}
     for label, name, each in zip(label_stages(names), names, settings, strict=True):
         if name not in TAKES_OUT or each.get("policy", "cut") != "cut" or (cut and name == "truncate"):
             continue
         taken = f"by {code(label)} {TAKES_OUT[name]}"
-        if name == "extract_text" or label not in counted:
+        if name == "extract_text" or label not in known:
             said["; how much is not counted"].append(taken)
         elif (found := edits.get(label)) is not None:
             said[""].append(f"{taken} ({found.removed:,} {found.unit} of {counted(found.documents, 'document')})")

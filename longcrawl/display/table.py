@@ -14,7 +14,7 @@ from longcrawl.display import markdown
 from longcrawl.display.numbers import percent
 from longcrawl.printable import as_lines, one_line, shortened
 
-__all__ = ["Cell", "Code", "Column", "ShareRow", "Table", "display_width", "share_table"]
+__all__ = ["BAR", "Cell", "Code", "Column", "ShareRow", "Table", "display_width", "share_table"]
 
 BAR = 24
 """Letters of the longest bar in a terminal."""

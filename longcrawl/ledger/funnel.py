@@ -3,10 +3,9 @@
 The ledger is a side table, one row per removed document. Kept documents are never copied to decide about others.
 """
 
-import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.core.stages import stage_name
-from longcrawl.display.markdown import code, plain
+from longcrawl.display.numbers import figure
+from longcrawl.display.table import BAR, Code, Column, Table
 from longcrawl.errors import LedgerError
 from longcrawl.ledger.edits import EditCounts, TextEdit, describe_edits
 from longcrawl.printable import as_lines
@@ -61,10 +61,6 @@ LEDGER_SCHEMA = pa.schema(
 EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
 """The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
 
-BAR_WIDTH = 24
-_SIDES = ("left", "right", "left", "right", "left")
-"""Where the columns of a funnel in a notebook are aligned: names and bars begin, figures end."""
-
 
 @dataclass(frozen=True)
 class Reason:
@@ -104,7 +100,7 @@ class Reason:
             return f"{said}: a duplicate of {self.kept_id}{similarity}{later}"
         if self.threshold is None:
             return said
-        return f"{said}: {_number(self.value)} against {_number(self.threshold)}"
+        return f"{said}: {figure(self.value)} against {figure(self.threshold)}"
 
 
 @dataclass(frozen=True)
@@ -196,40 +192,25 @@ class Funnel:
         )
         return cls(values["source"], values["documents"], rows, values.get("characters"))
 
-    def __repr__(self) -> str:
-        names = [self.source, *(row.stage for row in self.rows)]
-        width = max(len(name) for name in (*names, "stage"))
-        lines = [f"{'stage':<{width}}  {'documents':>12}  {'left here':>12}  "]
-        lines.append(f"{self.source:<{width}}  {self.documents:>12,}  {'':>12}  {self._bar(self.documents)}")
-        for row in self.rows:
-            reasons = _reasons(row)
-            tail = f"{self._bar(row.documents_out):<{BAR_WIDTH}}  {reasons}".rstrip()
-            lines.append(f"{row.stage:<{width}}  {row.documents_out:>12,}  {row.removed:>12,}  {tail}")
-        return as_lines(line.rstrip() for line in lines)
+    def table(self) -> Table:
+        """Return the funnel for a terminal, Markdown and a notebook."""
+        columns = [Column("stage"), Column("documents", "count", 12), Column("left here", "count", 12)]
+        counts = [(row.stage, row.documents_out, row.removed, _reasons(row)) for row in self.rows]
+        rows = [
+            [stage, documents, removed, min(documents / max(self.documents, 1), 1.0), reasons]
+            for stage, documents, removed, reasons in [(self.source, self.documents, None, None), *counts]
+        ]
+        return Table([*columns, Column("", "bar", BAR), Column("rules")], rows)
 
-    def _bar(self, documents: int) -> str:
-        return "█" * round(BAR_WIDTH * min(documents, self.documents) / max(self.documents, 1)) or (
-            "▏" if documents else ""
-        )
+    def __repr__(self) -> str:
+        return str(self.table())
 
     def markdown(self) -> str:
         """Return the funnel as a Markdown table, as dataset cards hold it."""
-        lines = ["| stage | documents | left here | rules |", "| --- | ---: | ---: | --- |"]
-        lines.append(f"| {plain(self.source)} | {self.documents:,} | | |")
-        for row in self.rows:
-            reasons = _reasons(row, code)
-            lines.append(f"| {plain(row.stage)} | {row.documents_out:,} | {row.removed:,} | {reasons} |")
-        return "\n".join(lines)
+        return self.table().markdown()
 
     def _repr_html_(self) -> str:
-        rows = [_html_row(self.source, self.documents, "", self.documents, "")]
-        for row in self.rows:
-            reasons = _reasons(row)
-            rows.append(_html_row(row.stage, row.documents_out, f"{row.removed:,}", self.documents, reasons))
-        names = zip(("stage", "documents", "", "left here", "rules"), _SIDES, strict=True)
-        head = "".join(f"<th style='text-align:{side}'>{name}</th>" for name, side in names)
-        table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-        return f"<table style='font-variant-numeric:tabular-nums'>{table}</table>"
+        return self.table()._repr_html_()
 
 
 def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
@@ -343,33 +324,16 @@ def number_rule(rule: str, number: int, of: int) -> str:
     return rule if of == 1 else f"{rule}_{number}"
 
 
-def _reasons(row: FunnelRow, shown: Callable[[str], str] = str) -> str:
+def _reasons(row: FunnelRow) -> tuple[str, ...]:
     """Return by which rules documents left, and how many of the others were edited."""
-    reasons = [f"{shown(rule)} {count:,}" for rule, count in _largest(row.rules)]
-    return "; ".join([*([", ".join(reasons)] if reasons else []), *([str(row.edits)] if row.edits else [])])
+    ranked, words = list(_largest(row.rules)), []
+    for place, (rule, count) in enumerate(ranked, 1):
+        end = "," if place < len(ranked) else ";" if row.edits else ""
+        words += [Code(rule), f"{count:,}{end}"]
+    return (*words, *([str(row.edits)] if row.edits else []))
 
 
 def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int]]:
     ranked = sorted(rules.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ranked[most:])
     return [*ranked[:most], *([("others", rest)] if rest else [])]
-
-
-def _html_row(stage: str, documents: int, removed: str, whole: int, reasons: str) -> str:
-    percent = 100 * documents / max(whole, 1)
-    bar = f"<div style='background:#4c78a8;height:1em;min-width:1px;width:{percent:.2f}%'></div>"
-    cells = [
-        html.escape(stage),
-        f"{documents:,}",
-        f"<div style='width:14em'>{bar}</div>",
-        removed,
-        html.escape(reasons),
-    ]
-    made = [f"<td style='text-align:{side}'>{cell}</td>" for cell, side in zip(cells, _SIDES, strict=True)]
-    return f"<tr>{''.join(made)}</tr>"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"

@@ -11,6 +11,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.markdown import table
+from longcrawl.display.table import Column, Table
 from longcrawl.formats.rectangle.spec import inspect_rectangle, verify_rectangle
 from longcrawl.formats.rectangle.write import DESCRIPTION, read_description
 from longcrawl.loading.rectangle import Rectangle
@@ -54,12 +55,13 @@ class RectangleResult(Result):
 
     def contents(self, described: Mapping[str, Any]) -> str:
         """Return a table of the shapes."""
-        lines = ["| split | rows | tokens a row | tokens |", "| --- | ---: | ---: | ---: |"]
-        for split, (rows, length) in sorted(described["shapes"].items(), reverse=True):
-            lines.append(f"| {split} | {rows:,} | {length:,} | {rows * length:,} |")
+        shapes = sorted(described["shapes"].items(), reverse=True)
+        rows = [[split, count, length, count * length] for split, (count, length) in shapes]
+        columns = [Column("split"), *(Column(name, "count") for name in ("rows", "tokens a row", "tokens"))]
         length = next(iter(described["shapes"].values()))[1]
         rolled = ", rolled by an amount of its own" if described["rolled"] else ""
-        return "\n".join([*lines, "", f"Every row is one document: its first {length:,} tokens{rolled}."])
+        said = f"Every row is one document: its first {length:,} tokens{rolled}."
+        return f"{Table(columns, rows).markdown()}\n\n{said}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:
         """Describe how many documents were cut to a row, and how much of the rows is filled up."""

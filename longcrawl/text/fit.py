@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import yaml
 
 from longcrawl.core.stages import column
+from longcrawl.display.table import Cell, Column, Table
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.storage.files import write_text
@@ -68,7 +69,7 @@ class FittedThresholds:
         write_text(Path(path), head + text)
 
     def __repr__(self) -> str:
-        told = [f"{self.stage}, keep {self.keep:g}", *(_aligned(self._rows()) if self.languages else [])]
+        told = [f"{self.stage}, keep {self.keep:g}", *([str(self._table())] if self.languages else [])]
         told += [
             f"stop words of {name}: {', '.join(fields['stop_words'])}"
             for name, fields in self.languages.items()
@@ -77,34 +78,18 @@ class FittedThresholds:
         left_out = self._left_out()
         return "\n".join([*told, f"not fitted: {left_out}"] if left_out else told)
 
-    def _rows(self) -> list[list[str]]:
-        rules = list(dict.fromkeys(name for fields in self.languages.values() for name in fields))
-        return [
-            ["", *self.languages],
-            ["documents", *(f"{count:,}" for count in self.documents.values())],
-            ["pass all", *(f"{share:.3f}" for share in self.kept.values())],
-            *(
-                [rule, *(f"{fields[rule]:,}" for fields in self.languages.values())]
-                for rule in rules
-                if rule != "stop_words"
-            ),
-        ]
+    def _table(self) -> Table:
+        rules = dict.fromkeys(name for fields in self.languages.values() for name in fields if name != "stop_words")
+        rows: list[list[Cell]] = [["documents", *self.documents.values()]]
+        rows.append(["pass all", *(f"{share:.3f}" for share in self.kept.values())])
+        rows += [[rule, *(fields[rule] for fields in self.languages.values())] for rule in rules]
+        return Table([Column(""), *(Column(name, "count") for name in self.languages)], rows)
 
     def _left_out(self) -> str:
         few = [f"{name} {count:,}" for name, count in self.too_few.items()]
         said = [f"fewer than {self.min_documents:,} documents ({', '.join(few)})"] if few else []
         said += [f"{self.without_language:,} without a language"] if self.without_language else []
         return " and ".join(said)
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True)

@@ -258,7 +258,7 @@ def test_a_code_span_ends_where_it_should(text):
 
 def test_funnels_with_strange_rules_stay_tables():
     funnel = Funnel("a|b", 2, (FunnelRow("c", 2, 1, {"`|<b>": 1}),))
-    assert funnel.markdown().splitlines()[2:] == [r"| a\|b | 2 | | |", r"| c | 1 | 1 | `` `\|<b> `` 1 |"]
+    assert funnel.markdown().splitlines()[2:] == [r"| a\|b | 2 |  |  |", r"| c | 1 | 1 | `` `\|<b> `` 1 |"]
     assert table(["a"], [["b"]], 1) == "| a |\n| ---: |\n| b |"
 
 

@@ -12,6 +12,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.composition.measures import LEGEND
 from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.display.table import Column, Table
 from longcrawl.errors import FormatError
 from longcrawl.formats.buckets.plan import composition_of
 from longcrawl.formats.buckets.spec import Composed, ComposedBucket, open_composed, read_description
@@ -125,11 +126,12 @@ class ComposedResult(Result):
 
     def contents(self, described: Mapping[str, Any]) -> str:
         """Return a table of the splits."""
-        lines = ["| split | samples | documents | tokens |", "| --- | ---: | ---: | ---: |"]
-        for split, told in sorted(described["splits"].items(), reverse=True):
-            lines.append(f"| {split} | {told['samples']:,} | {told['documents']:,} | {told['tokens']:,} |")
+        counts = ("samples", "documents", "tokens")
+        splits = sorted(described["splits"].items(), reverse=True)
+        rows = [[split, *(told[name] for name in counts)] for split, told in splits]
+        table = Table([Column("split"), *(Column(name, "count") for name in counts)], rows)
         said = "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket."
-        return "\n".join([*lines, "", said])
+        return f"{table.markdown()}\n\n{said}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
         """Return the measures of each split, and the table of its buckets."""

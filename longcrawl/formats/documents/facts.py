@@ -11,6 +11,7 @@ import pyarrow.dataset as pads
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted
+from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.documents.write import DESCRIPTION, UNKNOWN, dataset_configs, read_description
 from longcrawl.printable import as_lines, printable
@@ -86,20 +87,19 @@ class ParquetResult(Result):
     def contents(self, described: Mapping[str, Any]) -> str:
         """Return a table of documents and bytes, by language where there are several."""
         by_language = described["by"] == "language"
-        head, rule = ["split", "documents", "bytes", "files"], ["---", "---:", "---:", "---:"]
+        counts = ("documents", "bytes", "files")
         groups = [(each["folder"], each["splits"]) for each in described["languages"]] if by_language else []
         rows = [
-            [f"`{name}`", split, f"{told['documents']:,}", f"{told['bytes']:,}", f"{told['files']:,}"]
+            [*([Code(name)] if by_language else []), split, *(told[count] for count in counts)]
             for name, splits in [("all", described["splits"]), *groups]
             for split, told in splits.items()
         ]
-        lines = (
-            [["configuration", *head], ["---", *rule], *rows] if by_language else [head, rule, *(r[1:] for r in rows)]
-        )
+        names = [Column("configuration"), Column("split")] if by_language else [Column("split")]
+        table = Table([*names, *(Column(count, "count") for count in counts)], rows)
         columns = ", ".join(f"{code(name)} {plain(kind)}" for name, kind in described["columns"].items())
         order = "The order is random" if described["shuffled"] else "The order is that of the source"
         said = f"Every row is one document: {columns}. Bytes are before compression. {order}."
-        return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", said])
+        return f"{table.markdown()}\n\n{said}"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Return the name of the configuration that has all documents."""

@@ -10,6 +10,7 @@ import pyarrow.dataset as pads
 
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.numbers import counted
+from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.rectangle.spec import unescape
 from longcrawl.formats.shards.shard import TokenShard
@@ -109,14 +110,13 @@ class ShardResult(Result):
     def contents(self, described: Mapping[str, Any]) -> str:
         """Return a table of what there is, by bucket where there are several."""
         groups = [(each["folder"], each["splits"]) for each in described.get("buckets", [])]
-        lines = [
-            "| split | bucket | documents | entries | tokens | shards |",
-            "| --- | --- | ---: | ---: | ---: | ---: |",
+        counts = ("documents", "entries", "tokens", "shards")
+        rows = [
+            [split, Code(bucket), *(told[name] for name in counts)]
+            for bucket, splits in [("all", described["splits"]), *groups]
+            for split, told in splits.items()
         ]
-        for bucket, splits in [("all", described["splits"]), *groups]:
-            for split, told in splits.items():
-                counts = " | ".join(f"{told[name]:,}" for name in ("documents", "entries", "tokens", "shards"))
-                lines.append(f"| {split} | `{bucket}` | {counts} |")
+        table = Table([Column("split"), Column("bucket"), *(Column(name, "count") for name in counts)], rows)
         said = "An entry is a document with its end-of-text token."
         if described["max_length"] is not None:
             said = (
@@ -125,7 +125,7 @@ class ShardResult(Result):
                 f"{described['overlap_size']:,} of the one before."
             )
         order = "The order is random" if described["shuffled"] else "The order is that of the source"
-        return "\n".join([*lines, "", f"{said} {order}."])
+        return f"{table.markdown()}\n\n{said} {order}."
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
         """Report that samples are made by the trainer, and what of the documents is whole."""
