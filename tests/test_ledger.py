@@ -224,7 +224,7 @@ def cells(funnel: Funnel) -> Cells:
 def test_a_funnel_is_bars_in_a_notebook():
     told = cells(FUNNEL)
     assert told.rows[1] == ["text", "12,000", "", "", ""]
-    assert told.rows[2] == ["min_chars", "6,000", "6,000", "", "min_chars 6,000"]
+    assert told.rows[2] == ["min_chars", "6,000", "", "6,000", "min_chars 6,000"]
     assert told.widths == ["100.00%", "50.00%", "12.50%", "12.50%", "0.01%"]
 
 

@@ -84,8 +84,8 @@ def test_cells_of_markdown_are_text(rows):
 def test_cells_of_html_are_text(rows):
     page = Cells(Table(COLUMNS, rows)._repr_html_())
     assert page.tags <= {"table", "thead", "tbody", "tr", "th", "td", "div"}
-    assert page.rows[0] == ["site", "documents", "share", "", "why"]
-    drawn = [[*cells[:3], "", cells[4]] for cells in map(naive_cells, rows)]
+    assert page.rows[0] == ["site", "documents", "", "share", "why"]
+    drawn = [[*cells[:2], "", cells[2], cells[4]] for cells in map(naive_cells, rows)]
     assert page.rows[1:] == drawn
 
 
@@ -98,10 +98,10 @@ def test_bars_of_html_are_as_long_as_their_share():
 @pytest.mark.parametrize("columns", [COLUMNS, [Column("one", "name")]])
 def test_an_empty_table_is_its_head(columns):
     table = Table(columns, [])
-    titles = [column.title for column in columns]
+    titles = [column.title for column in columns if column.title]
     assert str(table).split() == " ".join(titles).split()
     assert len(table.markdown().splitlines()) == 2
-    assert Cells(table._repr_html_()).rows == [titles]
+    assert list(filter(None, Cells(table._repr_html_()).rows[0])) == titles
 
 
 def test_a_long_name_is_shortened_and_a_long_text_is_not():

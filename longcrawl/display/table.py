@@ -98,10 +98,11 @@ class Table:
             padded.append(f"{cell}{space}" if column.kind in _LEFT else f"{space}{cell}")
         return "  ".join(padded).rstrip()
 
-    def _html_row(self, tag: str, cells: Iterable[str]) -> str:
-        sides = (" style='text-align:left'" if column.kind in _LEFT else "" for column in self.columns)
-        made = (f"<{tag}{side}>{cell}</{tag}>" for side, cell in zip(sides, cells, strict=True))
-        return f"<tr>{''.join(made)}</tr>"
+    def _html_row(self, tag: str, cells: Sequence[str]) -> str:
+        """Return a row; a bar stands behind the first figure, which is what it draws."""
+        places = sorted(range(len(cells)), key=lambda place: place > 1 and self.columns[place].kind != "bar")
+        sides = [" style='text-align:left'" if column.kind in _LEFT else "" for column in self.columns]
+        return f"<tr>{''.join(f'<{tag}{sides[place]}>{cells[place]}</{tag}>' for place in places)}</tr>"
 
 
 class ShareRow(NamedTuple):
