@@ -1,4 +1,4 @@
-"""From a web crawl to long-context training data, with a reason for every document that left.
+"""From a web crawl to long-context training data, with a reason for every removed document.
 
 Importing longcrawl registers its builder, so that ``datasets.load_dataset("longcrawl", …)`` works. Nothing heavier than
 `datasets` itself is imported here; numba, zarr, transformers and torch are imported where they are used.

@@ -44,7 +44,7 @@ BATCH = 200
 
 
 class Crawl:
-    """Documents, the stages they have passed, and a reason for every one that left.
+    """Documents, the stages they have passed, and a reason for every one that was removed.
 
     ``crawl | stage`` gives a new crawl and leaves the old one as it is. A filter decides in a side table and selects;
     text is never copied to drop a document. On a streaming dataset stages apply as the data is read; there is then no
@@ -55,7 +55,7 @@ class Crawl:
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": ["a", "b"], "text": ["too short", "just about long enough"]}))
     >>> longer = crawl | lc.text.MinChars(12)
     >>> print(longer.why("a"))
-    a: left at min_chars, rule min_chars: 9 against 12
+    a: removed at min_chars, rule min_chars: 9 against 12
     """
 
     def __init__(self, data: "datasets.Dataset | datasets.IterableDataset", source: str = "documents") -> None:
@@ -80,7 +80,7 @@ class Crawl:
 
     @property
     def funnel(self) -> Funnel:
-        """How many documents are left after each stage."""
+        """How many documents each stage kept."""
         if self._funnel is None:
             raise LedgerError(
                 "a streaming crawl is judged as it is read and keeps no ledger; open it with streaming=False"
@@ -104,7 +104,7 @@ class Crawl:
         return steps[stage.needs](stage)
 
     def why(self, document: str) -> Reason:
-        """Describe why a document left, or that it was kept, and what was changed in it.
+        """Describe why a document was removed, or that it was kept, and what was changed in it.
 
         Raises:
             LedgerError: the crawl never had a document of this id.
@@ -143,7 +143,7 @@ class Crawl:
         return found.with_texts(dict(zip(map(str, chosen["id"]), chosen["text"], strict=True)))
 
     def removed(self, stage: str) -> "datasets.Dataset":
-        """Return the documents that left at a stage as they came to it, with the ledger's columns beside them.
+        """Return the documents removed at a stage as they came to it, with the ledger's columns beside them.
 
         Raises:
             LedgerError: the crawl has not passed a stage of this name.
@@ -164,7 +164,7 @@ class Crawl:
         return documents
 
     def save_index(self, stage: str, folder: str | Path) -> None:
-        """Write the index of what is kept by now, as one stage knows it; ``against`` of a later dataset takes it.
+        """Write the index of what is kept so far, as one stage knows it; ``against`` of a later dataset takes it.
 
         Args:
             stage: the label of a survey that has been passed, such as ``urls`` or ``min_hash``.
@@ -334,10 +334,10 @@ def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
 
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
-    """Return the ledger rows of documents, which must be told apart by their ids where any of them leaves."""
+    """Return the ledger rows of documents, which need unique ids where any of them leaves."""
     gone = entries(ids, verdicts, label)
     if gone.num_rows:
-        refuse_twins(ids, label)
+        reject_duplicate_ids(ids, label)
     return gone
 
 

@@ -73,8 +73,8 @@ class Recipe:
     def digest(self) -> str:
         """Name the recipe by content: the first 16 digits of the SHA-256 of all fields and code versions."""
         versions = [stage.code_version for _, stage in self.stages]
-        told = json.dumps([self.as_dict(), versions], sort_keys=True, ensure_ascii=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        canonical = json.dumps([self.as_dict(), versions], sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property
     def others(self) -> dict[str, Implementation]:

@@ -189,7 +189,7 @@ def test_funnel_is_that_of_the_package(told, run_folder):
 
 
 def test_why(told):
-    assert re.fullmatch(r"1-5: left at min_chars, rule min_chars: \d\d against 100\n", told["why left"].stdout)
+    assert re.fullmatch(r"1-5: removed at min_chars, rule min_chars: \d\d against 100\n", told["why left"].stdout)
     assert told["why kept"].stdout == "1-6: kept\n  truncate changed 1 place, 104 tokens cut: cut 64-168\n"
     assert told["why not"].stderr.startswith("LedgerError: ")
     assert "never had a document '7-7'" in told["why not"].stderr

@@ -1,4 +1,4 @@
-"""A crawl: `crawl | stage` on data in memory, on disk and streaming, with a reason for every document that left."""
+"""A crawl: `crawl | stage` on data in memory, on disk and streaming, with a reason for every removed document."""
 
 import random
 
@@ -171,7 +171,7 @@ def test_exact_duplicates_name_the_document_that_stays(any_crawl):
     assert len(set(texts)) == len(texts)
     assert set(texts) == set(texts_of(any_crawl).values())
     assert unique.why("d012").kept_id == "d000"
-    assert str(unique.why("d024")) == "d024: left at exact_documents, rule same_text: a duplicate of d000"
+    assert str(unique.why("d024")) == "d024: removed at exact_documents, rule same_text: a duplicate of d000"
 
 
 def test_shuffle_is_a_permutation(any_crawl):
@@ -354,7 +354,7 @@ def test_an_edit_corrects_documents_and_says_which_leave():
     assert texts_of(crawl) == {"a": "fine", "c": "also fine"}
     assert crawl.data.column_names == data.column_names
     assert str(crawl.why("b")).splitlines() == [
-        "b: left at shout_less, rule capitals: 7 against 3",
+        "b: removed at shout_less, rule capitals: 7 against 3",
         "  shout_less changed 1 place, 0 characters cut: changed 0-8, replaced by 8",
     ]
     assert crawl.removed("shout_less")["text"][:] == ["TOO LOUD"]

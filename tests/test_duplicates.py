@@ -50,8 +50,8 @@ def test_a_document_that_one_stage_kept_leads_on_to_what_a_later_one_kept():
     assert found[1].similarity is None
     assert found[0].rules == {"urls near_duplicate": 1, "min_hash near_duplicate": 2, "min_hash_2 near_duplicate": 1}
     assert found[0].pair == ("e", "d")
-    assert "; similarity 0.70 (3 others left for documents that left later)" in str(found[0])
-    assert "left: a (a duplicate of b), b (a duplicate of d, similarity 0.80), c (a duplicate of d" in str(found[0])
+    assert "; similarity 0.70 (3 others were duplicates of documents removed later)" in str(found[0])
+    assert "removed: a (a duplicate of b), b (a duplicate of d, similarity 0.80), c (a duplicate of d" in str(found[0])
 
 
 def test_a_chain_is_told_to_its_end_with_the_similarity_of_each_step():
@@ -61,9 +61,9 @@ def test_a_chain_is_told_to_its_end_with_the_similarity_of_each_step():
     )  # fmt: skip
     reason = find_reason(rows, [*STAGES, "short"], "a")
     assert str(reason) == (
-        "a: left at urls, rule near_duplicate: a duplicate of b, which left at min_hash, rule near_duplicate: "
-        "a duplicate of d, similarity 0.80, which left at min_hash_2, rule near_duplicate: a duplicate of e, "
-        "similarity 0.70, which left at short, rule min_chars: 3 against 5"
+        "a: removed at urls, rule near_duplicate: a duplicate of b, which was removed at min_hash, rule "
+        "near_duplicate: a duplicate of d, similarity 0.80, which was removed at min_hash_2, rule near_duplicate: "
+        "a duplicate of e, similarity 0.70, which was removed at short, rule min_chars: 3 against 5"
     )
     assert reason.kept.kept.kept.kept is None
     seen = ledger(left("a", "urls", "b", rule="seen_before"), left("b", "min_hash", "d", 0.8))
@@ -74,7 +74,7 @@ def test_one_stage_alone_is_seen_by_what_it_kept_and_what_became_of_that():
     rows = ledger(left("a", "urls", "b"), left("b", "min_hash", "d", 0.8))
     found = find_clusters(rows, STAGES, stage="urls")
     assert members(found) == {"b": ["a"]}
-    assert "kept b, which later left at min_hash, rule near_duplicate: a duplicate of d" in str(found)
+    assert "kept b, which was later removed at min_hash, rule near_duplicate: a duplicate of d" in str(found)
 
 
 def test_a_kept_document_may_leave_later_and_an_earlier_one_of_its_id_does_not_count():
@@ -98,7 +98,7 @@ def test_a_document_of_an_earlier_dataset_is_not_the_one_of_the_same_id_here(rul
 
 def test_nothing_left_and_questions_without_an_answer():
     nothing = find_clusters(ledger(("a", "short", "min_chars", 3.0, 5.0)), ["short"])
-    assert str(nothing) == "no clusters: no document left as the duplicate of another one"
+    assert str(nothing) == "no clusters: no document was removed as the duplicate of another one"
     with pytest.raises(lc.LongCrawlError, match="there is no stage 'gopher'; there are: short"):
         find_clusters(ledger(), ["short"], stage="gopher")
     with pytest.raises(lc.LongCrawlError, match="ask for 1 or more"):

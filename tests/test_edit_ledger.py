@@ -68,7 +68,7 @@ def test_why_shows_what_was_cut_and_where_it_also_stands(crawl):
 
 def test_why_shows_what_was_cut_of_a_document_that_left(crawl):
     assert str(crawl.why("d")).splitlines() == [
-        "d: left at exact_substring, rule characters_left: 8 against 20",
+        "d: removed at exact_substring, rule characters_left: 8 against 20",
         "  exact_substring changed 1 place, 69 characters cut: cut 7-76, also in a at 45-114",
     ]
 

@@ -136,7 +136,7 @@ def test_the_command_says_the_licence(tmp_path, served, longcrawl):
     assert "licence: Creative Commons BY-SA" in done.stdout
     again = longcrawl(*words)
     assert again.returncode == 1
-    assert again.stderr.strip().endswith("remove it to fetch the lists anew, or choose another --out")
+    assert again.stderr.strip().endswith("remove it to fetch the lists again, or choose another --out")
 
 
 def test_a_stopped_download_goes_on(tmp_path, served):
@@ -266,7 +266,7 @@ def test_what_cannot_be_fetched_is_one_sentence(tmp_path, served, web_server):
         fetch_lists("ut1", out, served.url)
     assert not out.exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(SourceError, match="cannot be written .*; mend that, or choose another --out"):
+    with pytest.raises(SourceError, match="cannot be written .*; fix that, or choose another --out"):
         fetch_lists("ut1", tmp_path / "file" / "ut1", served.url)
 
 

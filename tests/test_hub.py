@@ -489,9 +489,9 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
         ),
         (b"---\n---\n# my own\n", "it does not begin with a head between two lines of ---"),
         (b"---\nlicense: mit\n---\n\xff", r"it is not UTF-8 \(.*0xff.*\): save it as UTF-8"),
-        (b"---\nlicense: {\n---\n", r"its head is none \(while parsing .*\): mend what is between its dashes"),
-        (b"---\n- mit\n---\n", "its head is none .*: mend what is between its dashes"),
-        (b"---\n1: mit\n---\n", "its head is none .*: mend what is between its dashes"),
+        (b"---\nlicense: {\n---\n", r"its head is none \(while parsing .*\): Fix the block between the --- lines"),
+        (b"---\n- mit\n---\n", "its head is none .*: Fix the block between the --- lines"),
+        (b"---\n1: mit\n---\n", "its head is none .*: Fix the block between the --- lines"),
     ],
     ids=["none", "empty", "latin", "YAML", "list", "number"],
 )
@@ -520,7 +520,7 @@ def test_a_card_that_nothing_loads_by_is_refused_before_anything_is_asked(hub, r
 def test_a_head_that_the_hub_refuses_stops_a_push_before_anything_is_made(hub, repo, run, wrong, said):
     _, head, body = (run / "README.md").read_text().split("---\n", 2)
     (run / "README.md").write_text(f"---\n{yaml.safe_dump(yaml.safe_load(head) | wrong)}---\n{body}")
-    with pytest.raises(RunError, match=rf"the Hub does not take the head of .*{said}.*: mend what is between its"):
+    with pytest.raises(RunError, match=rf"the Hub rejects the YAML front matter of .*{said}.*Fix the block"):
         lc.push(run, repo, "private")
     assert [asked for asked in hub.requests if not asked.startswith("GET")] == ["POST /api/validate-yaml"]
     assert repo not in hub.repositories

@@ -1,4 +1,4 @@
-"""Why documents left: reasons, counts, the funnel as text, Markdown and HTML."""
+"""Why documents were removed: reasons, counts, the funnel as text, Markdown and HTML."""
 
 import html
 import html.parser
@@ -61,15 +61,15 @@ def funnels(draw) -> Funnel:
         (Reason("a"), "a: kept"),
         (
             Reason("a", "min_words", "min_words", 15_999, 16_000),
-            "a: left at min_words, rule min_words: 15,999 against 16,000",
+            "a: removed at min_words, rule min_words: 15,999 against 16,000",
         ),
-        (Reason("a", "rules", "ratio", 0.125, 0.1), "a: left at rules, rule ratio: 0.125 against 0.1"),
-        (Reason("a", "rules", "ratio", None, 0.1), "a: left at rules, rule ratio: unknown against 0.1"),
-        (Reason("a", "listed", "listed_duplicate"), "a: left at listed, rule listed_duplicate"),
-        (Reason("a", "exact", "same_text", kept_id="b"), "a: left at exact, rule same_text: a duplicate of b"),
+        (Reason("a", "rules", "ratio", 0.125, 0.1), "a: removed at rules, rule ratio: 0.125 against 0.1"),
+        (Reason("a", "rules", "ratio", None, 0.1), "a: removed at rules, rule ratio: unknown against 0.1"),
+        (Reason("a", "listed", "listed_duplicate"), "a: removed at listed, rule listed_duplicate"),
+        (Reason("a", "exact", "same_text", kept_id="b"), "a: removed at exact, rule same_text: a duplicate of b"),
         (
             Reason("a", "near", "like", 0.876, None, "b"),
-            "a: left at near, rule like: a duplicate of b, similarity 0.88",
+            "a: removed at near, rule like: a duplicate of b, similarity 0.88",
         ),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_funnel_is_a_table_in_a_terminal():
     assert lines[3].split()[:4] == ["rules", "1,500", "4,500", "███"]
     assert lines[3].endswith("most 4,455, rule_9 9, rule_8 8, rule_7 7, rule_6 6, rule_5 5, others 10")
     assert lines[5].split() == ["min_tokens", "1", "1,499", "▏", "min_tokens", "1,499"]
-    assert len({line.index("documents") if number == 0 else 0 for number, line in enumerate(lines)}) <= 2
+    assert len({line.index("kept") if number == 0 else 0 for number, line in enumerate(lines)}) <= 2
     assert all(line == line.rstrip() for line in lines)
 
 

@@ -127,7 +127,9 @@ def test_runs_of_the_earlier_order_lost_copies_and_are_still_read(tmp_path, monk
     chained = [each.reason for each in removed if each.reason.kept is not None]
     assert chained
     assert all(lc.why(out, reason.id) == reason for reason in chained)
-    assert all(f", which left at urls, rule same_url: a duplicate of {one.kept.kept_id}" in str(one) for one in chained)
+    assert all(
+        f", which was removed at urls, rule same_url: a duplicate of {one.kept.kept_id}" in str(one) for one in chained
+    )
 
 
 ORDERS = {

@@ -206,7 +206,9 @@ def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     }
     assert manifest["versions"].get("my-poems") == about.get("version")
     assert [(row["stage"], row["out"]) for row in manifest["funnel"]["stages"]] == [("only_poems", 1), ("min_chars", 1)]
-    assert type_command("why", tmp_path / "run", "c").stdout == "c: left at only_poems, rule min_lines: 2 against 3\n"
+    assert (
+        type_command("why", tmp_path / "run", "c").stdout == "c: removed at only_poems, rule min_lines: 2 against 3\n"
+    )
     for verb in ("card", "report", "verify"):
         asked = type_command(verb, tmp_path / "run")
         assert (asked.returncode, asked.stderr) == (0, ""), verb

@@ -264,7 +264,7 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
     Path("cut.json").write_text('{"longcrawl_plan": 1}')
     with pytest.raises(RunError, match="is no whole plan"):
         lc.Plan.load("cut.json")
-    with pytest.raises(RunError, match="plan anew"):
+    with pytest.raises(RunError, match="plan again"):
         lc.run(recipe, "out", plan=lc.plan(recipe, documents=40, overrides=["stages.min_chars.n=10"]))
     told = lc.plan(recipe, documents=40).as_dict()
     figures = told["stages"][0]

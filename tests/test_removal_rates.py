@@ -31,7 +31,7 @@ def test_documents_count_from_the_input_and_characters_from_where_there_are_any(
 
 def test_without_characters_there_are_no_columns_for_them():
     funnel = Funnel("text", 4, (FunnelRow("min_chars", 4, 1),))
-    assert RemovalRates(funnel).head == ["stage", "documents", "of all", "of before"]
+    assert RemovalRates(funnel).head == ["stage", "kept", "of all", "of before"]
     assert [len(row) for row in RemovalRates(funnel)] == [4, 4]
 
 

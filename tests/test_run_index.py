@@ -104,7 +104,7 @@ def test_a_run_saves_what_it_has_kept_in_the_end(parts):
 def test_what_an_earlier_run_has_kept_leaves_a_later_one(parts):
     assert left(parts / "RUN2") == [("b1", "seen_before", "a1"), ("b3", "same_url", "b2")]
     assert indexed(parts / "RUN2/index/urls") == ["b2", "b4", "b5", "b6", "b7"]
-    assert str(lc.why(parts / "RUN2", "b1")) == "b1: left at urls, rule seen_before: a duplicate of a1"
+    assert str(lc.why(parts / "RUN2", "b1")) == "b1: removed at urls, rule seen_before: a duplicate of a1"
 
 
 def test_a_third_run_against_both(parts):

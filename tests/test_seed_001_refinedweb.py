@@ -264,7 +264,7 @@ def test_a_page_without_text_leaves_with_a_reason():
     """Every document that leaves has a reason in the ledger; the paper does not say what becomes of empty pages."""
     crawl = lc.Crawl(Dataset.from_dict({"id": ["page", "empty"], "html": [PAGE, "<html></html>"]}))
     assert str((crawl | lc.text.ExtractText()).why("empty")) == (
-        "empty: left at extract_text, rule no_text: 0 against 1"
+        "empty: removed at extract_text, rule no_text: 0 against 1"
     )
 
 

@@ -124,7 +124,7 @@ def test_urls_kept_from_each_part_are_removed_from_subsequent_parts(tmp_path):
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run_in_parts(tmp_path, ["urls"], 2)
     assert "kept" in str(lc.why(tmp_path / "out", "0-page"))
-    assert str(lc.why(tmp_path / "out", "1-page")) == "1-page: left at urls, rule same_url: a duplicate of 0-page"
+    assert str(lc.why(tmp_path / "out", "1-page")) == "1-page: removed at urls, rule same_url: a duplicate of 0-page"
 
 
 URLS = {"page": "https://example.org/page", "another": "https://example.org/another"}
@@ -291,7 +291,8 @@ def test_cut_discards_documents_with_fewer_than_20_characters_left():
     cut = crawl_of(**texts) | exact()
     assert cut.data["id"][:] == ["enough", "third"]
     assert (
-        str(cut.why("short")).splitlines()[0] == "short: left at exact_substring, rule characters_left: 19 against 20"
+        str(cut.why("short")).splitlines()[0]
+        == "short: removed at exact_substring, rule characters_left: 19 against 20"
     )
 
 

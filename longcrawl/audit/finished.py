@@ -1,4 +1,4 @@
-"""Questions to what a run has left on disk: the funnel, why a document left and what it duplicated, is all whole."""
+"""Questions to a run on disk: its funnel, why a document was removed, whether all files are intact."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,17 +31,17 @@ __all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rate
 
 
 def funnel(run: str | Path) -> Funnel:
-    """Return how many documents were left after each stage of a run."""
+    """Return how many documents each stage kept, for a run."""
     return Funnel.from_dict(read_manifest(Path(run))["funnel"])
 
 
 def removal_rates(run: str | Path) -> RemovalRates:
-    """Return what each stage of a run left in percent, beside the figures that its recipe refers to."""
+    """Return the percentage that each stage of a run kept, beside the figures that its recipe refers to."""
     return RemovalRates.from_manifest(read_manifest(Path(run)))
 
 
 def why(run: str | Path, document: str) -> Reason:
-    """Describe why a document left a run, or that it was kept, and what was changed in it.
+    """Describe why a document was removed from a run, or that it was kept, and what was changed in it.
 
     Raises:
         LedgerError: the run never had a document of this id, or has lost a file that may say so.
@@ -57,8 +57,8 @@ def why(run: str | Path, document: str) -> Reason:
         edits = find_edits(ledger, document)
     if reason is not None:
         return replace(reason, edits=edits)
-    told, output = _result(folder)
-    ids = told.ids(output)
+    result, output = _result(folder)
+    ids = result.ids(output)
     if not ids.files:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
     if _is_among(ids, document):
@@ -116,15 +116,15 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
         raise FormatError(f"there is no file or folder {folder}: check the path")
     if folder.is_file():
         return verify_shard(folder, format, **settings)
-    told, output = _result(folder)
-    described = output != folder or (folder / told.description).exists()
+    result, output = _result(folder)
+    described = output != folder or (folder / result.description).exists()
     if not described and not _holds_arrays(folder):
         return verify_shards(folder, format, **settings)
     if format is not None or settings:
         given = ", ".join(["the format"] * (format is not None) + list(settings))
         raise FormatError(f"{folder} says itself what is in it: leave {given} out, which token shards alone may need")
     if output == folder:
-        return told.verify(folder)
+        return result.verify(folder)
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
         return Verification(
@@ -137,11 +137,11 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
     outside = {
         name: entry
         for name, entry in files.items()
-        if not name.startswith(f"{told.name}/") or name == f"{told.name}/{told.description}"
+        if not name.startswith(f"{result.name}/") or name == f"{result.name}/{result.description}"
     }
     problems = list(verify_files(folder, outside))
     if output.is_dir():
-        problems += [f"{told.name}: {problem}" for problem in told.verify(output).problems]
+        problems += [f"{result.name}: {problem}" for problem in result.verify(output).problems]
     return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
 
 
@@ -155,8 +155,8 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
     """
     if is_remote(str(path)):
         raise FormatError(f"inspect reads what is on this machine: fetch {path} first, with `hf download` from the Hub")
-    told, output = _whole_result(Path(path))
-    return told.inspect(output, split, row)
+    result, output = _whole_result(Path(path))
+    return result.inspect(output, split, row)
 
 
 def analysis(path: str | Path) -> Analysis:
@@ -170,9 +170,9 @@ def analysis(path: str | Path) -> Analysis:
 
     """
     folder = Path(path)
-    told, output = _whole_result(folder)
+    result, output = _whole_result(folder)
     counted = None if output == folder else read_manifest(folder).get("analysis")
-    return analyse(told.ids(output)) if counted is None else Analysis.from_dict(counted)
+    return analyse(result.ids(output)) if counted is None else Analysis.from_dict(counted)
 
 
 def counted(path: str | Path) -> list[Table]:
@@ -187,7 +187,7 @@ def counted(path: str | Path) -> list[Table]:
 
 
 def _result(folder: Path) -> tuple[Result, Path]:
-    """Return what is told of the output of a finished run, or of an output by itself, and its folder."""
+    """Return the result class of a finished run's output, or of an output by itself, and its folder."""
     if holds_run(folder):
         name = read_manifest(folder)["output"]["format"]
         return RESULTS[name], folder / name
@@ -198,10 +198,10 @@ def _result(folder: Path) -> tuple[Result, Path]:
 
 def _whole_result(folder: Path) -> tuple[Result, Path]:
     """Return the same, after comparing the description of the output with its own SHA-256."""
-    told, output = _result(folder)
-    if (output / told.description).exists():
-        refuse_changed(output / told.description)
-    return told, output
+    result, output = _result(folder)
+    if (output / result.description).exists():
+        refuse_changed(output / result.description)
+    return result, output
 
 
 def _refuse_lost(folder: Path) -> None:

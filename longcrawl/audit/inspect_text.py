@@ -64,7 +64,7 @@ def _read(file: str | Path) -> str:
     except UnicodeDecodeError as wrong:
         raise SourceError(
             f"{_named(file)} is not UTF-8: byte {wrong.start:,} is 0x{content[wrong.start]:02x}; "
-            "write it anew with iconv -f OTHER -t UTF-8"
+            "write it again with iconv -f OTHER -t UTF-8"
         ) from wrong
     if not text:
         raise SourceError(f"{_named(file)} is empty; give a file with text in it")

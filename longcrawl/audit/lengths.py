@@ -83,7 +83,7 @@ def read_lengths(
         path: local, or a URL.
         tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
         text_field: the field of the text.
-        end_of_text: the id by which documents are told apart in shards that do not say where they end, and by which
+        end_of_text: the id by which documents are separated in shards that do not say where they end, and by which
             it is seen which lists of tokens are ended.
 
     Raises:
@@ -213,7 +213,7 @@ def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Lengths]:
     try:
         yield from _parquet(path, end_of_text) if kind == "parquet" else _json(path, end_of_text)
     except DamagedFileError as damage:
-        raise SourceError(f"{path} {damage}; leave it out, or mend it") from damage
+        raise SourceError(f"{path} {damage}; leave it out, or fix it") from damage
 
 
 def _entries_of_shard(path: str, end_of_text: int | None) -> Longs:
@@ -250,9 +250,9 @@ def _parquet(path: str, end_of_text: int | None) -> Iterator[Lengths]:
 
 def _says_ended(path: str, schema: pa.Schema) -> bool:
     """Return whether a file is a shard with an end-of-text token, or a table of a composed dataset, which counts it."""
-    told = (schema.metadata or {}).get(token_parquet.KEY)
-    if told is not None and "tokens" in schema.names:
-        return b'"end_of_text"' in told
+    recorded = (schema.metadata or {}).get(token_parquet.KEY)
+    if recorded is not None and "tokens" in schema.names:
+        return b'"end_of_text"' in recorded
     ended = [file for file, name in RESULTS.described().items() if RESULTS[name].lengths_are_ended]
     return not is_url(path) and any((above / file).exists() for above in Path(path).parents[:4] for file in ended)
 
@@ -269,7 +269,7 @@ def _json(path: str, end_of_text: int | None) -> Iterator[Lengths]:
         lines = read_lines(text, pa.schema([pa.field(wanted, pa.int64(), nullable=False)]))
         if lines.lost:
             number, reason = lines.lost[0]
-            raise SourceError(f"{path}: line {first + number + 1} {reason}; mend it, or leave it out")
+            raise SourceError(f"{path}: line {first + number + 1} {reason}; fix it, or exclude the file")
         yield _unended(lines.table[wanted].to_numpy())
         first += lines.count
 
@@ -287,7 +287,7 @@ def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None) 
             tokens = _object(line, path, number).get("tokens", 0)
             if not isinstance(tokens, list | None):
                 raise SourceError(
-                    f"{path}: line {number + 1} has no list in its field 'tokens'; mend it, or leave it out"
+                    f"{path}: line {number + 1} has no list in its field 'tokens'; fix it, or exclude the file"
                 )
             lengths.append(len(tokens or ()))
             ended.append(end_of_text is not None and bool(tokens and tokens[-1] == end_of_text))
@@ -298,9 +298,9 @@ def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as wrong:
-        raise SourceError(f"{path}: line {number + 1} is no JSON ({wrong}); mend it, or leave it out") from wrong
+        raise SourceError(f"{path}: line {number + 1} is no JSON ({wrong}); fix it, or exclude the file") from wrong
     if not isinstance(found, dict):
-        raise SourceError(f"{path}: line {number + 1} is no JSON object; mend it, or leave it out")
+        raise SourceError(f"{path}: line {number + 1} is no JSON object; fix it, or exclude the file")
     return found
 
 

@@ -41,7 +41,7 @@ def source_documents(
 
     The text of a page of HTML is extracted as the run has done it, and None where it has not. Parts whose name an id
     begins with are read first, and reading ends with the last document: sources name documents after their part unless
-    they are told otherwise.
+    set otherwise.
 
     Args:
         manifest: that of the run.

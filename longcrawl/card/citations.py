@@ -15,7 +15,7 @@ _EXAMPLE = "@misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = 
 _COMMON_CRAWL_FILE = re.compile(r"\bCC-(MAIN|NEWS)-")
 """How Common Crawl calls its files: web archives of others are read by the same source."""
 _COMMON_CRAWL_TERMS = "common-crawl-terms-of-use"
-"""The licence of recipes for its archives, whatever their files are called by now."""
+"""The licence of recipes for its archives, whatever their files are called so far."""
 
 _REDPAJAMA = """@misc{weber2024redpajama,
   title = {{RedPajama}: an Open Dataset for Training Large Language Models},

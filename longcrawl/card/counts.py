@@ -1,11 +1,11 @@
-"""The sections of a dataset card that count: what left, how long documents are, where they come from, duplicates."""
+"""The sections of a dataset card that count: removed documents, lengths, domains and languages, duplicates."""
 
 from collections.abc import Iterator, Sequence
 
 from longcrawl.card.datasheet import NOT_LOOKED_FOR, looked_for
 from longcrawl.card.head import spoken
 from longcrawl.card.rules import language_codes
-from longcrawl.card.source import CardSource, paragraphs, untold
+from longcrawl.card.source import CardSource, missing_sentence, paragraphs
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.display.markdown import code, plain, table
 from longcrawl.display.numbers import percent
@@ -15,7 +15,7 @@ from longcrawl.ledger.edits import EDITS, repeated_spans
 from longcrawl.ledger.funnel import LEDGER, Funnel, open_ledger
 from longcrawl.ledger.rates import RemovalRates
 from longcrawl.ledger.values import value_tables
-from longcrawl.manifest.schema import NotTold
+from longcrawl.manifest.schema import MissingEntry
 
 __all__ = ["duplicates", "edited", "funnel_and_rates", "lengths", "places", "ranked_rules", "reasons"]
 
@@ -35,7 +35,7 @@ def funnel_and_rates(card: CardSource) -> str:
     return paragraphs(
         *card.picture("funnel"),
         _funnel_table(card.funnel, RemovalRates.from_manifest(card.manifest)),
-        "`longcrawl why RUN ID` says why one document left; `ledger/` holds the reason for each."
+        "`longcrawl why RUN ID` says why a document was removed; `ledger/` holds the reason for each."
         if card.funnel.kept < card.funnel.documents
         else "",
     )
@@ -44,7 +44,7 @@ def funnel_and_rates(card: CardSource) -> str:
 def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
     """Return documents, and characters where they were counted, after each stage, beside the figures of a reference."""
     published = [rates.reference.name] if rates.reference.documents else []
-    head = ["stage", "documents", "left here", "of all", "of the stage before"]
+    head = ["stage", "kept", "removed", "of all", "of the stage before"]
     head += ["characters", "of all characters"] if rates.has_characters else []
     rows = []
     for cells, left in zip(rates, ["", *(f"{row.removed:,}" for row in funnel)], strict=True):
@@ -56,18 +56,20 @@ def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
 
 
 def reasons(card: CardSource) -> str:
-    """Return the rules by which most documents left."""
+    """Return the rules that removed most documents."""
     ranked = ranked_rules(card.funnel)
     if not ranked:
-        return "None left."
+        return "No document was removed."
     removed = sum(count for _, _, count in ranked)
     rows = [
         [plain(stage), code(rule), f"{count:,}", _percent(count, card.funnel.documents), _percent(count, removed)]
         for stage, rule, count in ranked[:MOST_REASONS]
     ]
     more = f" The {MOST_REASONS} rules that removed most, of {len(ranked)}." if len(ranked) > MOST_REASONS else ""
-    said = f"{removed:,} of {card.funnel.documents:,} documents left, each by the first rule that it failed.{more}"
-    shown = table(["stage", "rule", "documents", "of all", "of those that left"], rows, 3)
+    said = (
+        f"{removed:,} of {card.funnel.documents:,} documents were removed, each by the first rule that it failed.{more}"
+    )
+    shown = table(["stage", "rule", "documents", "of all", "of all removed"], rows, 3)
     return paragraphs(*card.picture("reasons"), shown, said)
 
 
@@ -84,7 +86,7 @@ def edited(card: CardSource) -> str:
     said = [f"{code(row.stage)} {row.edits.documents:,}" for row in card.funnel if row.edits is not None]
     return paragraphs(
         table(["stage", "rule", "unit", "places", "changed", "fewer now"], rows, 3),
-        f"Documents changed, those that left later included: {', '.join(said)}. `edits/` holds every place, and for "
+        f"Documents changed, removed ones included: {', '.join(said)}. `edits/` holds every place, and for "
         "repeated text where else it stands; `longcrawl why RUN ID` shows those of one document.",
         *_repeated(card),
     )
@@ -104,7 +106,7 @@ def _repeated(card: CardSource) -> Iterator[str]:
 
 
 def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:
-    """Return stage, rule and documents that left by it, most first."""
+    """Return stage, rule and removed documents by it, most first."""
     found = [(row.stage, rule, count) for row in funnel for rule, count in row.rules.items() if count]
     return sorted(found, key=lambda reason: (-reason[2], reason[0], reason[1]))
 
@@ -115,9 +117,9 @@ def lengths(card: CardSource) -> str:
     before = card.source_lengths
     try:
         after = list(card.analysis.lengths)
-    except NotTold as missing:
+    except MissingEntry as missing:
         after = []
-        said.append(untold(missing))
+        said.append(missing_sentence(missing))
     same = next((each for each in after if before is not None and each.unit == before.unit), None)
     if before is None:
         said.append("How long texts were at the source was not counted: it gave none, or pages to be extracted.")
@@ -174,15 +176,15 @@ def duplicates(card: CardSource) -> str:
     stages = [row.stage for row in card.funnel]
     # Rows of the ledger are at most so many; how many of them are duplicates only the ledger knows.
     if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
-        return "Too many documents left to look for clusters here; `longcrawl clusters RUN` does."
+        return "Too many documents were removed to look for clusters here; `longcrawl clusters RUN` does."
     with open_ledger(card.folder / LEDGER) as ledger:
         found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
     listed = sum(row.removed for row in card.funnel if row.stage.startswith(LISTED))
-    by_list = f"{listed:,} documents left by `{LISTED}`: a list that does not say of what each is a duplicate."
+    by_list = f"{listed:,} documents were removed by `{LISTED}`: a list that does not say of what each is a duplicate."
     if not found.count:
-        none = "No document left as the duplicate of another one." if looked_for(card.recipe) else NOT_LOOKED_FOR
+        none = "No document was removed as the duplicate of another one." if looked_for(card.recipe) else NOT_LOOKED_FOR
         return by_list if listed else none
-    shown = table(["kept", "others left by", "documents in all"], [_cluster_row(each) for each in found], 1)
+    shown = table(["kept", "others removed by", "documents in all"], [_cluster_row(each) for each in found], 1)
     said = f"{found.summary()[0].upper()}{found.summary()[1:]}."
     return paragraphs(
         said, shown, by_list if listed else "", "`longcrawl clusters RUN` shows how two documents of each differ."
@@ -194,7 +196,7 @@ def _cluster_row(cluster: Cluster) -> list[str]:
     if cluster.earlier:
         kept += " of an earlier dataset"
     elif cluster.kept.stage is not None:
-        kept += f", which left at {plain(cluster.kept.stage)}"
+        kept += f", which was removed at {plain(cluster.kept.stage)}"
     rules = ", ".join(f"{code(rule)} {count:,}" for rule, count in cluster.rules.items())
     return [kept, rules, f"{cluster.size:,}"]
 

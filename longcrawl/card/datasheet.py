@@ -96,9 +96,9 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str, cut
             f"It holds what the stages above left of {counted(funnel.documents, 'document')} of its source: {share}.",
         ),
         ("Is there a label or target?", "No: the text is its own target."),
-        ("What else is told of each instance?", _columns(manifest)),
+        ("What else is recorded about each instance?", _columns(manifest)),
         ("Is anything missing from instances?", _missing(manifest, funnel, cut)),
-        ("Are relations between instances told?", _relations(manifest, funnel)),
+        ("Are relations between instances recorded?", _relations(manifest, funnel)),
         ("Are there splits?", _splits(manifest["output"])),
         ("Are there errors, noise or redundancies?", f"{_redundancy(manifest)} {_damage(manifest)}"),
         ("Does it rely on other resources?", "No: texts or tokens are in it. URLs lead to what pages have become."),
@@ -119,8 +119,8 @@ def _instances(manifest: Mapping[str, Any]) -> str:
 def _columns(manifest: Mapping[str, Any]) -> str:
     if "analysis" not in manifest:
         return NOT_RECORDED
-    told = {"its URL": "domains", "its language": "languages"}
-    known = [name for name, each in told.items() if any(manifest["analysis"].get(each, {}))]
+    columns = {"its URL": "domains", "its language": "languages"}
+    known = [name for name, each in columns.items() if any(manifest["analysis"].get(each, {}))]
     said = ", ".join(["its id", *known])
     return f"I{said[1:]}." if instances_of(manifest)[0] == "documents" else f"Of each document {said}."
 
@@ -130,7 +130,7 @@ def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
     languages = analysis.get("languages", {})
     counts = {
         "a URL": analysis.get("without_url", 0),
-        # Where no document names one, languages are not told at all.
+        # Where no document names one, languages are not recorded at all.
         "a language": languages.get("", 0) if any(languages) else 0,
     }
     known = [f"{counted(count, 'document')} without {what}" for what, count in counts.items() if count]
@@ -157,14 +157,14 @@ def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[st
 
 
 def _relations(manifest: Mapping[str, Any], funnel: Funnel) -> str:
-    """Return whether the ledger names for documents that left those that they duplicate."""
+    """Return whether the ledger names for removed documents those that they duplicate."""
     recipe = manifest["recipe"]
     names = [name for stage in recipe["stages"] for name in stage]
     removed = {row.stage: row.removed for row in funnel}
     left = {name for label, name in zip(label_stages(names), names, strict=True) if removed.get(label)}
     found = left.intersection(looked_for(recipe))
     if found.difference(NAMES_NO_OTHER):
-        return "Only which documents left as duplicates of which, in `ledger/`."
+        return "Only which documents were removed as duplicates of which, in `ledger/`."
     if LISTED in found:
         return f"No: {code(LISTED)} does not say of which document one is a duplicate."
     return "No."
@@ -182,7 +182,7 @@ def _redundancy(manifest: Mapping[str, Any]) -> str:
     found = looked_for(manifest["recipe"])
     if not found:
         return NOT_LOOKED_FOR
-    return f"Duplicates were looked for by {', '.join(map(code, found))}; what is left may still be much alike."
+    return f"Duplicates were looked for by {', '.join(map(code, found))}; the kept documents may still be similar."
 
 
 def _damage(manifest: Mapping[str, Any]) -> str:
@@ -204,14 +204,14 @@ def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
         ("Who collected it, and were they paid?", NOT_RECORDED),
         ("Over what time?", f"{NOT_RECORDED} A run writes no dates."),
         ("Did an ethical review take place?", NOT_RECORDED),
-        ("Were authors told, and did they agree?", NOT_RECORDED),
+        ("Were authors informed, and did they agree?", NOT_RECORDED),
     ]
 
 
 def _preprocessing(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
     stages = ", ".join(code(row.stage) for row in funnel)
     done = f"{stages}, in this order, with the settings of the recipe above." if stages else "Nothing."
-    left = " The reason for each document that left is in `ledger/`." if funnel.kept < funnel.documents else ""
+    left = " The reason for each removed document is in `ledger/`." if funnel.kept < funnel.documents else ""
     return [
         ("What was done to it?", done),
         ("Was the raw data kept?", f"Not here: the source has it.{left}"),

@@ -34,7 +34,7 @@ _SECTION = re.compile(
 )
 _HEAD = re.compile(r"\A\s*---[ \t]*\n(?P<head>.*?)^---[ \t]*$\n?", re.MULTILINE | re.DOTALL)
 """As the Hub finds it: blank lines before it, and blanks behind the dashes, are allowed."""
-_LAST = re.compile(r"^<!-- longcrawl (?P<told>\{.*\}) -->$", re.MULTILINE)
+_LAST = re.compile(r"^<!-- longcrawl (?P<recorded>\{.*\}) -->$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str], file:
     found = _HEAD.match(card.replace("\r\n", "\n"))
     body = card.replace("\r\n", "\n")[found.end() if found else 0 :]
     last = _LAST.search(body)
-    told = _told(last["told"]) if last else {}
+    recorded = _told(last["recorded"]) if last else {}
     body = _LAST.sub("", body)
-    merged_head, kept = _merge_head(read_head(card, file), told.get("head", {}), head)
+    merged_head, kept = _merge_head(read_head(card, file), recorded.get("head", {}), head)
     pieces: list[tuple[str | None, str]] = []
     place = 0
     for section in _SECTION.finditer(body):
@@ -99,7 +99,7 @@ def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str], file:
             pieces.append((name, _marked(name, sections[name])))
     pieces.append((None, body[place:]))
     there = {name for name, _ in pieces if name}
-    removed = [name for name in told.get("sections", []) if name in sections and name not in there]
+    removed = [name for name in recorded.get("sections", []) if name in sections and name not in there]
     names = list(sections)
     for number, name in enumerate(names):
         if name not in there and name not in removed:
@@ -127,9 +127,9 @@ def _merge_head(
 
 
 def _join(head: Mapping[str, Any], pieces: list[str], generated: Mapping[str, Any], names: list[str]) -> str:
-    told = {"head": {name: _digest_of(value) for name, value in generated.items()}, "sections": names}
+    recorded = {"head": {name: _digest_of(value) for name, value in generated.items()}, "sections": names}
     body = [text for piece in pieces if (text := piece.strip("\n"))]
-    return yaml_head(head) + "\n\n".join([*body, f"<!-- longcrawl {json.dumps(told)} -->"]) + "\n"
+    return yaml_head(head) + "\n\n".join([*body, f"<!-- longcrawl {json.dumps(recorded)} -->"]) + "\n"
 
 
 def _marked(name: str, text: str) -> str:
@@ -149,12 +149,12 @@ def _digest_of(value: Any) -> str:
 def _told(text: str) -> dict[str, Any]:
     """Read the last comment; one that somebody has broken says nothing, and all of the head is a person's then."""
     try:
-        told = load_json(text)
+        recorded = load_json(text)
     except ValueError:
         return {}
-    if not isinstance(told, dict):
+    if not isinstance(recorded, dict):
         return {}
-    head, sections = told.get("head"), told.get("sections")
+    head, sections = recorded.get("head"), recorded.get("sections")
     known: dict[str, Any] = {"head": head if isinstance(head, dict) else {}, "sections": []}
     if isinstance(sections, list) and all(isinstance(each, str) for each in sections):
         known["sections"] = sections
@@ -169,7 +169,7 @@ def _yaml(text: str, file: str, above: int) -> dict[str, Any]:
         mark, said = getattr(broken, "problem_mark", None), getattr(broken, "problem", None)
         place = "" if mark is None else f", line {mark.line + above + 1}, column {mark.column + 1}"
         said = said or " ".join(str(broken).split())
-        raise FormatError(f"{file}{place}: the head of the card is not YAML ({said}); mend it there") from broken
+        raise FormatError(f"{file}{place}: the head of the card is not YAML ({said}); fix it there") from broken
     if not isinstance(found, dict | None):
-        raise FormatError(f"the head of {file} holds no entries: mend it between its lines of dashes")
+        raise FormatError(f"the head of {file} holds no entries: fix it between its lines of dashes")
     return {str(name): value for name, value in (found or {}).items()}

@@ -10,7 +10,7 @@ from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest.schema import NotTold
+from longcrawl.manifest.schema import MissingEntry
 
 __all__ = ["CardFacts", "documents_of", "facts_of", "instances_of"]
 
@@ -39,8 +39,8 @@ class CardFacts:
         check_fields(self, RecipeError)
         codes = language_codes(self.languages)
         languages = [codes.get(name, name) for name in self.languages]
-        told = {"license": self.license, "source_datasets": self.source_datasets, "language": languages}
-        if problems := head_problems(told):
+        recorded = {"license": self.license, "source_datasets": self.source_datasets, "language": languages}
+        if problems := head_problems(recorded):
             raise RecipeError(problems[0])
         if self.citation is not None and (problem := bibtex_problem(self.citation)):
             raise RecipeError(f"citation {problem}")
@@ -56,7 +56,7 @@ def documents_of(manifest: Mapping[str, Any]) -> int:
     output = manifest["output"]
     try:
         return RESULTS[output["format"]].documents(output)
-    except NotTold:
+    except MissingEntry:
         return Funnel.from_dict(manifest["funnel"]).kept
 
 
@@ -64,6 +64,6 @@ def instances_of(manifest: Mapping[str, Any]) -> tuple[str, int]:
     """Describe what the rows of a run's output are, and how many: documents, or entries or samples made of them."""
     splits = manifest["output"].get("splits")
     for what in ("entries", "samples"):
-        if isinstance(splits, Mapping) and splits and all(what in told for told in splits.values()):
-            return what, sum(told[what] for told in splits.values())
+        if isinstance(splits, Mapping) and splits and all(what in recorded for recorded in splits.values()):
+            return what, sum(recorded[what] for recorded in splits.values())
     return "documents", documents_of(manifest)

@@ -11,7 +11,7 @@ from longcrawl.card.facts import documents_of, facts_of
 from longcrawl.card.rules import language_codes, size_category
 from longcrawl.core.results import RESULTS, Result
 from longcrawl.ledger.edits import EDITS
-from longcrawl.manifest.schema import NotTold
+from longcrawl.manifest.schema import MissingEntry
 from longcrawl.storage.stored_tables import read_footers
 from longcrawl.text import find_language
 
@@ -24,8 +24,8 @@ SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "war
 def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of the head of a run's card; its ``configs`` name only files that plain `datasets` loads."""
     recipe, facts = manifest["recipe"], facts_of(manifest)
-    told = RESULTS[manifest["output"]["format"]]
-    configs = _configs(told, manifest["output"])
+    result = RESULTS[manifest["output"]["format"]]
+    configs = _configs(result, manifest["output"])
     if any((folder / "ledger").glob("*.parquet")):
         configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
     if any((folder / EDITS).glob("*.parquet")):
@@ -42,18 +42,18 @@ def head_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "source_datasets": list(sources),
         "task_categories": ["text-generation"],
         "pretty_name": facts["pretty_name"] or recipe["name"],
-        "tags": list(dict.fromkeys(["longcrawl", *told.tags, *facts["tags"]])),
+        "tags": list(dict.fromkeys(["longcrawl", *result.tags, *facts["tags"]])),
         "configs": configs,
         "dataset_info": [info for config in configs if (info := _info(folder, config))],
     }
     return {name: value for name, value in head.items() if value}
 
 
-def _configs(told: Result, output: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _configs(result: Result, output: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the configurations of an output; none where a manifest of an earlier version does not name its tables."""
     try:
-        return told.configs(output)
-    except NotTold:
+        return result.configs(output)
+    except MissingEntry:
         return []
 
 
@@ -103,8 +103,8 @@ def spoken(manifest: Mapping[str, Any]) -> list[str]:
     What was kept or asked for counts only as far as it was found, where languages are known.
     """
     recipe = manifest["recipe"]
-    if told := facts_of(manifest)["languages"]:
-        return list(told)
+    if languages := facts_of(manifest)["languages"]:
+        return list(languages)
     kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
     source = recipe["source"]
     asked = source.get("languages") or [one for one in [source.get("language")] if one]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from longcrawl.card.source import untold
+from longcrawl.card.source import missing_sentence
 from longcrawl.core.fields import build
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import RecipeError
-from longcrawl.manifest.schema import NotTold
+from longcrawl.manifest.schema import MissingEntry
 from longcrawl.text import SignalRules
 from longcrawl.text.filters import WORD_COUNT
 
@@ -37,10 +37,10 @@ def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
     reports = [Limit(f"`{label}`: ", each) for label, found in manifest.get("reports", {}).items() for each in found]
     try:
         limits = RESULTS[output["format"]].limits(output)
-    except NotTold as missing:
-        limits = [untold(missing)]
-    told = [*limits, *_caps(manifest["recipe"])]
-    return [*map(Limit, told), *reports, Limit(SOURCES_LIMIT)]
+    except MissingEntry as missing:
+        limits = [missing_sentence(missing)]
+    found = [*limits, *_caps(manifest["recipe"])]
+    return [*map(Limit, found), *reports, Limit(SOURCES_LIMIT)]
 
 
 def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
@@ -50,11 +50,11 @@ def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
         caps = [settings.get("max_words")]
         if name == SignalRules.name:
             try:
-                told = build(SignalRules, settings, name, RecipeError).rules()
+                found = build(SignalRules, settings, name, RecipeError).rules()
             except RecipeError:
-                yield f"`{name}` has settings of another longcrawl: whether it removes long documents is not told here."
+                yield f"`{name}` has settings of another longcrawl: whether it removes long documents is unknown."
                 continue
-            caps += [each.bound for each in told if (each.signal, each.comparison) == (WORD_COUNT, "at_most")]
+            caps += [each.bound for each in found if (each.signal, each.comparison) == (WORD_COUNT, "at_most")]
         for cap in caps:
             if cap is not None:
                 yield f"`{name}` removes documents of more than {int(cap):,} words: the longest books are missing."

@@ -12,9 +12,9 @@ from longcrawl.card.counts import duplicates, edited, funnel_and_rates, lengths,
 from longcrawl.card.datasheet import datasheet
 from longcrawl.card.limits import known_limits
 from longcrawl.card.paths import elsewhere
-from longcrawl.card.source import CardSource, Section, paragraphs, untold
+from longcrawl.card.source import CardSource, Section, missing_sentence, paragraphs
 from longcrawl.display.markdown import code, fenced, plain
-from longcrawl.manifest.schema import NotTold, input_names, writer_of
+from longcrawl.manifest.schema import MissingEntry, input_names, writer_of
 
 __all__ = ["SECTIONS"]
 
@@ -24,7 +24,7 @@ PLACE = (
     "`user/name` stands for this repository on the Hub, `hf://datasets/user/name` for its files. The path of a local "
     "copy takes the place of both; `hf download user/name --repo-type dataset --local-dir FOLDER` makes one."
 )
-LEDGER = 'Why each of the other documents left, `load_dataset("user/name", "ledger", split="removed")` says.'
+LEDGER = 'Why each other document was removed, `load_dataset("user/name", "ledger", split="removed")` says.'
 NO_CONTACT = "No contact is recorded. Questions go to whoever publishes this dataset: see the repository it came from."
 NO_OPT_OUT = (
     "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
@@ -36,8 +36,8 @@ def _summary(card: CardSource) -> str:
     title = " ".join(str(card.facts["pretty_name"] or card.recipe["name"]).split())
     try:
         contents = card.result.contents(card.output)
-    except NotTold as missing:
-        contents = untold(missing)
+    except MissingEntry as missing:
+        contents = missing_sentence(missing)
     return paragraphs(f"# {title}", card.recipe.get("about", ""), contents)
 
 
@@ -71,8 +71,8 @@ def _composition(card: CardSource) -> str:
 
 
 def _limits(card: CardSource) -> str:
-    told = [f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in known_limits(card.manifest)]
-    return "\n".join(told)
+    described = [f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in known_limits(card.manifest)]
+    return "\n".join(described)
 
 
 def _broken(card: CardSource) -> str:
@@ -84,8 +84,8 @@ def _broken(card: CardSource) -> str:
         lost = "an unknown number of records" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
         lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
     rules = card.manifest.get("left_out", {})
-    told = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
-    left_out = [f"Records of the source that are no documents, by its rules: {told}."] if rules else []
+    described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
+    left_out = [f"Records of the source that are no documents, by its rules: {described}."] if rules else []
     return paragraphs("\n".join(lines), *left_out)
 
 
@@ -112,11 +112,11 @@ def _citation(card: CardSource) -> str:
 def _datasheet(card: CardSource) -> str:
     try:
         instance = card.result.contents(card.output).splitlines()[-1].partition(". ")[0].rstrip(".") + "."
-    except NotTold as missing:
-        instance = untold(missing)
+    except MissingEntry as missing:
+        instance = missing_sentence(missing)
     try:
         cut = card.result.cut(card.folder / card.result.name, card.output)
-    except NotTold:  # What an instance is was not told either.
+    except MissingEntry:  # What an instance is was not recorded either.
         cut = ""
     return datasheet(card.manifest, card.facts, card.funnel, instance, cut)
 
@@ -126,8 +126,8 @@ SECTIONS: dict[str, Callable[[CardSource], str]] = {
     "load": Section("Load it", _load),
     "limits": Section("What to know", _limits),
     "made": Section("How it was made", _made),
-    "funnel": Section("What is left after each stage", funnel_and_rates),
-    "reasons": Section("Why documents left", reasons),
+    "funnel": Section("Documents kept by each stage", funnel_and_rates),
+    "reasons": Section("Why documents were removed", reasons),
     "edited": Section("What was changed in documents", edited),
     "lengths": Section("Lengths", lengths),
     "places": Section("Domains and languages", places),

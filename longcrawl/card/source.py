@@ -10,13 +10,13 @@ from longcrawl.card.facts import facts_of
 from longcrawl.core.results import RESULTS, Result
 from longcrawl.ledger.analysis import Analysis, Lengths
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest.schema import NotTold
+from longcrawl.manifest.schema import MissingEntry
 
-__all__ = ["PICTURES", "CardSource", "Section", "paragraphs", "untold"]
+__all__ = ["PICTURES", "CardSource", "Section", "missing_sentence", "paragraphs"]
 
 PICTURES = {
-    "funnel": "Documents that are left after each stage",
-    "reasons": "Documents that left, by rule",
+    "funnel": "Documents kept by each stage",
+    "reasons": "Removed documents, by rule",
     "lengths": "Lengths of documents",
     "domains": "Domains with most documents",
     "languages": "Languages with most documents",
@@ -47,12 +47,12 @@ class CardSource:
 
     @property
     def result(self) -> Result:
-        """What is told of outputs of this format."""
+        """The facts of outputs of this format."""
         return RESULTS[self.output["format"]]
 
     @cached_property
     def funnel(self) -> Funnel:
-        """How many documents were left after each stage."""
+        """How many documents each stage kept."""
         return Funnel.from_dict(self.manifest["funnel"])
 
     @cached_property
@@ -90,8 +90,8 @@ class Section:
         """
         try:
             text = self.body(card)
-        except NotTold as missing:
-            text = untold(missing)
+        except MissingEntry as missing:
+            text = missing_sentence(missing)
         return paragraphs(f"## {self.title}", text) if text else ""
 
 
@@ -100,6 +100,6 @@ def paragraphs(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def untold(missing: NotTold) -> str:
+def missing_sentence(missing: MissingEntry) -> str:
     """Report that a manifest does not hold what belongs in this place."""
-    return f"This cannot be told: {missing}."
+    return f"Not recorded: {missing}."

@@ -28,7 +28,7 @@ def new_card(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str] 
 
 
 def merged_card(card: str, folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> Merged:
-    """Return the card of a run, written anew but for what a person has changed in ``card``.
+    """Return the card of a run, written again but for what a person has changed in ``card``.
 
     Raises:
         FormatError: its head is not YAML.

@@ -34,7 +34,7 @@ class Card:
     """What a person has changed in it and is still there."""
     pictures: tuple[str, ...]
     """Paths in the run."""
-    untold: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     """Blocks of the manifest that an earlier longcrawl has not written, and whose part of the card says so."""
     problems: tuple[str, ...] = ()
     """What the Hub would refuse in its head, a sentence each; the card is written all the same."""
@@ -42,9 +42,9 @@ class Card:
     def __str__(self) -> str:
         pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
         kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
-        untold = f"; its manifest has no {', '.join(self.untold)}, as the card says" if self.untold else ""
+        missing = f"; its manifest has no {', '.join(self.missing)}, as the card says" if self.missing else ""
         lines = [f"the Hub will not take its head: {each}" for each in self.problems]
-        return as_lines([f"{self.path} is written{pictures}{kept}{untold}", *lines])
+        return as_lines([f"{self.path} is written{pictures}{kept}{missing}", *lines])
 
 
 def card(run: str | Path, *, plots: bool = False) -> Card:
@@ -60,8 +60,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         plots: draw pictures into ``card/``, too; matplotlib does it.
 
     Raises:
-        RunError: the run is not finished, its manifest has been changed, its ledger is gone, or its card cannot be told
-            from a person's, or a file is where pictures would go.
+        RunError: the run is not finished, its manifest has been changed, its ledger is gone, or its card has
+            no marks that tell it from a person's, or a file is where pictures would go.
         FormatError: the head of the card is not YAML.
         StageError: matplotlib is not installed.
 
@@ -72,7 +72,7 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         raise RunError(f"{folder / MANIFEST} has been changed; longcrawl verify {folder} says it all")
     ledgers = [name for name in manifest["files"] if name.startswith(("ledger/", f"{EDITS}/"))]
     if gone := [name for name in ledgers if not (folder / name).is_file()]:
-        raise RunError(f"{folder} has lost {gone[0]}, which says what left: copy it back, then write the card")
+        raise RunError(f"{folder} has lost {gone[0]}, which lists removed documents: copy it back, then write the card")
     if plots and (folder / FOLDER).exists() and not (folder / FOLDER).is_dir():
         raise RunError(f"{folder / FOLDER} is a file, and pictures go to a folder of this name: move it away")
     # Nothing is written before it is known that the card can be.
@@ -97,8 +97,8 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         raise RunError(
             f"the card cannot be written to {folder} ({failed.strerror or failed}): make it writable, or copy the run"
         ) from failed
-    untold = tuple(name for name in SHOWN if name not in manifest)
-    return Card(str(folder / CARD), written.kept, pictures, untold, tuple(card_problems(written.text)))
+    missing = tuple(name for name in SHOWN if name not in manifest)
+    return Card(str(folder / CARD), written.kept, pictures, missing, tuple(card_problems(written.text)))
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
@@ -119,7 +119,7 @@ def _read(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except ValueError as broken:
-        raise RunError(f"{file} is not UTF-8 ({broken}): mend it, or move it away") from broken
+        raise RunError(f"{file} is not UTF-8 ({broken}): fix it, or move it away") from broken
 
 
 def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence[str]) -> None:

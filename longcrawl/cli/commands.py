@@ -35,7 +35,7 @@ from longcrawl.run.tokenize_files import tokenize as tokenize_files
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="From a web crawl to long-context training data, with a reason for every document that left.",
+    help="From a web crawl to long-context training data, with a reason for every removed document.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -163,20 +163,20 @@ def funnel(
         bool, typer.Option("--rates", help="Percent of the start and of the stage before, of documents and characters.")
     ] = False,
 ) -> None:
-    """Show how many documents were left after each stage of a run."""
+    """Show how many documents each stage kept, for a run."""
     show(finished.removal_rates(folder) if rates else finished.funnel(folder))
 
 
 @app.command()
 def why(folder: RunFolder, document: Annotated[str, typer.Argument(help="A document's id.", metavar="ID")]) -> None:
-    """Describe why a document left a run, or that it was kept."""
+    """Describe why a document was removed from a run, or that it was kept."""
     show(finished.why(folder, document))
 
 
 @app.command()
 def clusters(
     folder: RunFolder,
-    stage: Annotated[str | None, typer.Option(help="Only what left at this stage.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Only documents removed at this stage.")] = None,
     most: Annotated[int, typer.Option(min=1, help="How many clusters to show.")] = 10,
 ) -> None:
     """Show the largest clusters of duplicates of a run, and how two documents of each differ."""
@@ -187,11 +187,11 @@ def clusters(
 def report(
     folder: RunFolder,
     out: Annotated[Path | None, typer.Option("--out", help="The file; report.html in RUN if left out.")] = None,
-    per_rule: Annotated[int, typer.Option(min=1, help="How many documents that left by each rule to show.")] = 5,
-    most: Annotated[int, typer.Option(min=1, help="How many documents that left to show altogether.")] = 200,
+    per_rule: Annotated[int, typer.Option(min=1, help="How many removed documents to show for each rule.")] = 5,
+    most: Annotated[int, typer.Option(min=1, help="How many removed documents to show altogether.")] = 200,
     clusters: Annotated[int, typer.Option(min=1, help="How many clusters of duplicates to show.")] = 20,
 ) -> None:
-    """Write a run as one HTML page: funnel, reasons, texts that left with marks, clusters with differences."""
+    """Write a run as one HTML page: funnel, reasons, removed texts with marks, clusters with differences."""
     show(write_report(folder, out, per_rule, most, clusters))
 
 

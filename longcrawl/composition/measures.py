@@ -291,10 +291,10 @@ class Comparison:
             f"{len(filled):,} documents of {int(filled.sum()):,} tokens: mean {filled.mean():,.1f}, "
             f"median {middle:,.0f}, the middle 80 % from {low:,.0f} to {high:,.0f}, the longest {filled.max():,}"
             + (f"; {empty:,} more are empty" if empty else "")
-            + f"; {self._told_ends(len(filled))}"
+            + f"; {self._recorded_ends(len(filled))}"
         )
 
-    def _told_ends(self, filled: int) -> str:
+    def _recorded_ends(self, filled: int) -> str:
         if not self.terminated:
             return "lengths as they are, no end-of-text token added"
         to = "each" if self.terminated == filled else f"{self.terminated:,} of them"

@@ -49,7 +49,7 @@ class TokenEntries(Protocol):
 class BinnedGreedy(OneCapacity):
     """Length-binned greedy packing: samples are filled one after the other, from 64 bins of like lengths.
 
-    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are told apart better.
+    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are separated better.
     A sample begins with an entry of the highest bin that has one. Its room is then filled with the first entry that
     fits of the bin that the room is in, 512 being looked at, or else of the highest bin below. Entries longer than
     ``context_length`` are cut into pieces of it. In a bin, entries keep their order.

@@ -1,4 +1,4 @@
-"""What is told of an output once it is written: at the end of a run, on its card, and whenever somebody asks.
+"""Facts of a written output: for the end of a run, its card and later questions.
 
 An output says how documents are written, its result what has become of them. Everything that differs between formats
 outside of writing is here, so that a run, a card and the questions to a finished run know no format by name.
@@ -58,7 +58,7 @@ class Inspection(ABC):
 
 
 class Result(ABC):
-    """What is told of one format. ``described`` is always what its writer's ``finish`` gave, in a run's manifest.
+    """Facts of one format. ``described`` is always what its writer's ``finish`` gave, in a run's manifest.
 
     A run has its output in the folder ``name``, beside a dataset card. An output of another package is one folder, with
     the :class:`~longcrawl.core.outputs.Output`, this class and ``card.md``.
@@ -163,10 +163,10 @@ class Results(Mapping[str, Result]):
     def __init__(self) -> None:
         self._results: dict[str, Result] = {}
 
-    def add(self, told: Result) -> None:
+    def add(self, result: Result) -> None:
         """Make a result known."""
-        self._results[told.name] = told
-        DESCRIPTIONS.add(told.description)
+        self._results[result.name] = result
+        DESCRIPTIONS.add(result.description)
 
     def described(self) -> dict[str, str]:
         """Return the names of outputs by the files that describe them; a package that cannot be loaded is a warning."""
@@ -201,6 +201,6 @@ RESULTS = Results()
 
 
 def result(cls: type[Kind]) -> type[Kind]:
-    """Register what is told of the output of the same name."""
+    """Register the facts of the output of the same name."""
     RESULTS.add(cls())
     return cls

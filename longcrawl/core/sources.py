@@ -211,8 +211,8 @@ class Source(ABC):
                 digest.update(f"{split} {part.name}\n".encode())
                 for file in part.files:
                     status = Path(file).stat() if Path(file).exists() else None
-                    told = f"{without_secrets(file)} {status and (status.st_size, status.st_mtime_ns)}\n"
-                    digest.update(told.encode())
+                    line = f"{without_secrets(file)} {status and (status.st_size, status.st_mtime_ns)}\n"
+                    digest.update(line.encode())
         return digest.hexdigest()
 
     @abstractmethod

@@ -56,7 +56,7 @@ __all__ = [
     "column",
     "document_ids",
     "first_failure",
-    "refuse_twins",
+    "reject_duplicate_ids",
     "stage",
     "stage_name",
     "with_column",
@@ -398,6 +398,6 @@ def _restore(
 ) -> S:
     if cls.code_version != code_version:
         raise LongCrawlError(
-            f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it anew"
+            f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it again"
         )
     return cls(**dict(settings))

@@ -40,7 +40,7 @@ _LOAD = 0.75
 """Share of the table that is to be filled, as far as the number of windows can be foretold."""
 _FULL = 0.9
 _SAMPLE = 1 << 16
-"""Windows from which it is foretold, to 0.4 %."""
+"""Windows from which it is predicted, to 0.4 %."""
 _FEW = 64
 _LINKED = 3
 """Columns of what the second step finds: start, stop, and the start of an equal stretch."""
@@ -189,7 +189,7 @@ class _Search:
     def _match_part(
         self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: list[RangeFile], writer: RangeWriter
     ) -> None:
-        """Fill the table and look up in it; where it is full, begin anew at the first window that it did not take."""
+        """Fill the table and look up in it; where it is full, begin again at the first window that it did not take."""
         from longcrawl.dedup._substring_kernels import START, STATE, UNSEEN
 
         buffer = _Buffer(max(self.memory // 384, 4), writer)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.stages import refuse_twins
+from longcrawl.core.stages import reject_duplicate_ids
 from longcrawl.errors import StageError
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
@@ -101,7 +101,7 @@ def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str
     np.cumsum(lengths.known, out=bounds[1:])
     if bounds[-1] > _MOST:
         raise StageError(f"{needed_by} takes fewer than 2**40 tokens, there are {bounds[-1]:,}: split the documents")
-    _refuse_twins(folder, hashes.known, needed_by)
+    _reject_duplicates(folder, hashes.known, needed_by)
     with whole_file(folder / "bounds.npy") as beside, beside.open("wb") as file:
         np.save(file, bounds)
     return {"documents": len(bounds) - 1, "tokens": int(bounds[-1]), "dtype": dtype.name}
@@ -148,13 +148,13 @@ def _separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
     return made
 
 
-def _refuse_twins(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: str) -> None:
+def _reject_duplicates(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: str) -> None:
     """Compare the ids of documents that share a hash of theirs."""
     ordered = np.sort(hashes)
     alike = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(alike):
         del ordered
-        refuse_twins(stored_ids(folder, np.flatnonzero(np.isin(hashes, alike))), needed_by)
+        reject_duplicate_ids(stored_ids(folder, np.flatnonzero(np.isin(hashes, alike))), needed_by)
 
 
 def _open(folder: Path, described: dict[str, Any]) -> TokenStore:

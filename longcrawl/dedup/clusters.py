@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.stages import REMOVAL_SCHEMA, refuse_twins
+from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
 from longcrawl.core.survey_reports import with_report
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import StageError
@@ -88,7 +88,7 @@ def near_duplicates(
         StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
 
     """
-    refuse_twins(sketches["id"], settings.stage)
+    reject_duplicate_ids(sketches["id"], settings.stage)
     order = _preference(sketches, settings)
     order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
     if left_out is not None:

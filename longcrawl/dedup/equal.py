@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, refuse_twins
+from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_duplicate_ids
 from longcrawl.dedup.index import write_index
 from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
 from longcrawl.ledger.funnel import number_rule
@@ -56,7 +56,7 @@ class EqualHashes(IndexedSurvey):
             StageError: two documents have the same id.
 
         """
-        refuse_twins(sketches["id"], self.name)
+        reject_duplicate_ids(sketches["id"], self.name)
         earlier = self._seen_before(sketches)
         kept = pc.invert(pc.is_in(sketches["id"], value_set=earlier["id"]))
         return pa.concat_tables([earlier, self._twins(sketches.filter(kept))])

@@ -97,7 +97,7 @@ class MinHash(IndexedSurvey):
     >>> texts = {"a": "To be, or not to be: that is the question.", "b": "to be or not to BE -- that is the question!"}
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": list(texts), "text": list(texts.values())}))
     >>> print((crawl | lc.dedup.MinHash.preset("fineweb", keep="first")).why("b"))
-    b: left at min_hash, rule near_duplicate: a duplicate of a, similarity 1.00
+    b: removed at min_hash, rule near_duplicate: a duplicate of a, similarity 1.00
 
     """
 
@@ -227,7 +227,7 @@ class MinHash(IndexedSurvey):
         return near_duplicates_after(sketches, self.open_indexes(), self._clustering)
 
     def hashed(self) -> dict[str, Any]:
-        """Return the settings on which band keys depend; a tokenizer's file is told by its content.
+        """Return the settings on which band keys depend; a tokenizer's file is identified by its content.
 
         Python's version of Unicode is among them, since texts are normalised by its tables.
         """

@@ -160,7 +160,7 @@ def _in_gap(one: Sequence[str], other: Sequence[str], begin: int, other_begin: i
 def _shared(one: Sequence[str], other: Sequence[str]) -> int:
     """Count the words with which both begin."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (word, twin) in pairs if word != twin), min(len(one), len(other)))
+    return next((place for place, (word, other_word) in pairs if word != other_word), min(len(one), len(other)))
 
 
 def _pieces(one: Sequence[str], other: Sequence[str], spans: Sequence[Span]) -> Iterator[DiffPiece]:

@@ -98,7 +98,7 @@ def spill_documents(
     with whole_file(spill / f"{part:05d}.arrow") as beside, beside.open("wb") as file:
         writer: Any = None
         for table in tables:
-            _refuse_twin_columns(table)
+            _reject_duplicate_columns(table)
             documents = _plain(table.drop_columns(SORT_KEY) if shuffled else table)
             if schema is None:
                 schema = documents.schema
@@ -124,8 +124,8 @@ def spill_documents(
     joined = np.concatenate(index)
     with whole_file(spill / f"{part:05d}.index") as beside:
         joined.tofile(beside)
-    told = {"rows": len(joined), "languages": list(languages), "has_language": _has_text(schema, group)}
-    write_text(spill / f"{part:05d}.json", json.dumps(told))
+    recorded = {"rows": len(joined), "languages": list(languages), "has_language": _has_text(schema, group)}
+    write_text(spill / f"{part:05d}.json", json.dumps(recorded))
 
 
 def order_documents(
@@ -144,7 +144,7 @@ def order_documents(
     found = [json.loads((spill / f"{part:05d}.json").read_text("utf-8")) for part in range(parts)]
     rows = sum(each["rows"] for each in found)
     if not rows:
-        raise FormatError("there are no documents to write: every document left before the output")
+        raise FormatError("there are no documents to write: all documents were removed before the output")
     filled = [part for part in range(parts) if found[part]["rows"]]
     schema = _one_schema(spill, filled)
     if by_language and not all(found[part]["has_language"] for part in filled):
@@ -308,7 +308,7 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _refuse_twin_columns(table: pa.Table) -> None:
+def _reject_duplicate_columns(table: pa.Table) -> None:
     names = table.column_names
     twins = sorted({name for name in names if names.count(name) > 1})
     if twins:
@@ -334,8 +334,8 @@ def _one_schema(spill: Path, parts: Sequence[int]) -> pa.Schema:
 
 
 def _difference(one: pa.Schema, other: pa.Schema) -> str:
-    told = [sorted(f"{column.name} {column.type}" for column in schema) for schema in (one, other)]
-    ours, theirs = ([name for name in told[side] if name not in told[1 - side]] for side in (0, 1))
+    recorded = [sorted(f"{column.name} {column.type}" for column in schema) for schema in (one, other)]
+    ours, theirs = ([name for name in recorded[side] if name not in recorded[1 - side]] for side in (0, 1))
     here, there = ", ".join(ours) or "the same in another order", ", ".join(theirs) or "nothing else"
     return f"here {here}, there {there}; make them alike"
 

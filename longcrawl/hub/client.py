@@ -174,7 +174,7 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
     if status := re.search(r"HTTP status \w+ error \((\d{3})", said):
         return _refusal(repo, int(status[1]), said, again)
     if isinstance(wrong, OfflineModeIsEnabled):
-        return f"huggingface_hub is told to stay offline, so {repo} is not asked for: unset HF_HUB_OFFLINE"
+        return f"huggingface_hub is offline, so {repo} cannot be reached: unset HF_HUB_OFFLINE"
     if isinstance(wrong, OSError) and wrong.filename is not None:
         return f"{wrong.filename} cannot be read ({wrong.strerror}): {again}"
     if isinstance(wrong, ValueError):
@@ -186,7 +186,7 @@ def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> 
     """Describe what an answer of the Hub that is no success comes to."""
     pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
     what, todo = {
-        401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN anew"),
+        401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN again"),
         403: (
             "does not let you do that to {}",
             "unless it says what else is missing, set HF_TOKEN to a token that may",
@@ -285,7 +285,7 @@ def push_documents(
 
 
 def refuse_other_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
-    """Refuse to push as private what is public by now, or the other way round; only its owner should change that.
+    """Refuse to push as private what is already public, or the other way round; only its owner should change that.
 
     Raises:
         HubError: the repository is not as it was said to be.

@@ -84,7 +84,7 @@ class Push:
         told = f"{sent} ({size:,} bytes) to send, {kept} ({same:,} bytes) unchanged, {gone} to delete"
         told += f", in {self.commits:,} commits" if self.commits > 1 else ""
         if self.commit is not None:
-            done = told.replace("to send", "new or changed").replace("to delete", "deleted")
+            done = counted.replace("to send", "new or changed").replace("to delete", "deleted")
             return (
                 f"{self.repo} ({self.visibility}) holds the run at {self.commit[:TAG_LENGTH]}, tag {self.tag}: {done}"
             )
@@ -93,7 +93,7 @@ class Push:
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
         lines += [f"{CARD} would be refused: {problem}" for problem in self.problems]
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
-        return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {told}", *lines])
+        return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {counted}", *lines])
 
 
 def push(
@@ -150,8 +150,8 @@ def push(
 def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
     sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     if beyond := over_limits(sizes):
-        told = RESULTS[manifest["output"]["format"]]
-        advice = told.smaller_files if max(sizes.values()) > FILE_BYTES else told.fewer_files
+        result = RESULTS[manifest["output"]["format"]]
+        advice = result.smaller_files if max(sizes.values()) > FILE_BYTES else result.fewer_files
         raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 

@@ -23,7 +23,7 @@ def read_card(file: Path) -> str:
     """Read the card, and refuse one by whose head nothing could be loaded, before anything is asked.
 
     Raises:
-        RunError: what is wrong with it, and how to mend it.
+        RunError: what is wrong with it, and how to fix it.
 
     """
     from huggingface_hub import DatasetCard
@@ -40,7 +40,9 @@ def read_card(file: Path) -> str:
         raise RunError(f"{file} is not sent, as it is not UTF-8 ({broken}): save it as UTF-8") from broken
     except (AttributeError, ValueError, TypeError, yaml.YAMLError) as broken:
         said = shorten(" ".join(str(broken).split()), 300, placeholder="…")
-        raise RunError(f"{file} is not sent, as its head is none ({said}): mend what is between its dashes") from broken
+        raise RunError(
+            f"{file} was not pushed: its YAML front matter is invalid ({said}). Fix the block between the --- lines."
+        ) from broken
     if not head:
         raise RunError(
             f"{file} is not sent, as it does not begin with a head between two lines of ---, which says what to load: "
@@ -50,7 +52,7 @@ def read_card(file: Path) -> str:
 
 
 def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: str) -> None:
-    """Warn of a card that is not the one that the manifest names: whoever verifies what was pushed is told so, too.
+    """Warn of a card that is not the one that the manifest names: verifying the pushed dataset reports the same.
 
     Args:
         file: the card.
@@ -78,7 +80,9 @@ def refuse_head(file: Path, card: str) -> None:
         DatasetCard(card).validate(repo_type="dataset")
     except ValueError as wrong:
         said = shorten(str(wrong), 300)
-        raise RunError(f"the Hub does not take the head of {file} ({said}): mend what is between its dashes") from wrong
+        raise RunError(
+            f"the Hub rejects the YAML front matter of {file} ({said}). Fix the block between the --- lines."
+        ) from wrong
 
 
 def refuse_edited_card(api: "HfApi", repo: str, head: str) -> None:

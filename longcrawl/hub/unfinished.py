@@ -67,18 +67,18 @@ class UnfinishedPush:
             FormatError: longcrawl has not written it.
 
         """
-        told = read_object(text, UNFINISHED)
-        files, tag = told.get("files"), told.get("tag")
+        content = read_object(text, UNFINISHED)
+        files, tag = content.get("files"), content.get("tag")
         names = isinstance(files, list) and all(isinstance(each, str) for each in files)
-        known = told.get("longcrawl_push") == VERSION and isinstance(tag, str) and TAG.fullmatch(tag)
-        if not (names and known and is_intact(told, text)):
+        known = content.get("longcrawl_push") == VERSION and isinstance(tag, str) and TAG.fullmatch(tag)
+        if not (names and known and is_intact(content, text)):
             raise FormatError(f"{UNFINISHED} is not as this longcrawl writes it")
         return cls(str(tag), frozenset(files or ()))
 
     def as_json(self) -> bytes:
         """Return what is to lie on the Hub, the same for the same push."""
-        told = {"longcrawl_push": VERSION, "tag": self.tag, "files": sorted(self.files)}
-        return seal(told).encode()
+        content = {"longcrawl_push": VERSION, "tag": self.tag, "files": sorted(self.files)}
+        return seal(content).encode()
 
     def as_card(self) -> bytes:
         """Return a card of which `datasets` loads nothing, and says why."""

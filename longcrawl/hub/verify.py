@@ -49,12 +49,12 @@ def verify_url(url: str) -> Verification:
         counts: dict[str, int] = {"listed": 0, "fetched": 0}
         problems = [
             *(each for path, entry in described["files"].items() for each in _compare(place, path, entry, counts)),
-            *_strangers(place, inside, {*described["files"], name}),
+            *_unknown_files(place, inside, {*described["files"], name}),
         ]
-    told = f"{counts['fetched']} fetched and compared with their SHA-256"
+    compared = f"{counts['fetched']} fetched and compared with their SHA-256"
     if counts["listed"]:
-        told = f"{counts['listed']} files compared with the SHA-256 that the Hub gives, {told}"
-    return Verification(root, told, tuple(problems))
+        compared = f"{counts['listed']} files compared with the SHA-256 that the Hub gives, {compared}"
+    return Verification(root, compared, tuple(problems))
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _compare(place: _Place, name: str, entry: Mapping[str, Any], counts: dict[st
         yield f"{name} has been changed: its SHA-256 differs"
 
 
-def _strangers(place: _Place, inside: str, described: set[str]) -> Iterator[str]:
+def _unknown_files(place: _Place, inside: str, described: set[str]) -> Iterator[str]:
     """Find files among those of an output that nothing describes; they would be read with it."""
     for name in place.names():
         if name.startswith(inside) and name not in described:

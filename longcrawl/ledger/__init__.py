@@ -1,1 +1,1 @@
-"""Why documents left, what was changed in them, and what a dataset holds."""
+"""Why documents were removed, what was changed in them, and what a dataset holds."""

@@ -31,7 +31,7 @@ __all__ = ["Analysis", "LengthCounts", "Lengths", "analyse", "bin_name", "length
 NO_LANGUAGE = ""
 """What stands for no language where languages are counted, since JSON has no null among its names."""
 BINS = 64
-TOLD = 20
+MOST_SHOWN = 20
 """Domains and languages that are printed; :class:`Analysis` has more."""
 
 
@@ -159,7 +159,7 @@ class Analysis:
             told = list(self.domains.items())[:TOLD]
             tables.append(share_table("domain", [self._row(*each) for each in told], rest))
         if any(self.languages):
-            told = [(name or "none", count) for name, count in list(self.languages.items())[:TOLD]]
+            largest = [(name or "none", count) for name, count in list(self.languages.items())[:MOST_SHOWN]]
             rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
             tables.append(share_table("language", [self._row(*each) for each in told], rest))
         return tables

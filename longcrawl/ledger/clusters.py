@@ -1,4 +1,4 @@
-"""Clusters of duplicates, out of a ledger: which documents left for the same one, and how two of them differ."""
+"""Clusters of duplicates, out of a ledger: groups of similar documents, and how two of them differ."""
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +25,12 @@ _PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:20em;overflow:au
 
 @dataclass(frozen=True)
 class Cluster:
-    """Documents that left for the same one, through one deduplication stage or through several."""
+    """Removed documents for the same one, through one deduplication stage or through several."""
 
     kept: Reason
-    """The document that stayed when they left, and what became of it afterwards."""
+    """The document that stayed when they were removed, and what became of it afterwards."""
     removed: pa.Table
-    """Their ledger rows; ``kept_id`` is the document that each duplicates, which may have left for another one."""
+    """Their ledger rows; ``kept_id`` is the document that each duplicates, which may itself have been removed later."""
     earlier: bool = False
     """Whether the kept document is one of an earlier dataset."""
     diff: WordDiff | None = None
@@ -43,13 +43,13 @@ class Cluster:
 
     @property
     def rules(self) -> dict[str, int]:
-        """How many documents left by which stage and rule."""
+        """How many documents were removed by which stage and rule."""
         counts = self.removed.group_by(["stage", "rule"], use_threads=False).aggregate([([], "count_all")])
         return {f"{row['stage']} {row['rule']}": row["count_all"] for row in counts.to_pylist()}
 
     @property
     def direct(self) -> pa.Table:
-        """The rows of ``removed`` that left for the kept document itself, not for one that left for it later."""
+        """The rows of ``removed`` that duplicate the kept document itself, not one that was removed for it later."""
         elsewhere = pc.match_substring_regex(self.removed["rule"], EARLIER)
         return self.removed.filter(
             pc.and_(pc.equal(self.removed["kept_id"], self.kept.id), pc.equal(elsewhere, self.earlier))
@@ -63,7 +63,7 @@ class Cluster:
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """The kept document and the least similar one that left for it; of an earlier dataset's, two that left."""
+        """The kept document and the least similar one removed for it; for an earlier dataset's, two removed ones."""
         direct = self.direct
         order = pc.sort_indices(direct, [("value", "ascending"), ("id", "ascending")])
         ids = direct["id"].take(order[:2]).to_pylist()
@@ -74,20 +74,20 @@ class Cluster:
     def facts(self) -> list[str]:
         """Describe what is known of it, line by line."""
         place = " of an earlier dataset" if self.earlier else ""
-        fate = "" if self.kept.stage is None else f", which later {self.kept.fate}"
+        fate = "" if self.kept.stage is None else f", which was later {self.kept.fate}"
         rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
         if self.similarity is not None:
             least, greatest = (f"{bound:.2f}" for bound in self.similarity)
             rules += f"; similarity {least}" + (f" to {greatest}" if greatest != least else "")
             by_way = self.removed.num_rows - self.direct.num_rows
-            rules += f" ({by_way:,} others left for documents that left later)" if by_way else ""
+            rules += f" ({by_way:,} others were duplicates of documents removed later)" if by_way else ""
         names = ", ".join(self._named(row) for row in self.removed[:NAMED].to_pylist())
         more = f" and {self.removed.num_rows - NAMED:,} more" if self.removed.num_rows > NAMED else ""
-        facts = [f"{self.size:,} documents, kept {self.kept.id}{place}{fate}", f"by {rules}", f"left: {names}{more}"]
+        facts = [f"{self.size:,} documents, kept {self.kept.id}{place}{fate}", f"by {rules}", f"removed: {names}{more}"]
         return [one_line(fact) for fact in facts]
 
     def _named(self, row: Mapping[str, Any]) -> str:
-        """Name a document that left; where it left for another one than the kept, that one with its similarity."""
+        """Name a removed document; where it duplicates another one than the kept, that one with its similarity."""
         if row["kept_id"] == self.kept.id and Reason(**row).leads_on != self.earlier:
             return str(row["id"])
         similarity = "" if row["value"] is None else f", similarity {row['value']:.2f}"
@@ -117,7 +117,7 @@ class Clusters:
     count: int
     """How many clusters there are."""
     removed: int
-    """How many documents left for another one."""
+    """How many documents were removed as duplicates."""
     note: str | None = None
     """Why a diff is missing."""
 
@@ -164,7 +164,7 @@ class Clusters:
 
 
 class _Ends(NamedTuple):
-    """Documents that left as duplicates, and the document that each ends at."""
+    """Removed documents as duplicates, and the document that each ends at."""
 
     rows: pa.Table
     ends: pa.Array
@@ -172,12 +172,12 @@ class _Ends(NamedTuple):
 
 
 def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None = None, most: int = 10) -> Clusters:
-    """Find the largest clusters; a document that was kept by one stage and left at a later one leads on to the next.
+    """Find the largest clusters; a document that was kept by one stage and removed at a later one leads on to the next.
 
     Args:
         ledger: rows of ``LEDGER_SCHEMA``.
         stages: the labels of all stages, in order.
-        stage: look at what left at this one only, by the documents that it kept.
+        stage: look at what was removed at this one only, by the documents that it kept.
         most: how many clusters to give.
 
     Raises:
@@ -207,7 +207,7 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
 
 
 def _follow(duplicates: pa.Table, stages: Sequence[str]) -> _Ends:
-    """Find where each document ends, the last stage first: what it kept has left at a later one, or not at all."""
+    """Find where each document ends, the last stage first: what it kept was removed at a later one, or not at all."""
     known = _Ends(LEDGER_SCHEMA.empty_table(), pa.array([], pa.string()), pa.array([], pa.bool_()))
     for stage in reversed(stages):
         rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id").combine_chunks()
@@ -231,7 +231,7 @@ def _whole(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _fate(document: str, ledger: pa.Table, removed: pa.Table, stages: Sequence[str]) -> Reason:
-    """Describe what became of a kept document after the last of its duplicates had left."""
+    """Describe what became of a kept document after the last of its duplicates had been removed."""
     last = max(stages.index(stage) for stage in pc.unique(removed["stage"]).to_pylist())
     rows = ledger.filter(pc.equal(ledger["id"], document)).to_pylist()
     left = [row for row in rows if stages.index(row["stage"]) > last]

@@ -1,7 +1,7 @@
 """What stages changed in documents that stay: counts for the funnel, and every place in one document.
 
 The edit ledger is a side table, one row per place (:data:`longcrawl.core.places.EDIT_SCHEMA`). Runs keep it under
-``edits/``, one file per part, beside the ledger of documents that left.
+``edits/``, one file per part, beside the ledger of removed documents.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class RuleEdits(NamedTuple):
 
 @dataclass(frozen=True)
 class EditCounts:
-    """What one stage changed in documents, those that left at it or later included."""
+    """What one stage changed in documents, including documents removed at it or later."""
 
     documents: int
     """How many were changed."""

@@ -1,4 +1,4 @@
-"""Why each document left, and how many are left after each stage.
+"""Why each document was removed, and how many each stage kept.
 
 The ledger is a side table, one row per removed document. Kept documents are never copied to decide about others.
 """
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 LEDGER = "ledger"
-"""The folder of a run that holds the ledger of documents that left."""
+"""The folder of a run that holds the ledger of removed documents."""
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -64,7 +64,7 @@ EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
 
 @dataclass(frozen=True)
 class Reason:
-    """Why one document left, or that it was kept (``stage`` is None then)."""
+    """Why a document was removed, or that it was kept (``stage`` is None then)."""
 
     id: str
     stage: str | None = None
@@ -73,13 +73,13 @@ class Reason:
     threshold: float | None = None
     kept_id: str | None = None
     edits: tuple[TextEdit, ...] = ()
-    """What stages changed in the document, before it left or in what was kept of it."""
+    """What stages changed in the document, before it was removed or in what was kept of it."""
     kept: "Reason | None" = None
-    """Why the document of ``kept_id`` left later, see :func:`follow`; None where it stayed, or nobody has asked."""
+    """Why the document of ``kept_id`` was removed later, see :func:`follow`; None if it was kept or not looked up."""
 
     @property
     def leads_on(self) -> bool:
-        """Whether it left as the duplicate of a document of the same dataset, which may have left later."""
+        """Whether it was removed as the duplicate of a document of the same dataset, itself perhaps removed later."""
         return self.kept_id is not None and re.match(EARLIER, self.rule or "") is None
 
     @property
@@ -93,10 +93,10 @@ class Reason:
     def _decision(self) -> str:
         if self.stage is None:
             return f"{self.id}: kept"
-        said = f"{self.id}: left at {self.stage}, rule {self.rule}"
+        said = f"{self.id}: removed at {self.stage}, rule {self.rule}"
         if self.kept_id is not None:
             similarity = "" if self.value is None else f", similarity {self.value:.2f}"
-            later = "" if self.kept is None else f", which {self.kept.fate}"
+            later = "" if self.kept is None else f", which was {self.kept.fate}"
             return f"{said}: a duplicate of {self.kept_id}{similarity}{later}"
         if self.threshold is None:
             return said
@@ -112,24 +112,24 @@ class FunnelRow:
     documents_out: int
     rules: Mapping[str, int] = field(default_factory=dict)
     characters: int | None = None
-    """Code points of all texts that are left; None where there are no texts yet or any more, or nobody counted."""
+    """Code points of all remaining texts; None where there are no texts yet or any more, or nobody counted."""
     values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Documents that are left by the values of a column, most documents first, as ``{"language": {"en": 5}}``.
+    """Remaining documents by the values of a column, most documents first, as ``{"language": {"en": 5}}``.
 
-    Stages say with ``counts`` which column that is; "" stands for a null.
+    ``counts`` of a stage names the column; "" stands for a null.
     """
     edits: EditCounts | None = None
     """What the stage changed in documents; None where it changed nothing, or an earlier longcrawl did not count."""
 
     @property
     def removed(self) -> int:
-        """How many documents left here."""
+        """Documents that this stage removed."""
         return self.documents_in - self.documents_out
 
 
 @dataclass(frozen=True)
 class Funnel:
-    """How many documents are left after each stage: a table in a terminal, bars in a notebook."""
+    """How many documents each stage kept: a table in a terminal, bars in a notebook."""
 
     source: str
     documents: int
@@ -142,11 +142,11 @@ class Funnel:
 
     @property
     def kept(self) -> int:
-        """How many documents are left at the end."""
+        """How many documents were kept in the end."""
         return self.rows[-1].documents_out if self.rows else self.documents
 
     def emptied_by(self) -> str | None:
-        """Name the stage that removed the last documents; None while some are left or none ever came."""
+        """Name the stage that removed the last documents; None while some remain or none ever came."""
         return next((row.stage for row in self.rows if row.documents_in and not row.documents_out), None)
 
     def then(self, row: FunnelRow) -> "Funnel":
@@ -154,7 +154,7 @@ class Funnel:
         return replace(self, rows=(*self.rows, row))
 
     def counted(self, characters: int | None) -> "Funnel":
-        """Return the funnel with the characters left after its last stage, where they were not known before."""
+        """Return the funnel with the characters remaining after its last stage, where they were not known before."""
         if not self.rows or self.rows[-1].characters is not None:
             return self
         return replace(self, rows=(*self.rows[:-1], replace(self.rows[-1], characters=characters)))
@@ -255,7 +255,7 @@ def total(counts: Iterable[int | None]) -> int | None:
 
 
 def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
-    """Look one document up, and those that it leads on to; None when it never left.
+    """Look one document up, and those that it leads on to; None when it was never removed.
 
     Raises:
         LedgerError: several documents of this id left.

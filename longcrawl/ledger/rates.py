@@ -59,7 +59,7 @@ class RemovalRates:
     @property
     def head(self) -> list[str]:
         """What the columns are called."""
-        counts = ["documents", "of all", "of before"]
+        counts = ["kept", "of all", "of before"]
         if self.has_characters:
             counts += ["characters", "of all", "of before"]
         return ["stage", *counts, *([self.reference.name] if self.reference.documents else [])]

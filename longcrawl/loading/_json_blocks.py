@@ -77,7 +77,7 @@ class Block:
                 opened.seek(self.start)
                 content = opened.read(self.stop - self.start)
             if len(content) < self.stop - self.start:
-                raise CorruptionError(f"{self.part.files[0]} was cut while it was read: open the feed anew")
+                raise CorruptionError(f"{self.part.files[0]} was cut while it was read: open the feed again")
         return content if self.start else content.removeprefix(b"\xef\xbb\xbf")
 
     def first_line(self, max_record_bytes: int) -> int:

@@ -180,7 +180,7 @@ def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
     # A bucket that is the last of its mix leaves no weights to renormalise.
     if first.bucket is not None and not any(each.bucket is None and each.sample == first.sample for each in drained):
         said += "; from there on the other weights are renormalised"
-        joined = ", and likewise without "
+        joined = ", and also without "
     else:
         joined = "; later on weights are renormalised without "
     said += joined * bool(others) + ", ".join(f"{each.bucket!r} at {counted} {each.sample:,}" for each in others)

@@ -118,7 +118,7 @@ class ShardBucket:
         Args:
             samples: int64 [samples].
             rows: int64 [samples], where each goes.
-            reset: whether positions begin anew with each piece.
+            reset: whether positions begin again with each piece.
             out: int64 [4, batch_size, max_length]: ids, labels, positions and documents, written.
             counts: int64 [batch_size], written: how many pieces there are in a row.
             filled: int64 [batch_size], written: how many tokens.

@@ -22,7 +22,7 @@ from longcrawl.storage.structured import load_json
 from longcrawl.urls import is_url, join, path_of
 
 OnStalePaths = Literal["refresh", "error", "trust"]
-"""What is done about a paths file that is not one of the files as they are: list anew, refuse, or trust its sizes."""
+"""What is done about a paths file that is not one of the files as they are: list again, refuse, or trust its sizes."""
 
 Split = Literal["train", "val", "valid", "validation", "dev", "eval", "test", "heldout", "all"]
 """Which files of a folder that has splits; "val" and its synonyms stand for each other where only one is there."""
@@ -207,7 +207,7 @@ def _look(
         splits = {entry.get("split", "train") for entry in entries}
     except (ValueError, TypeError, KeyError, AttributeError) as wrong:
         raise LoaderError(
-            f"{paths_file} is no list of files with path and size: remove it, so that it is made anew"
+            f"{paths_file} is no list of files with path and size: remove it, so that it is written again"
         ) from wrong
     other = _otherness(known, paths, root) or ("" if splits <= {split} else f"it is of the split {splits.pop()!r}")
     stale = "it names no file" if not known else other or ("" if on_stale == "trust" else _staleness(known))

@@ -145,12 +145,12 @@ class _MappedShard:
             first, document = int(ends[document]), document + 1
 
 
-def remote_width(path: str, told: int | None) -> int:
+def remote_width(path: str, given: int | None) -> int:
     """Return the bytes of a token of a remote ``.ds``, by its index if nothing else says it.
 
     Raises:
         FormatError: there is no such file, or no index.
-        CorruptionError: the index does not belong to it, or to the width that was told.
+        CorruptionError: the index does not belong to it, or to the given width.
 
     """
     index = f"{path}{datatrove.INDEX}"
@@ -158,13 +158,13 @@ def remote_width(path: str, told: int | None) -> int:
     if size is None:
         raise FormatError(f"there is no file {path}; check the path")
     if entries is None:
-        if told is None:
+        if given is None:
             raise FormatError(f"{path} has no .index and nothing else says how wide its tokens are: set token_size")
-        if size % told:
-            raise CorruptionError(f"{path} has {size:,} bytes, no whole tokens of {told}: check token_size")
-        return told
+        if size % given:
+            raise CorruptionError(f"{path} has {size:,} bytes, no whole tokens of {given}: check token_size")
+        return given
     last = int.from_bytes(fetch(index, max(entries - 8, 0), entries), "little") if entries else 0
-    for width in (2, 4) if told is None else (told,):
+    for width in (2, 4) if given is None else (given,):
         if size == last * width:
             return width
     raise CorruptionError(

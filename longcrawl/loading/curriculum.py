@@ -201,7 +201,7 @@ class CurriculumPlan:
         return np.asarray(np.cumsum([np.zeros(len(self.names), np.int64), *counts[:-1]], axis=0))
 
     def fingerprint(self, samples: int) -> str:
-        """Digest the buckets of the first ``samples`` samples; what comes after them may be planned anew."""
+        """Digest the buckets of the first ``samples`` samples; what comes after them may be planned again."""
         block = min(samples, len(self)) // BLOCK
         rest = self._digest(self._digests[block], self.picks[block * BLOCK : samples])
         return blake2b(rest, digest_size=8).hexdigest()

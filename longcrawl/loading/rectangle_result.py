@@ -1,4 +1,4 @@
-"""What is told of a rectangle."""
+"""Facts of a rectangle."""
 
 from collections.abc import Mapping
 from pathlib import Path

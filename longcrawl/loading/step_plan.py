@@ -174,7 +174,7 @@ class _Planning:
             weights = bucket_weights(phase, number + 1, self.buckets, self.left)
             self._note_asked(weights)
             if not (whole or self.renormalize):
-                continue  # what is asked for is told of all phases
+                continue  # all phases are reported
             first, before = self.steps, self.left.copy()
             whole = self._run_phase(number, phase, weights, -(-budget // self.tokens_per_step))
             self._note_totals(first, before)

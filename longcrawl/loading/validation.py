@@ -27,7 +27,7 @@ class _Draft(Packed):
 
 
 class _ComposedDraft(ComposedBatches):
-    """Likewise of composed samples."""
+    """The same for composed samples."""
 
     def check_plan(self) -> None:
         """Leave them to whoever reads the report."""

@@ -98,7 +98,7 @@ class Windows:
         paths_file: a local JSON file to keep the list of files and their sizes in. One process makes it, under a lock,
             and the others wait for it. Files that come later are not in it.
         on_stale_paths: what is done where ``paths_file`` lists other sizes, or files that ``paths`` does not name:
-            "refresh" lists anew, "error" refuses; "trust" does not look at sizes, so that a file of another size is an
+            "refresh" lists again, "error" refuses; "trust" does not look at sizes, so that a file of another size is an
             error when it is opened, and refuses files that were not named.
 
     Raises:
@@ -352,7 +352,7 @@ class Windows:
         if shard.count != known.tokens:
             raise CorruptionError(
                 f"{known.path} has {shard.count:,} tokens, and had {known.tokens:,} when files were listed: fetch it "
-                "again, or remove the paths file so that files are listed anew"
+                "again, or remove the paths file so that files are listed again"
             )
         if file and self.dtype == "store" and shard.dtype != self.window_dtype:
             raise LoaderError(f"{known.path} has {shard.dtype}, other files {self.window_dtype}: set dtype='int64'")

@@ -1,7 +1,7 @@
 """What ``manifest.json`` of a run must hold, and one sentence where it does not.
 
-Runs outlive versions: a manifest may be of an earlier longcrawl, which told less. What every version has written is
-asked for when a manifest is read; whatever else somebody looks up in it and does not find raises :class:`NotTold`.
+Runs outlive versions: a manifest may be of an earlier longcrawl, which recorded fewer entries. What every version
+has written is asked for when a manifest is read; reading any other entry that is missing raises :class:`MissingEntry`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
 from longcrawl.storage.kinds import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
 
-__all__ = ["VERSION", "NotTold", "Told", "check_manifest", "input_names", "writer_of"]
+__all__ = ["VERSION", "MissingEntry", "Recorded", "check_manifest", "input_names", "writer_of"]
 
 VERSION = 1
 """Of manifests, not of longcrawl."""
@@ -108,7 +108,7 @@ KINDS: Kinds = (
 """What is read of a manifest, the whole before its parts, where it is there."""
 
 
-class NotTold(RunError):  # noqa: N818  # it says what is, as LookupError does
+class MissingEntry(RunError):  # noqa: N818  # named after what it is, as LookupError
     """A manifest does not hold an entry that something needs."""
 
     def __init__(self, entry: str, version: str) -> None:
@@ -120,35 +120,35 @@ class NotTold(RunError):  # noqa: N818  # it says what is, as LookupError does
         )
 
 
-class Told(dict[str, Any]):
-    """An object of a manifest; looking up what it does not hold raises :class:`NotTold` and no KeyError.
+class Recorded(dict[str, Any]):
+    """An object of a manifest; looking up what it does not hold raises :class:`MissingEntry` and no KeyError.
 
-    >>> Told({"funnel": {}}, "0.1.0")["funnel"]["stages"]
+    >>> Recorded({"funnel": {}}, "0.1.0")["funnel"]["stages"]
     Traceback (most recent call last):
-    longcrawl.manifest.schema.NotTold: the manifest of this run, of longcrawl 0.1.0, has no 'funnel.stages': run its \
-recipe again to have it
+    longcrawl.manifest.schema.MissingEntry: the manifest of this run, of longcrawl 0.1.0, has no 'funnel.stages': run \
+its recipe again to have it
     """
 
     def __init__(self, values: Mapping[str, Any], version: str, path: str = "", plain: Sequence[str] = ()) -> None:
         self._version, self._path = version, path
-        super().__init__((name, value if name in plain else self._told(name, value)) for name, value in values.items())
+        super().__init__((name, value if name in plain else self._wrap(name, value)) for name, value in values.items())
 
-    def _told(self, name: str, value: Any) -> Any:
+    def _wrap(self, name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return Told(value, self._version, f"{self._path}{name}.")
+            return Recorded(value, self._version, f"{self._path}{name}.")
         if isinstance(value, list):
-            return [self._told(name, each) for each in value]
+            return [self._wrap(name, each) for each in value]
         return value
 
     def __missing__(self, name: str) -> Any:
-        raise NotTold(f"{self._path}{name}", self._version)
+        raise MissingEntry(f"{self._path}{name}", self._version)
 
 
-def check_manifest(manifest: Any, file: Path) -> Told:
+def check_manifest(manifest: Any, file: Path) -> Recorded:
     """Return a manifest that holds what each has to.
 
-    The recipe in it is as it was read, so that it can be written as YAML; all else is :class:`Told`. Whether somebody
-    has changed the manifest is not asked here.
+    The recipe in it is as it was read, so that it can be written as YAML; all else is :class:`Recorded`. Whether it
+    was changed is not checked here.
 
     Args:
         manifest: the content of a JSON file.
@@ -175,7 +175,7 @@ def check_manifest(manifest: Any, file: Path) -> Told:
     for path, value, kind in misfits(manifest, KINDS):
         shown = shorten(repr(value), 60, placeholder="…")
         raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
-    return Told(manifest, writer_of(manifest), plain=("recipe",))
+    return Recorded(manifest, writer_of(manifest), plain=("recipe",))
 
 
 def _lacking(manifest: Mapping[str, Any]) -> list[str]:

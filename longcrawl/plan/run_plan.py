@@ -78,8 +78,8 @@ class Checked:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        told = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
-        return told | {"high": self.estimate.high, "became": self.truth}
+        described = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
+        return described | {"high": self.estimate.high, "became": self.truth}
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,15 +125,15 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; :meth:`from_dict` is the way back."""
-        rows = [{"stage": row.stage, **{name: _told(getattr(row, name)) for name in _FIGURES}} for row in self.rows]
+        rows = [{"stage": row.stage, **{name: _as_list(getattr(row, name)) for name in _FIGURES}} for row in self.rows]
         return {
             "longcrawl_plan": VERSION,
             "recipe": self.recipe,
             "digest": self.digest,
             "sample": self.sample,
             "stages": rows,
-            "tokens": _told(self.tokens),
-            "written": _told(self.written),
+            "tokens": _as_list(self.tokens),
+            "written": _as_list(self.written),
         }
 
     @classmethod
@@ -270,8 +270,8 @@ def _planned(recipe: Recipe, sample: Sample, seed: int, folder: str) -> Plan:
     scaled = _Scaled(sample)
     rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
     drawn = sum(part.table.num_rows for part in sample.read)
-    told = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
-    made = Plan(recipe.name, recipe.digest, told, tuple(rows), None, None)
+    described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
+    made = Plan(recipe.name, recipe.digest, described, tuple(rows), None, None)
     if not any(table.num_rows for table in left):
         return made
     tokens = quantity(left, "n_tokens", sample.drawn)
@@ -350,14 +350,14 @@ def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
     return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}
 
 
-def _told(estimate: Estimate | None) -> list[float] | None:
+def _as_list(estimate: Estimate | None) -> list[float] | None:
     return None if estimate is None else [estimate.value, estimate.low, estimate.high]
 
 
-def _estimate(told: Any) -> Any:
-    if told is None:
+def _estimate(described: Any) -> Any:
+    if described is None:
         return None
-    value, low, high = map(float, told)
+    value, low, high = map(float, described)
     if isnan(value) or not low <= high:
         raise ValueError(f"an interval from {low} to {high}")
     return Estimate(value, low, high)

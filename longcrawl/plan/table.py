@@ -85,6 +85,6 @@ def _words(plan: "Plan") -> Iterator[str]:
     yield f"disk at its fullest: {_interval(plan.disk, size)}"
 
 
-def _interval(estimate: Estimate, told: Callable[[float], str]) -> str:
-    low, value, high = told(estimate.low), told(estimate.value), told(estimate.high)
+def _interval(estimate: Estimate, show: Callable[[float], str]) -> str:
+    low, value, high = show(estimate.low), show(estimate.value), show(estimate.high)
     return value if low == value == high else f"{value} ({low} to {high})"

@@ -37,7 +37,7 @@ class Measured:
 
     label: str
     there: Values
-    """1 for each document that it left."""
+    """1 for each document that it kept."""
     characters: Values | None
     seconds: Values
     """Of a core, that each document took."""
@@ -201,7 +201,8 @@ class _Walk:
                         for place, each in enumerate(left)
                     ]
             elif group:
-                told = [sketches[place] if survey.within_parts else self._with_part(sketches, place) for place in group]
+                within = survey.within_parts
+                asked = [sketches[place] if within else self._with_part(sketches, place) for place in group]
                 with cost.shared(together, by_size=False):
                     gone = pc.cast(survey.removals(pa.concat_tables(told))["id"], pa.string()).combine_chunks()
                     for place in group:

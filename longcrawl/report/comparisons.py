@@ -13,7 +13,7 @@ from longcrawl.report.tables import Column, bar, key, named, table
 __all__ = ["domain_table", "drawn", "length_tables"]
 
 TOLD_DOMAINS = 15
-"""Of those that were kept, and of those that left."""
+"""Of kept documents, and of removed ones."""
 NOT_COUNTED = "How long texts were at the source was not counted: it gave none, or pages to be extracted."
 
 
@@ -59,12 +59,12 @@ def _total(lengths: Lengths) -> str:
 
 
 def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
-    """Return the domains of what was kept beside those of what left.
+    """Return the domains of what was kept beside those of what was removed.
 
     Args:
         analysis: what was kept.
-        hosts: those of the documents that left, as far as they are known.
-        whole: whether these are all that left, or some.
+        hosts: those of the removed documents, as far as they are known.
+        whole: whether these are all removed, or some.
 
     Returns:
         "" where no domain is known.
@@ -76,16 +76,16 @@ def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> st
     ranked = sorted(left, key=lambda host: (-left[host], host))
     names = dict.fromkeys([*list(analysis.domains)[:TOLD_DOMAINS], *ranked[:TOLD_DOMAINS]])
     kept_most, left_most = (max(counts.values(), default=1) for counts in (analysis.domains, left))
-    head = "left" if whole else "left, of the sample"
-    columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "left", " second") if left else [])]
+    head = "removed" if whole else "removed, of the sample"
+    columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "removed", " second") if left else [])]
     rows = []
     for name in names:
         count, gone = analysis.domains.get(name), left[name]
         kept = _beyond(analysis) if count is None else [f"{count:,}", percent(count / analysis.documents)]
         cells = [named(name), bar((count / kept_most, "kept")) if count else "", *kept]
         if left:
-            told = [f"{gone:,}", percent(gone / len(hosts))] if gone or whole else ["", ""]
-            cells += [bar((gone / left_most, "gone")) if gone else "", *told]
+            shares = [f"{gone:,}", percent(gone / len(hosts))] if gone or whole else ["", ""]
+            cells += [bar((gone / left_most, "gone")) if gone else "", *shares]
         rows.append(cells)
     return table("sites", "domain", columns, rows, _domain_caption(analysis, len(hosts), whole=whole))
 
@@ -115,10 +115,10 @@ def _domain_caption(analysis: Analysis, known: int, *, whole: bool) -> str:
     if not known:
         return f"{kept}."
     if whole:
-        return f"{kept}. Of what left, all {known:,} documents whose URL is known are counted."
+        return f"{kept}. Of the removed documents, all {known:,} documents whose URL is known are counted."
     return (
-        f"{kept}, every document counted. Of what left, those {known:,} documents of the sample above are counted "
-        "whose URL is known; rules weigh alike in it, so these are no shares of all that left."
+        f"{kept}, every document counted. Of the removed documents, the {known:,} of the sample above are counted "
+        "whose URL is known. Rules weigh the same in the sample, so these are not shares of all removed documents."
     )
 
 

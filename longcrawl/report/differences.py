@@ -28,7 +28,7 @@ def cluster_list(clusters: Clusters) -> str:
 
 def _cluster(cluster: Cluster, *, is_open: bool) -> str:
     size, by, left = cluster.facts()
-    facts = [("kept", size.partition(", kept ")[2]), ("left", left.removeprefix("left: ")), ("by", by[3:])]
+    facts = [("kept", size.partition(", kept ")[2]), ("removed", left.removeprefix("removed: ")), ("by", by[3:])]
     said = facts_list((name, shortened(fact, LONGEST_FACT)) for name, fact in facts)
     heading = (
         f'<b>{cluster.size:,} documents</b> <span class="value">{escape(_how_alike(cluster))}</span> '
@@ -52,7 +52,7 @@ def _difference(cluster: Cluster) -> str:
     pieces = list(_pieces(cluster))
     if not pieces:
         return f'<p class="note">{escape(shortened(cluster.diff_heading(), LONGEST_FACT))}.</p>'
-    names = ["left" if cluster.earlier else "kept", "left"]
+    names = ["removed" if cluster.earlier else "kept", "removed"]
     sides = zip(names, cluster.pair, ("added", "removed"), strict=True)
     columns = "".join(
         f"<div><h4>{name} <bdi>{escape(shortened(document, LONGEST_NAME))}</bdi></h4>"

@@ -18,7 +18,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.card.limits import Limit, known_limits
-from longcrawl.card.source import untold
+from longcrawl.card.source import missing_sentence
 from longcrawl.core.results import RESULTS
 from longcrawl.display.numbers import percent
 from longcrawl.ledger.analysis import Analysis, Lengths
@@ -27,7 +27,7 @@ from longcrawl.ledger.domains import url_hosts
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.ledger.rates import RemovalRates
 from longcrawl.ledger.values import value_tables
-from longcrawl.manifest.schema import NotTold
+from longcrawl.manifest.schema import MissingEntry
 from longcrawl.printable import shortened
 from longcrawl.report.comparisons import domain_table, drawn, length_tables
 from longcrawl.report.differences import cluster_list
@@ -56,8 +56,8 @@ class ReportPage:
     def html(self) -> str:
         """Return the whole file; the same run gives the same bytes."""
         style, script = _asset("report.css"), _asset("report.js")
-        told = [(name, title, _or_untold(body)) for name, title, body in self._sections()]
-        sections = [(name, title, body) for name, title, body in told if body]
+        written = [(name, title, _or_missing_note(body)) for name, title, body in self._sections()]
+        sections = [(name, title, body) for name, title, body in written if body]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
         parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in sections)
         return Template(_asset("report.html")).substitute(
@@ -73,8 +73,8 @@ class ReportPage:
 
     def _sections(self) -> Iterator[tuple[str, str, Callable[[], str]]]:
         yield "funnel", "Funnel", lambda: funnel_table(RemovalRates.from_manifest(self.manifest))
-        yield "reasons", "Why documents left", self._reasons
-        yield "removed", "Documents that left", self._removed
+        yield "reasons", "Why documents were removed", self._reasons
+        yield "removed", "Removed documents", self._removed
         yield "edits", "What was changed in documents", lambda: edit_table(self._funnel)
         yield "clusters", "Duplicates", lambda: cluster_list(self.clusters) if self.clusters.count else ""
         yield "lengths", "Lengths", self._lengths
@@ -86,19 +86,19 @@ class ReportPage:
     def _funnel(self) -> Funnel:
         return Funnel.from_dict(self.manifest["funnel"])
 
-    def _analysis(self) -> tuple[Analysis, NotTold | None]:
+    def _analysis(self) -> tuple[Analysis, MissingEntry | None]:
         """Return what is in the output as far as the manifest tells it, and what it does not tell."""
         found = self.manifest.get("analysis")
         try:
             return Analysis(0) if found is None else Analysis.from_dict(found), None
-        except NotTold as missing:
+        except MissingEntry as missing:
             return Analysis(0), missing
 
     def _header(self) -> str:
         recipe, funnel = self.manifest["recipe"], self._funnel
         output = self.manifest["output"]
         left = funnel.documents - funnel.kept
-        tiles = [("documents read", funnel.documents), ("left on the way", left), ("kept", funnel.kept)]
+        tiles = [("documents read", funnel.documents), ("removed", left), ("kept", funnel.kept)]
         whole = max(funnel.documents, 1)
         figures = [
             (name if name == "documents read" else f"{name}, {percent(count / whole)}", f"{count:,}")
@@ -123,7 +123,7 @@ class ReportPage:
     def _removed(self) -> str:
         if not len(self.removed):
             left = self.removed.removed or self._funnel.documents - self._funnel.kept
-            said = "The run has no ledger any more." if left else "No document left."
+            said = "The run has no ledger any more." if left else "No document was removed."
             return f'<p class="empty">{said}</p>'
         note = f'<p class="note">{escape(self.removed.note)}</p>' if self.removed.note else ""
         said = self.removed.summary()
@@ -142,7 +142,7 @@ class ReportPage:
         """Describe what a manifest of an earlier longcrawl does not have."""
         if self.manifest.get("analysis") is not None:
             missing = self._analysis()[1]
-            return "" if missing is None else _untold(missing)
+            return "" if missing is None else _missing_note(missing)
         said = f"{what} is not in the manifest of this run: an earlier longcrawl wrote it. Counted now, it is shown by"
         return f'<p class="note">{said} <code>longcrawl inspect RUN</code>.</p>'
 
@@ -224,22 +224,22 @@ def _hosts(removed: RemovedDocuments) -> list[str | None]:
     return hosts
 
 
-def _or_untold(body: Callable[[], str]) -> str:
+def _or_missing_note(body: Callable[[], str]) -> str:
     try:
         return body()
-    except NotTold as missing:
-        return _untold(missing)
+    except MissingEntry as missing:
+        return _missing_note(missing)
 
 
-def _untold(missing: NotTold) -> str:
-    return f'<p class="note">{escape(untold(missing))}</p>'
+def _missing_note(missing: MissingEntry) -> str:
+    return f'<p class="note">{escape(missing_sentence(missing))}</p>'
 
 
 def _summary(output: Mapping[str, Any]) -> str:
     try:
         return RESULTS[output["format"]].summary(output)
-    except NotTold as missing:
-        return untold(missing)
+    except MissingEntry as missing:
+        return missing_sentence(missing)
 
 
 def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:

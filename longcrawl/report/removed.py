@@ -1,4 +1,4 @@
-"""Some of the documents that left, each with the rule by which it left and what the rule is about."""
+"""Some of the removed documents, each with the rule that removed it and what the rule is about."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _PAGE = f"white-space:pre-wrap;{_WORDS};max-height:20em;overflow:auto;border:1px
 
 @dataclass(frozen=True)
 class RemovedDocument:
-    """One document that left."""
+    """One removed document."""
 
     reason: Reason
     url: str | None = None
@@ -53,12 +53,12 @@ class RemovedDocument:
 
 @dataclass(frozen=True)
 class RemovedDocuments:
-    """A sample of the documents that left, some of each rule: a list in a terminal, texts with marks in a notebook."""
+    """A sample of the removed documents, some of each rule: a list in a terminal, texts with marks in a notebook."""
 
     documents: tuple[RemovedDocument, ...]
     """In the order of stages, then by rule."""
     removed: int
-    """How many documents left in all."""
+    """How many documents were removed in all."""
     note: str | None = None
     """Why texts are missing."""
 
@@ -74,12 +74,10 @@ class RemovedDocuments:
     def summary(self) -> str:
         """Describe how many there are, and how they were chosen."""
         if not self.removed:
-            return "no document left"
+            return "no document was removed"
         if len(self) == self.removed:
-            return "1 document left" if self.removed == 1 else f"all {self.removed:,} documents that left"
-        return (
-            f"{len(self):,} of the {self.removed:,} documents that left, some of each rule, chosen by a hash of the id"
-        )
+            return "1 document removed" if self.removed == 1 else f"all {self.removed:,} removed documents"
+        return f"{len(self):,} of the {self.removed:,} removed documents, some of each rule, chosen by a hash of the id"
 
     def __str__(self) -> str:
         return "\n".join([self.summary(), *map(str, self), *([one_line(self.note)] if self.note else [])])
@@ -97,7 +95,7 @@ def measured(reason: Reason) -> str:
     >>> measured(Reason("a", "min_words", "min_words", 12.0, 50.0))
     '12 against 50'
     """
-    said = str(reason).removeprefix(one_line(f"{reason.id}: left at {reason.stage}, rule {reason.rule}"))
+    said = str(reason).removeprefix(one_line(f"{reason.id}: removed at {reason.stage}, rule {reason.rule}"))
     return said.removeprefix(": ")
 
 

@@ -1,4 +1,4 @@
-"""A sample of what left a run, with the places of each text that the rule by which it left is about."""
+"""A sample of what was removed from a run, with the places of each text that the rule that removed it is about."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ COLUMNS = ("url", "language", "signals", "duplicate")
 
 
 def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> RemovedDocuments:
-    """Choose some of the documents that left by each rule of each stage, and mark in their texts what it is about.
+    """Choose some of the documents removed by each rule of each stage, and mark in their texts what it is about.
 
     Which ones depends on their ids alone. Texts are read once more from the run's source; memory is that of the sample
     and of a batch of the ledger.
@@ -66,8 +66,8 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
 
 def _not_whole(rows: int, left: int) -> str:
     return (
-        f"The ledger has {rows:,} rows, where by the funnel {left:,} documents left, and the documents and duplicates "
-        "here are of these rows alone: longcrawl verify RUN says which files are missing or changed."
+        f"The ledger has {rows:,} rows, but the funnel counts {left:,} removed documents, so documents and "
+        "duplicates shown are from these rows only: longcrawl verify RUN says which files are missing or changed."
     )
 
 
@@ -93,7 +93,7 @@ def _refuse_strange(rows: pa.Table, run: Path, labels: Sequence[str]) -> None:
     strange = sorted(set(pc.unique(rows["stage"]).to_pylist()) - set(labels))
     if strange:
         raise LedgerError(
-            f"the ledger of {run} has documents that left at {strange[0]!r}, a stage that the funnel of its manifest "
+            f"the ledger of {run} has documents removed at {strange[0]!r}, a stage that the funnel of its manifest "
             "does not have; longcrawl verify says what is wrong"
         )
 
@@ -142,7 +142,7 @@ def _difference(text: str, kept: str | None, reason: Reason) -> tuple[tuple[Pass
     if kept is None:
         return tuple(passages(text)), "The text of the document that it duplicates is not to be had."
     difference = diff_words(kept, text)
-    fate = "was kept" if reason.kept is None else reason.kept.fate
+    fate = "was kept" if reason.kept is None else f"was {reason.kept.fate}"
     note = f"Compared with {reason.kept_id}, which {fate}: {difference.summary()}."
     pieces = tuple(Passage(piece.kind, piece.text) for piece in difference.pieces)
     return (pieces, note) if pieces else (tuple(passages(text)), note)

@@ -30,12 +30,12 @@ REASON_COLUMNS = [
     Column("", kind="bar"),
     Column("documents", kind="main"),
     Column("of its input", "of its input"),
-    Column("of all that left", "of all that left"),
+    Column("of all removed", "of all removed"),
 ]
 
 
 def funnel_table(rates: RemovalRates) -> str:
-    """Draw what each stage leaves: of all documents those that are left, and behind them those that left here."""
+    """Draw what each stage leaves: the documents it kept as a share of all, then those it removed."""
     funnel = rates.funnel
     whole = max(funnel.documents, 1)
     rows: list[tuple[int, int]] = [(funnel.documents, 0), *((row.documents_out, row.removed) for row in funnel)]
@@ -43,7 +43,7 @@ def funnel_table(rates: RemovalRates) -> str:
     for (left, gone), (name, count, *cells) in zip(rows, rates, strict=True):
         drawn = bar((left / whole, "kept"), (gone / whole, "gone"))
         lines.append([named(name), drawn, count, f"{gone:,}" if gone else "", *map(escape, cells)])
-    shown = key(("kept", "kept by the stage"), ("gone", "left here"))
+    shown = key(("kept", "kept by the stage"), ("gone", "removed"))
     return shown + table("funnel", "stage", _funnel_columns(rates), lines)
 
 
@@ -52,18 +52,18 @@ def _funnel_columns(rates: RemovalRates) -> list[Column]:
     columns = [Column("", kind="bar")]
     for group, label, kind in [("documents", "", ""), ("characters", "characters", "second")]:
         if group == "documents" or rates.has_characters:
-            columns.append(Column("kept", label, group, kind or "main"))
-            columns += [Column("left", "left here", group)] if group == "documents" else []
+            columns.append(Column("kept", label or "kept", group, kind or "main"))
+            columns += [Column("removed", "removed", group)] if group == "documents" else []
             columns += [Column(name, name, group, kind) for name in ("of all", "of before")]
     name = rates.reference.name
     return columns + ([Column(name, name, "published", "second")] if rates.reference.documents else [])
 
 
 def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
-    """Return for each stage how many left by each rule; ``places`` says where the sample of a rule begins."""
+    """Return for each stage how many documents each rule removed; ``places`` says where the sample of a rule begins."""
     left = [row for row in funnel if row.removed]
     if not left:
-        return '<p class="empty">No document left.</p>'
+        return '<p class="empty">No document was removed.</p>'
     most = max([count for row in left for count in row.rules.values()], default=0) or 1
     removed = sum(row.removed for row in left)
     groups = [(_stage(row), list(_reasons(row, places, most, removed))) for row in left]
@@ -93,7 +93,7 @@ def _rule_edits(edits: EditCounts) -> Iterator[Cells]:
 
 
 def _stage(row: FunnelRow) -> str:
-    return f'{named(row.stage)} <span class="value">{row.removed:,} of {row.documents_in:,} left</span>'
+    return f'{named(row.stage)} <span class="value">{row.removed:,} of {row.documents_in:,} removed</span>'
 
 
 def _reasons(row: FunnelRow, places: Mapping[tuple[str, str], int], most: int, removed: int) -> Iterator[Cells]:

@@ -79,8 +79,8 @@ def _column_head(column: Column) -> str:
 
 
 def _row(cells: Cells, columns: Sequence[Column], heading: str = "") -> str:
-    name, *told = cells
-    shown = "".join(_cell(column, cell) for column, cell in zip(columns, told, strict=True))
+    name, *rest = cells
+    shown = "".join(_cell(column, cell) for column, cell in zip(columns, rest, strict=True))
     return f'<tr>{heading}<th scope="row" class="name">{name}</th>{shown}</tr>'
 
 

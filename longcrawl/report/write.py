@@ -1,4 +1,4 @@
-"""A run as one page for people: what left and why, what was kept, and texts to judge it by."""
+"""A run as one page for people: what was removed and why, what was kept, and texts to judge it by."""
 
 import tempfile
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def write_report(
 ) -> Path:
     """Write what a run did as one HTML file, which opens without a network and runs no script but its own.
 
-    It holds the funnel, reasons, lengths, domains, languages, some of the documents that left with the offending
+    It holds the funnel, reasons, lengths, domains, languages, some of the removed documents with the offending
     passages marked, and the largest clusters of duplicates with differences. Texts are read once more from the run's
     source; where that is gone, the page says so, and also what an earlier longcrawl has not written down. The same run
     and source give the same bytes.
@@ -42,8 +42,8 @@ def write_report(
     Args:
         run: the folder of a finished run.
         out: the file; ``report.html`` in the run's folder if left out. Folders above it are made.
-        per_rule: how many documents that left by each rule to show.
-        most: how many documents that left to show altogether.
+        per_rule: how many removed documents to show for each rule.
+        most: how many removed documents to show altogether.
         most_clusters: how many clusters to show.
 
     Returns:

@@ -40,7 +40,7 @@ class Tally:
     """What each stage took, by label."""
 
     def note(self, label: str, rows: int, gone: pa.Table, left: int | None) -> None:
-        """Add one batch: documents that came, ledger entries of those that left, characters of those that stayed."""
+        """Add one batch: documents that came, ledger entries of all removed, characters of those that stayed."""
         self.documents_in[label] += rows
         self.characters[label] = total([self.characters.get(label, 0), left])
         self.rules.setdefault(label, Counter()).update(gone["rule"].to_pylist())
@@ -61,7 +61,7 @@ class Tally:
         self.values[label] = add_values([self.values.get(label, {}), count_values(documents, column)])
 
     def table(self) -> pa.Table:
-        """Return all entries in the order in which documents left."""
+        """Return all entries in the order in which documents were removed."""
         return pa.concat_tables(self.ledger) if self.ledger else LEDGER_SCHEMA.empty_table()
 
     def counts(self) -> list[dict[str, Any]]:

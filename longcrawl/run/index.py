@@ -1,7 +1,7 @@
 """What a run writes for later ones: for each survey with ``index="save"``, what the run has kept in the end.
 
 ``RUN/index/STAGE/`` holds it, see :mod:`longcrawl.dedup.index`. A document that a later stage removed is not in it, so
-its twin in a later dataset may stay, as in RefinedWeb.
+its duplicate in a later dataset may stay, as in RefinedWeb.
 """
 
 import json
@@ -62,7 +62,7 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Inde
 
 
 def _gone(folder: Path, segment: int, label: str) -> pa.Array:
-    """Return the ids of documents that left after a survey saw them: by its own ledger and those of later segments."""
+    """Return the ids of removed documents after a survey saw them: by its own ledger and those of later segments."""
     found = [pa.array([], pa.string())]
     for path in sorted((folder / "ledger").glob("*.parquet")):
         number, _, rest = path.stem.partition("-")

@@ -170,12 +170,12 @@ def no_documents(
         said += f"{bad_files[0]['file']}: {bad_files[0]['reason']}"
     if left_out:
         largest = sorted(left_out.items(), key=lambda rule: (-rule[1], rule[0]))[:MOST_RULES]
-        told = ", ".join(f"{rule} {count:,}" for rule, count in largest)
-        said += f"; {sum(left_out.values()):,} record(s) are no documents by the source's rules: {told}"
+        counted = ", ".join(f"{rule} {count:,}" for rule, count in largest)
+        said += f"; {sum(left_out.values()):,} record(s) are no documents by the source's rules: {counted}"
     return RunError(said)
 
 
-def refuse_twin_documents(source: Source, work: Path, parts: Sequence[Part]) -> None:
+def reject_duplicate_documents(source: Source, work: Path, parts: Sequence[Part]) -> None:
     """Refuse documents of one id among those that the first segment kept, before surveys spend hours on them.
 
     Raises:

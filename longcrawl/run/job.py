@@ -3,7 +3,7 @@
 A run's folder holds, when it is done,
 
 * ``README.md``, the dataset card; ``recipe.yaml``, every field spelled out;
-* ``ledger/*.parquet``, a row per document that left; ``edits/*.parquet``, a row per place changed in a document;
+* ``ledger/*.parquet``, a row per removed document; ``edits/*.parquet``, a row per place changed in a document;
 * ``index/STAGE/``, for each survey with ``index="save"``: by what later datasets know the documents that were kept;
 * one folder named after the output, such as ``rectangle/``;
 * ``manifest.json``, written last: recipe digest, versions, inputs, broken inputs, funnel, analysis, what stages had to
@@ -59,7 +59,7 @@ from longcrawl.run.inputs import (
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.run.surveys import find_spans, group_inputs, resolve
-from longcrawl.run.target import refuse_strangers
+from longcrawl.run.target import reject_other_contents
 from longcrawl.run.tasks import WRITTEN, check_plan, check_results, check_spill, do_once, planned_files, write_file
 from longcrawl.run.versions import recorded_versions
 from longcrawl.sources.identity import InputFile
@@ -98,10 +98,10 @@ def run(
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     if plan is not None and plan.digest != chosen.digest:
         raise RunError(
-            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan anew"
+            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan again"
         )
     folder = Path(out)
-    refuse_strangers(folder, chosen)
+    reject_other_contents(folder, chosen)
     costs: dict[str, StageCost] = {}
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)

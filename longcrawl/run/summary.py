@@ -67,7 +67,7 @@ class RunSummary:
 
     @property
     def funnel(self) -> Funnel:
-        """How many documents were left after each stage."""
+        """How many documents each stage kept."""
         return self.rates.funnel
 
     def __str__(self) -> str:

@@ -9,10 +9,10 @@ from longcrawl.recipe import Recipe
 from longcrawl.storage.files import PARTIAL
 from longcrawl.storage.sealed import Marker
 
-__all__ = ["any_done", "first_pass", "refuse_strangers"]
+__all__ = ["any_done", "first_pass", "reject_other_contents"]
 
 
-def refuse_strangers(folder: Path, recipe: Recipe) -> None:
+def reject_other_contents(folder: Path, recipe: Recipe) -> None:
     """Refuse a folder that holds something else than this recipe's run; one in which nothing is done yet is taken."""
     if not folder.exists():
         return

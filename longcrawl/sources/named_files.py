@@ -77,7 +77,7 @@ def _below(
 ) -> dict[str, list[str]]:
     if not data_dir:
         raise SourceError(
-            f"source {source!r} was told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/{example}'"
+            f"source {source!r} has nothing to read; set data_dir='FOLDER' or data_files='FOLDER/{example}'"
         )
     base = absolute(data_dir)
     if not is_url(base) and not Path(base).is_dir():

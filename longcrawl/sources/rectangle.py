@@ -131,7 +131,7 @@ class Rectangle(Source):
         with opened(rows, TABLE_BYTES) as file, unreadable(rows, SourceError, fix):
             table = pq.ParquetFile(file, page_checksum_verification=True)
             ends = np.cumsum([table.metadata.row_group(each).num_rows for each in range(table.num_row_groups)])
-            # One row group holds the rows of one part, unless somebody has written the table anew.
+            # One row group holds the rows of one part, unless somebody has written the table again.
             first, last = np.searchsorted(ends, [start, stop - 1], side="right")
             groups = table.read_row_groups(range(first, last + 1), columns=["id"])
             groups.validate(full=True)

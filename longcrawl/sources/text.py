@@ -329,7 +329,7 @@ def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> 
             if largest > (most_pages := max(PAGES_BYTES, 4 * most)):
                 raise DamagedFileError(
                     f"has pages of {largest:,} bytes in its row group {group}, {most_pages:,} can be read at "
-                    "once; write it anew with smaller pages"
+                    "once; write it again with smaller pages"
                 )
             source = kept if any(each.longest * ROWS > BATCH_BYTES for each in read) else file
             row_bytes = sum(max(min(each.longest, most), each.rebuilt) for each in read)

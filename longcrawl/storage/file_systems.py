@@ -1,6 +1,6 @@
 """Files behind URLs: their file system, sizes and ranges of bytes, each asked for again where a server does not answer.
 
-Every question names the whole URL and finds its file system anew, which does not survive a fork; fsspec keeps one for
+Every question names the whole URL and finds its file system again, which does not survive a fork; fsspec keeps one for
 each process and thread.
 """
 

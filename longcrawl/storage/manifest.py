@@ -154,8 +154,8 @@ def read_description(
     for path, value, right in misfits(described, DESCRIBED):
         shown = shorten(repr(value), 60, placeholder="…")
         raise FormatError(f"{file}: {path} is {shown} and should be {right}; build the {kind} again")
-    for split, told in described.get("splits", {}).items() if of_splits else ():
-        if lacking := [name for name in of_splits if name not in told]:
+    for split, recorded in described.get("splits", {}).items() if of_splits else ():
+        if lacking := [name for name in of_splits if name not in recorded]:
             raise FormatError(f"{file}: splits.{split} lacks {', '.join(lacking)}; build the {kind} again")
     return described
 

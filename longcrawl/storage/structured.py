@@ -1,4 +1,4 @@
-"""YAML and JSON of others, within limits: neither depth nor aliases nor values of odd types get past this border."""
+"""YAML and JSON of others, within limits on depth, aliases and types of values."""
 
 import json
 from typing import Any

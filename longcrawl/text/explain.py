@@ -127,7 +127,7 @@ class _Reading:
             self.texts[-1] = replace(self.texts[-1], edited_by=label, changes=changes)
 
     def _seen(self) -> SeenText:
-        """Return what is known of the text as it is now; a text that is the same again is not told twice."""
+        """Return what is known of the text as it is now; a text that is the same again is described once."""
         if not self.texts or self.texts[-1].text != self.text or self.texts[-1].changes:
             self.texts.append(SeenText(self.text))
         return self.texts[-1]
@@ -175,7 +175,7 @@ def _text_column(text: str) -> pa.Array:
     except UnicodeEncodeError as half:
         raise StageError(
             f"the text has half of a surrogate pair at character {half.start:,}, which no UTF-8 can hold: "
-            "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') mends it"
+            "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') fixes it"
         ) from half
 
 

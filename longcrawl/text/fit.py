@@ -76,7 +76,7 @@ class FittedThresholds:
             if "stop_words" in fields
         ]
         left_out = self._left_out()
-        return "\n".join([*told, f"not fitted: {left_out}"] if left_out else told)
+        return "\n".join([*lines, f"not fitted: {left_out}"] if left_out else lines)
 
     def _table(self) -> Table:
         rules = dict.fromkeys(name for fields in self.languages.values() for name in fields if name != "stop_words")

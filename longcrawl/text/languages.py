@@ -71,7 +71,7 @@ def read_languages(name: str) -> Languages:
             f"there are no thresholds {name!r}; known: {', '.join(language_tables())}, "
             "or the path of a YAML file or of a folder of FineWeb-2's files"
         )
-    _refuse_twins(found, name)
+    _reject_duplicates(found, name)
     return MappingProxyType({language: MappingProxyType(found[language]) for language in sorted(found)})
 
 
@@ -230,7 +230,7 @@ def _stop_words(words: Any, where: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _refuse_twins(found: Mapping[str, Any], where: str) -> None:
+def _reject_duplicates(found: Mapping[str, Any], where: str) -> None:
     seen: dict[Tag, str] = {}
     for name in sorted(found):
         tag = parse_tag(name)

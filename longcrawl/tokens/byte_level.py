@@ -150,8 +150,8 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     spell = {character: byte for byte, character in enumerate(_alphabet())}
     try:
         merges = [_merge(pair, spell) for pair in model["merges"]]
-    except KeyError as foreign:
-        raise TokenizerError(f"a merge has the character {foreign}, which spells no byte") from foreign
+    except KeyError as unknown:
+        raise TokenizerError(f"a merge has the character {unknown}, which is not the spelling of any byte") from unknown
     ranks = _ranks(merges, model["vocab"])
     if not set(merges).issuperset(recovered := recover_merges(ranks)):
         wrong = next(merge for merge in recovered if merge not in set(merges))

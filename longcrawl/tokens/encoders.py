@@ -102,7 +102,7 @@ def tokenizer_digest(tokenizer: str) -> str | None:
 
 
 def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
-    """Make a pickled stage with a field ``tokenizer`` anew: `datasets` tells stages apart by what is pickled.
+    """Make a pickled stage with a field ``tokenizer`` again: `datasets` tells stages apart by what is pickled.
 
     Raises:
         TokenizerError: the tokenizer's file has changed.
@@ -110,7 +110,7 @@ def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | 
     """
     made = make(*arguments)
     if digest is not None and tokenizer_digest(made.tokenizer) != digest:
-        raise TokenizerError(f"{made.tokenizer} changed since the stage was saved: make the stage anew")
+        raise TokenizerError(f"{made.tokenizer} changed since the stage was saved: make the stage again")
     return made
 
 

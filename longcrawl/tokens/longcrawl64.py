@@ -22,7 +22,7 @@ from longcrawl.core.stages import (
     Survey,
     column,
     document_ids,
-    refuse_twins,
+    reject_duplicate_ids,
     stage,
     with_column,
 )
@@ -107,7 +107,7 @@ class Shuffle(Survey):
             StageError: two documents have the same id; their order would depend on the order in which they came.
 
         """
-        refuse_twins(sketches["id"], self.name)
+        reject_duplicate_ids(sketches["id"], self.name)
         ordered = pc.sort_indices(sketches, sort_keys=[(SORT_KEY, "ascending"), ("id", "ascending")])
         return Order(ordered.to_numpy().astype(np.int64))
 

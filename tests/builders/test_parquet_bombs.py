@@ -95,7 +95,7 @@ def test_a_page_that_is_too_large_is_one_sentence(tmp_path, monkeypatch):
     source, bad = Text(data_files=str(tmp_path / "a.parquet"), max_record_bytes=1 << 10), BadFiles("skip")
     assert list(source.read(source.splits()["train"][0], bad)) == []
     assert bad.found[0].reason.startswith("has pages of 2,097,1")
-    assert "1,048,576 can be read at once; write it anew with smaller pages" in bad.found[0].reason
+    assert "1,048,576 can be read at once; write it again with smaller pages" in bad.found[0].reason
 
 
 def test_a_list_in_place_of_a_text_is_named(tmp_path):

@@ -135,7 +135,7 @@ def test_wrong_values_are_refused():
 def test_the_current_directory_is_never_read(tmp_path, monkeypatch):
     (tmp_path / "train.txt").write_text("a secret")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SourceError, match="told nothing to read"):
+    with pytest.raises(SourceError, match="has nothing to read"):
         load_dataset("longcrawl", "text")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")

@@ -191,7 +191,7 @@ def test_splits(tmp_path):
 
 
 def test_nothing_to_read_is_refused(tmp_path):
-    with pytest.raises(SourceError, match="told nothing to read; set data_dir="):
+    with pytest.raises(SourceError, match="has nothing to read; set data_dir="):
         Text().splits()
     with pytest.raises(SourceError, match="is no folder"):
         Text(data_dir=str(tmp_path / "missing")).splits()

@@ -733,7 +733,7 @@ def test_files_that_cannot_be_opened(tmp_path):
     rows, bad_files = read(tmp_path / "folder.warc", "skip")
     assert bad_files.found[0].reason == "cannot be read: Is a directory"
     with pytest.raises(
-        SourceError, match="told nothing to read; set data_dir='FOLDER' or data_files='FOLDER/\\*.warc.gz"
+        SourceError, match="has nothing to read; set data_dir='FOLDER' or data_files='FOLDER/\\*.warc.gz"
     ):
         Warc().splits()
     with pytest.raises(SourceError, match=r"holds no file that can be read; known endings: \.warc, \.warc\.gz"):

@@ -171,7 +171,7 @@ def test_the_value_is_the_similarity_estimated_or_measured(tmp_path):
     assert estimated["threshold"] is None
     crawl = lc.Crawl(Dataset(after)) | MinHash.preset("fineweb", **against)
     assert str(crawl.why("b0")).startswith(
-        "b0: left at min_hash, rule near_duplicate_of_earlier: a duplicate of a1, sim"
+        "b0: removed at min_hash, rule near_duplicate_of_earlier: a duplicate of a1, sim"
     )
 
 

@@ -42,7 +42,7 @@ def test_random_keeps_another_one_but_the_same_in_any_order():
 
 def test_the_ledger_names_the_kept_twin():
     crawl = lc.Crawl(Dataset.from_dict({"id": ["b", "a"], "text": ["same", "same"]})) | lc.dedup.ExactDocuments()
-    assert str(crawl.why("b")) == "b: left at exact_documents, rule same_text: a duplicate of a"
+    assert str(crawl.why("b")) == "b: removed at exact_documents, rule same_text: a duplicate of a"
     assert str(crawl.why("a")) == "a: kept"
 
 

@@ -570,7 +570,7 @@ def test_cut_takes_every_copy_and_the_ledger_says_who_left():
         "text": ["Alone at first" + "And alone in the end.", TEXTS["b"][len(SEEN) :], TEXTS["c"]],
     }
     assert str(crawl.why("d")).splitlines() == [
-        "d: left at exact_substring, rule characters_left: 4 against 20",
+        "d: removed at exact_substring, rule characters_left: 4 against 20",
         "  exact_substring changed 1 place, 58 characters cut: cut 4-62, also in a at 14-72",
     ]
     assert crawl.removed("exact_substring")["text"][:] == [TEXTS["d"]]

@@ -81,7 +81,7 @@ def test_one_of_each_url_is_kept_and_those_without_stay():
     data = Dataset.from_dict({"id": list("fedcba"), "url": URLS})
     crawl = lc.Crawl(data) | lc.dedup.Urls()
     assert crawl.data["id"][:] == ["d", "c", "b", "a"]
-    assert str(crawl.why("f")) == "f: left at urls, rule same_url: a duplicate of a"
+    assert str(crawl.why("f")) == "f: removed at urls, rule same_url: a duplicate of a"
     again = lc.Crawl(data.select([5, 4, 3, 2, 1, 0])) | lc.dedup.Urls()
     assert sorted(again.data["id"][:]) == sorted(crawl.data["id"][:])
 

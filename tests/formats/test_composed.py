@@ -267,7 +267,7 @@ def test_a_description_that_was_edited_is_refused(tmp_path):
     compose(documents([20] * 30), tmp_path / "out", [32])
     file = tmp_path / "out/composed.json"
     file.write_text(file.read_text().replace('"capacity": 32', '"capacity": 31'))
-    with pytest.raises(CorruptionError, match=r"composed.json has been changed: the SHA-256 .* differs; copy it anew"):
+    with pytest.raises(CorruptionError, match=r"composed.json has been changed: the SHA-256 .* differs; copy it again"):
         open_composed(tmp_path / "out")
     assert lc.verify(tmp_path / "out").problems
 

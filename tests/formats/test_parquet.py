@@ -381,7 +381,9 @@ def test_what_only_the_second_pass_looks_at_may_change_while_a_run_is_stopped(so
 def test_nothing_left_is_one_sentence(documents, tmp_path):
     crawl = lc.Crawl(documents) | lc.text.MinChars(10**6)
     for empty in (crawl, lc.Crawl(Dataset.from_dict({"id": [], "text": []}))):
-        with pytest.raises(FormatError, match="there are no documents to write: every document left before the output"):
+        with pytest.raises(
+            FormatError, match="there are no documents to write: all documents were removed before the output"
+        ):
             empty.to_parquet(tmp_path / "made")
         assert not (tmp_path / "made").exists()
 

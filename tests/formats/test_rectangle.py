@@ -291,7 +291,9 @@ def test_texts_without_tokens_are_refused(tmp_path):
 
 
 def test_a_crawl_without_documents_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="there are no documents to write: every document left before the output"):
+    with pytest.raises(
+        FormatError, match="there are no documents to write: all documents were removed before the output"
+    ):
         build(tmp_path / "made", made_up(0, 20))
 
 

@@ -283,7 +283,7 @@ def test_a_shard_is_written_over_an_older_one(token_table, documents_in, tmp_pat
         ([pa.table({"tokens": pa.array([[1, None]], pa.list_(pa.uint16()))})], "has nulls"),
         (
             [pa.table({"tokens": pa.array([[1], [2, -3]], pa.list_(pa.int64()))})],
-            "document 1 has the id -3, but ids begin with 0: mend",
+            "document 1 has the id -3, but ids begin with 0: fix",
         ),
         ([pa.table({"tokens": pa.array([[1 << 32]], pa.list_(pa.int64()))})], "no format has ids of more than 32 bits"),
         ([pa.table({"tokens": pa.array([[1], [2, 700]], pa.list_(pa.uint16()))})], "document 1 has the id 700"),

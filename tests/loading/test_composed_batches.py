@@ -474,7 +474,7 @@ def test_what_does_not_fit_is_said(fields, said):
 
 
 def other_data():
-    return InMemory((*DATA.buckets[:1], Bucket("web", 16, 20, 1050, identity="written anew"), *DATA.buckets[2:]))
+    return InMemory((*DATA.buckets[:1], Bucket("web", 16, 20, 1050, identity="written again"), *DATA.buckets[2:]))
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def other_data():
             {"path": InMemory(DATA.buckets[1:])},
             "buckets were 'code/16', 'code/8', 'web/16', 'web/32', 'web/8' and are 'c",
         ),
-        ({"path": other_data()}, "opened here: data of web/16 was 'as written' and is 'written anew'"),
+        ({"path": other_data()}, "opened here: data of web/16 was 'as written' and is 'written again'"),
     ],
 )
 def test_a_state_of_something_else_is_refused_and_what_changed_is_named(fields, said):

@@ -463,7 +463,7 @@ def test_a_stale_paths_file_is_refreshed_or_refused(tmp_path):
 def test_a_paths_file_that_is_none_is_an_error(tmp_path, content):
     write(tmp_path / "a.ds", [30])
     (tmp_path / "list.json").write_text(content)
-    with pytest.raises(LoaderError, match="remove it, so that it is made anew"):
+    with pytest.raises(LoaderError, match="remove it, so that it is written again"):
         Windows(tmp_path, 4, paths_file=tmp_path / "list.json")
 
 

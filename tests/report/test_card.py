@@ -253,12 +253,12 @@ def test_duplicates_are_told_as_far_as_they_are_known(bare_folder):
     assert "Duplicates were not looked for" in SECTIONS["duplicates"](CardSource(bare_folder, manifest))
     manifest["recipe"]["stages"].append({"exact_documents": {}})
     said = SECTIONS["duplicates"](CardSource(bare_folder, manifest))
-    assert said.endswith("No document left as the duplicate of another one.")
+    assert said.endswith("No document was removed as the duplicate of another one.")
     row = {"stage": "listed_duplicates_2", "in": 20, "out": 17, "rules": {"listed_duplicate": 3}}
     manifest["funnel"]["stages"].append(row)
     said = SECTIONS["duplicates"](CardSource(bare_folder, manifest))
     assert said.endswith(
-        "3 documents left by `listed_duplicates`: a list that does not say of what each is a duplicate."
+        "3 documents were removed by `listed_duplicates`: a list that does not say of what each is a duplicate."
     )
 
 
@@ -292,7 +292,7 @@ def test_the_datasheet_tells_what_is_cut_off(run_folder, bare_folder):
 
 def test_the_datasheet_tells_of_what_documents_name(bare_folder):
     manifest = manifest_of(bare_folder)
-    told, asked = "What else is told of each instance?", "Is anything missing from instances?"
+    told, asked = "What else is recorded about each instance?", "Is anything missing from instances?"
     manifest["analysis"]["languages"] = {"": 20}
     assert answer(bare_folder, manifest, told) == "Its id, its URL."
     assert "language" not in answer(bare_folder, manifest, asked)
@@ -310,7 +310,7 @@ def test_the_datasheet_tells_of_what_documents_name(bare_folder):
 
 
 def test_the_datasheet_claims_no_relations_that_the_ledger_does_not_name(bare_folder):
-    manifest, asked = manifest_of(bare_folder), "Are relations between instances told?"
+    manifest, asked = manifest_of(bare_folder), "Are relations between instances recorded?"
     stages, rows = manifest["recipe"]["stages"], manifest["funnel"]["stages"]
     stages += [{"exact_documents": {}}, {"listed_duplicates": {}}]
     rows.append({"stage": "exact_documents", "in": 20, "out": 20, "rules": {}})
@@ -320,7 +320,7 @@ def test_the_datasheet_claims_no_relations_that_the_ledger_does_not_name(bare_fo
     assert answer(bare_folder, manifest, asked) == no
     stages.append({"exact_documents": {}})
     rows.append({"stage": "exact_documents_2", "in": 18, "out": 17, "rules": {"same_text": 1}})
-    assert answer(bare_folder, manifest, asked).startswith("Only which documents left as duplicates of which")
+    assert answer(bare_folder, manifest, asked).startswith("Only which documents were removed as duplicates of which")
 
 
 def test_the_figures_of_a_reference_stand_beside_the_funnel(run_folder):

@@ -1,6 +1,6 @@
 """Cards as they are written for each output, and cards that are written again: edits stay, markup from documents dies.
 
-``LONGCRAWL_GOLDEN=write pytest tests/report/test_card_again.py`` writes the golden cards anew; look at the difference.
+``LONGCRAWL_GOLDEN=write pytest tests/report/test_card_again.py`` writes the golden cards again; look at the difference.
 """
 
 import copy
@@ -295,7 +295,7 @@ def test_a_manifest_of_an_earlier_longcrawl_makes_a_card_that_says_what_is_missi
     write_manifest(run_folder, manifest)
     (run_folder / "README.md").unlink()
     told = lc.card(run_folder, plots=True)
-    assert told.untold == ("analysis",)
+    assert told.missing == ("analysis",)
     assert str(told).endswith("README.md is written with 2 pictures; its manifest has no analysis, as the card says")
     card = read(run_folder)
     missing = "the manifest of this run, of longcrawl 0.0.3, has no 'analysis': run its recipe again to have it"
@@ -470,7 +470,7 @@ def test_what_is_broken_is_said_in_one_sentence(run_folder):
     ledger = next((run_folder / "ledger").iterdir())
     kept = ledger.read_bytes()
     ledger.unlink()
-    with pytest.raises(RunError, match=rf"has lost ledger/{ledger.name}, which says what left: copy it back"):
+    with pytest.raises(RunError, match=rf"has lost ledger/{ledger.name}, which lists removed documents: copy it back"):
         lc.card(run_folder)
     ledger.write_bytes(kept)
     (run_folder / "manifest.json").write_text((run_folder / "manifest.json").read_text().replace("tiny", "tony"))

@@ -35,7 +35,7 @@ HOSTILE = [
     f"</pre></details></main><base href='https://evil.example/'><form action=x><a href='javascript:{ATTACK}'>x</a>",
     "line\u2028separator\u2029 nul\x00 bell\x07 escape\x1b[31m \x85 \ufffe \u202etfel ${x} $title &lt;b&gt; ]]> {{x}}",
 ]
-WORDS = "the tide was out and the boats lay on the sand with their masts to the wall of that old harbour to be mended "
+WORDS = "the tide was out and the boats lay on the sand with their masts to the wall of that old harbour to be fixed "
 VOID = {"meta", "link", "wbr", "input"}
 
 
@@ -223,7 +223,7 @@ def test_domains_of_what_left_stand_beside_those_that_were_kept():
         ["c.org", "", "0", "0.0 %", "", "3", "75.0 %"],
     ]
     assert "all 4 documents whose URL is known" in told
-    assert "<span>left</span>" in told
+    assert "<span>removed</span>" in told
     many = dataclasses.replace(analysis, distinct_domains=150, domains_error=3)
     sampled = domain_table(many, ["c.org", "a.org"], whole=False)
     assert rows_of(sampled, "sites")[1:] == [
@@ -231,7 +231,7 @@ def test_domains_of_what_left_stand_beside_those_that_were_kept():
         ["c.org", "", "≤ 5", "", "", "1", "50.0 %"],
     ]
     assert "those 2 documents of the sample above are counted whose URL is known" in sampled
-    assert "left, of the sample" in sampled
+    assert "removed, of the sample" in sampled
     assert rows_of(domain_table(analysis, [], whole=True), "sites")[0] == ["a.org", "", "7", "70.0 %"]
     assert domain_table(Analysis(1), [], whole=True) == ""
 
@@ -348,12 +348,12 @@ def test_what_a_manifest_lacks_is_said_in_its_place(run_folder):
         told = check_manifest({**manifest, "analysis": analysis}, run_folder / "manifest.json")
         page = Reader(ReportPage(told, sample, clusters).html())
         assert page.open == []
-        lacking = Counter(re.findall(r"This cannot be told: the manifest of this run, .* has no '(.*?)'", page.text))
+        lacking = Counter(re.findall(r"Not recorded: the manifest of this run, .* has no '(.*?)'", page.text))
         # Of lengths and of places, each beside what the rest of the manifest and the ledger tell.
         assert lacking.pop("analysis.lengths") == 2
         assert lacking == {"output.shapes": 1, "bad_files.reason": 1}
         assert "At the source, in characters" in page.text
-        assert "Documents that left\n" in page.text
+        assert "Removed documents\n" in page.text
 
 
 def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
@@ -367,8 +367,8 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
     assert there
     part = lc.removed_documents(run, per_rule=99)
     assert (part.removed, len(part)) == (rows, there)
-    assert part.summary().startswith(f"{there} of the {rows} documents that left")
-    said = f"The ledger has {there} rows, where by the funnel {rows} documents left"
+    assert part.summary().startswith(f"{there} of the {rows} removed documents")
+    said = f"The ledger has {there} rows, but the funnel counts {rows} removed documents"
     page = Reader(lc.write_report(run).read_text("utf-8")).text
     assert page.count(said) == 1
     assert "longcrawl verify RUN says which files are missing" in page
@@ -377,7 +377,7 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
     manifest = json.loads((run / "manifest.json").read_text())
     lost = manifest["funnel"]["stages"].pop()["stage"]
     (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(LedgerError, match=f"left at '{lost}', a stage that the funnel .* longcrawl verify says"):
+    with pytest.raises(LedgerError, match=f"removed at '{lost}', a stage that the funnel .* longcrawl verify says"):
         lc.write_report(run)
     ledger = pq.read_table(files[1])
     pq.write_table(ledger.drop_columns("rule"), files[1])

@@ -192,7 +192,7 @@ def test_an_empty_extraction_is_in_the_ledger(name, source):
     data = Dataset.from_dict({"id": ["full", "empty"], "html": [page(*STORY), source]})
     crawl = lc.Crawl(data) | extraction(name)
     assert crawl.data["id"][:] == ["full"]
-    assert str(crawl.why("empty")) == "empty: left at extract_text, rule no_text: 0 against 1"
+    assert str(crawl.why("empty")) == "empty: removed at extract_text, rule no_text: 0 against 1"
 
 
 def test_favor_balanced_keeps_more_than_precision():
@@ -217,7 +217,7 @@ def test_a_page_over_the_size_limit_is_not_looked_at():
     assert STORY[0] in outcomes(table(source), extraction("resiliparse", max_bytes=size))[0]
     stage = extraction("resiliparse", max_bytes=size - 1)
     crawl = lc.Crawl(Dataset(table(source))) | stage
-    assert str(crawl.why("0")) == f"0: left at extract_text, rule extraction_bytes: {size:,} against {size - 1:,}"
+    assert str(crawl.why("0")) == f"0: removed at extract_text, rule extraction_bytes: {size:,} against {size - 1:,}"
 
 
 P = "".join(f"<p>{sentence}</p>" for sentence in STORY)
@@ -251,7 +251,7 @@ def test_a_hostile_page_costs_one_page(name):
 def test_the_limit_of_time_is_cpu_time():
     """It would take resiliparse minutes; the reason names the limit, since no time was measured."""
     crawl = lc.Crawl(Dataset(table(HOSTILE["nested"]))) | extraction("resiliparse", max_seconds=0.5)
-    assert str(crawl.why("0")) == "0: left at extract_text, rule extraction_time: 0.5 against 0.5"
+    assert str(crawl.why("0")) == "0: removed at extract_text, rule extraction_time: 0.5 against 0.5"
 
 
 def test_a_page_that_waits_is_not_stopped_by_the_limit_of_time(engine):

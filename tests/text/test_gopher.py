@@ -276,7 +276,7 @@ def test_rules_work_in_a_crawl():
     data = Dataset.from_dict({"id": ["a", "b"], "text": [FINE * 5, "of to a b " * 20]})
     crawl = lc.Crawl(data) | lc.text.GopherQuality()
     assert crawl.data["id"][:] == ["a"]
-    assert str(crawl.why("b")) == "b: left at gopher_quality, rule min_mean_word_length: 1.5 against 3"
+    assert str(crawl.why("b")) == "b: removed at gopher_quality, rule min_mean_word_length: 1.5 against 3"
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_document_leaves_when_more_than_its_share_of_words_was_touched():
     assert flagged.data["id"][:] == ["five"]
     assert (
         str(flagged.why("six")).splitlines()[0]
-        == "six: left at line_corrections, rule max_removed_words: 0.06 against 0.05"
+        == "six: removed at line_corrections, rule max_removed_words: 0.06 against 0.05"
     )
     removed = lc.Crawl(data) | lc.text.LineCorrections(counted="removed")
     assert removed.data["id"][:] == ["five", "edit"]

@@ -242,7 +242,7 @@ def test_what_is_missing_is_one_sentence(tmp_path):
     with pytest.raises(StageError, match="categories is empty"):
         lc.text.UrlFilter(lists=folder, categories=())
     (tmp_path / "adult" / "domains").rename(tmp_path / "adult" / "domains.gz")
-    with pytest.raises(StageError, match=r"domains.gz cannot be read as a list of domains .* anew"):
+    with pytest.raises(StageError, match=r"domains.gz cannot be read as a list of domains .* again"):
         lc.text.UrlFilter(lists=folder, categories=("adult",)).prepare()
     with pytest.raises(StageError, match="does not exist; give the path of a list of domains"):
         lc.text.UrlFilter(allow_list=str(tmp_path / "allowed")).prepare()
@@ -518,9 +518,9 @@ def test_values_and_thresholds_go_to_the_ledger():
     urls = ["http://a.example/porn/xxx", "http://a.example/sex-webcam-escort", "http://reddit.com", "http://b.example"]
     crawl = lc.Crawl(Dataset.from_dict({"id": list("abcd"), "url": urls})) | lc.text.UrlFilter()
     assert [str(crawl.why(each)) for each in "abcd"] == [
-        "a: left at url_filter, rule hard_word: 2 against 0",
-        "b: left at url_filter, rule max_soft_words: 3 against 1",
-        "c: left at url_filter, rule curated_source",
+        "a: removed at url_filter, rule hard_word: 2 against 0",
+        "b: removed at url_filter, rule max_soft_words: 3 against 1",
+        "c: removed at url_filter, rule curated_source",
         "d: kept",
     ]
     two = lc.text.UrlFilter(max_soft_words=None, curated_sources=None)

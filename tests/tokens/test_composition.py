@@ -335,7 +335,7 @@ def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
         ("a.jsonl", b"nonsense\n", "line 1 is no JSON"),
         ("a.jsonl", b"[]\n", "line 1 is no JSON object"),
         ("a.jsonl", b"\n\n", "but no fields"),
-        ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz .*mend it"),
+        ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz .*fix it"),
         ("a.parquet", b"no parquet", r"a\.parquet is corrupt"),
         ("a.npy", b"", "no run and no file that can be read; known endings"),
         ("a.bin", b"", r"a\.bin does not say where its documents end: .*--end-of-text"),

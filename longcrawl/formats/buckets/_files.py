@@ -200,8 +200,8 @@ class _ShardReader:
         wrong = np.flatnonzero(ends[samples] - starts != pieces.lengths[samples])
         if len(wrong):
             entry = samples[wrong[0]]
-            told = f"{ends[entry] - starts[wrong[0]]:,} tokens in entry {entry:,}, its pieces {pieces.lengths[entry]:,}"
-            raise self._wrong(number, told)
+            size = ends[entry] - starts[wrong[0]]
+            raise self._wrong(number, f"{size:,} tokens in entry {entry:,}, its pieces {pieces.lengths[entry]:,}")
         if shard.unread:
             for first, stop in zip(starts.tolist(), ends[samples].tolist(), strict=True):
                 shard.compare(first, stop)
@@ -219,5 +219,5 @@ class _ShardReader:
         suffix = FORMATS[self._bucket.stored_as].suffix
         return Path(self._bucket.root) / self._bucket.path / f"{number:05d}{suffix}"
 
-    def _wrong(self, number: int, told: str) -> CorruptionError:
-        return CorruptionError(f"{self._file(number)} has {told}; longcrawl verify says what is wrong")
+    def _wrong(self, number: int, wrong: str) -> CorruptionError:
+        return CorruptionError(f"{self._file(number)} has {wrong}; longcrawl verify says what is wrong")

@@ -140,7 +140,7 @@ class PieceStretch:
     """Counted within the split and domain."""
     starts: Longs
     sizes: Longs
-    told: pa.Table
+    recorded: pa.Table
     """What is known of the document of each: its id and the like, and ``n_tokens``."""
     spilled: npt.NDArray[Any]
     """Where the document of each was spilled, see :data:`PLACE`."""
@@ -161,13 +161,13 @@ class PieceStretch:
 
     def table(self, capacity: int, first: int) -> pa.Table:
         """Return a row for each piece, ``first`` being the number of the first sample in its bucket."""
-        tail = self.starts + self.sizes == self.told[N_TOKENS].to_numpy()
+        tail = self.starts + self.sizes == self.recorded[N_TOKENS].to_numpy()
         return pa.table(
             {
                 "bucket": pa.repeat(pa.scalar(capacity, pa.int64()), len(self.sizes)),
                 "sample": pa.array(self.samples + first),
                 "document": pa.array(self.documents),
-                **{name: self.told[name] for name in (*ORIGINS, DOMAIN) if name in self.told.column_names},
+                **{name: self.recorded[name] for name in (*ORIGINS, DOMAIN) if name in self.recorded.column_names},
                 "start": pa.array(self.starts),
                 "length": pa.array(self.sizes),
                 "head": pa.array(self.starts == 0),
@@ -198,9 +198,9 @@ def read_pieces(spill: Path, number: int, first: int, stop: int, first_document:
     documents = pieces["document"].astype(np.int64)
     wanted, back = np.unique(documents, return_inverse=True)
     places = np.memmap(spill / ORDER, PLACE, "r")[wanted + first_document]
-    told = read_places(spill, places, KEPT).take(pa.array(back))
+    recorded = read_places(spill, places, KEPT).take(pa.array(back))
     samples = np.repeat(np.arange(stop - first), np.diff(bounds))
-    return PieceStretch(samples, documents, pieces["start"], pieces["size"], told, places[back])
+    return PieceStretch(samples, documents, pieces["start"], pieces["size"], recorded, places[back])
 
 
 def gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: npt.NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is told of a composed dataset that a run or a crawl has written."""
+"""Summary, card text, verification and inspection of bucketed datasets."""
 
 import json
 from collections.abc import Mapping
@@ -95,11 +95,11 @@ class ComposedResult(Result):
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return samples of every split and the measures of the composition."""
         said = []
-        for split, told in described["splits"].items():
+        for split, counts in described["splits"].items():
             sizes = {each["capacity"] for each in described["buckets"] if each["split"] == split}
-            measures = f"r_pad {told['r_pad']:.2%}, r_tru {told['r_tru']:.2%}, r_cat {told['r_cat']:.2f}"
-            samples = f"{told['samples']:,} samples of {', '.join(f'{size:,}' for size in sorted(sizes))} tokens"
-            said.append(f"{split} {samples} of {told['documents']:,} documents: {measures}")
+            measures = f"r_pad {counts['r_pad']:.2%}, r_tru {counts['r_tru']:.2%}, r_cat {counts['r_cat']:.2f}"
+            samples = f"{counts['samples']:,} samples of {', '.join(f'{size:,}' for size in sorted(sizes))} tokens"
+            said.append(f"{split} {samples} of {counts['documents']:,} documents: {measures}")
         return "; ".join(said)
 
     def read_back(self, folder: Path) -> str:
@@ -136,8 +136,8 @@ class ComposedResult(Result):
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
         """Return the measures of each split, and the table of its buckets."""
         lines = []
-        for split, told in sorted(described["splits"].items(), reverse=True):
-            lines += [f"**{split}**", "", composition_of(told).markdown(), ""]
+        for split, counts in sorted(described["splits"].items(), reverse=True):
+            lines += [f"**{split}**", "", composition_of(counts).markdown(), ""]
         if "domains" in described:
             lines += ["| split | domain | documents | samples | r_pad % | r_tru % | r_cat |"]
             lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
@@ -226,9 +226,9 @@ class ComposedResult(Result):
         return open_documents(sorted(folder.glob(self.lengths)))
 
 
-def _domain_row(told: Mapping[str, Any]) -> str:
-    measures = f"{told['r_pad']:.4%} | {told['r_tru']:.2%} | {told['r_cat']:.2f}".replace("%", "")
-    return f"| {told['split']} | `{told['folder']}` | {told['documents']:,} | {told['samples']:,} | {measures} |"
+def _domain_row(row: Mapping[str, Any]) -> str:
+    measures = f"{row['r_pad']:.4%} | {row['r_tru']:.2%} | {row['r_cat']:.2f}".replace("%", "")
+    return f"| {row['split']} | `{row['folder']}` | {row['documents']:,} | {row['samples']:,} | {measures} |"
 
 
 def _sample(buckets: list[ComposedBucket], row: int, where: str) -> tuple[ComposedBucket, int]:

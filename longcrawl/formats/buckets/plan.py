@@ -73,17 +73,17 @@ class PlannedSplit:
             first += bucket.samples
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> "PlannedSplit":
+    def from_dict(cls, numbers: Mapping[str, Any]) -> "PlannedSplit":
         """Read what ``dataclasses.asdict`` made, and JSON of it."""
-        known = {**told, "pieces": tuple(told["pieces"]), "composition": composition_of(told["composition"])}
+        known = {**numbers, "pieces": tuple(numbers["pieces"]), "composition": composition_of(numbers["composition"])}
         return cls(**known)
 
 
-def composition_of(told: Mapping[str, Any]) -> Composition:
+def composition_of(numbers: Mapping[str, Any]) -> Composition:
     """Read a composition from the numbers that :func:`composition_numbers` gives, or ``dataclasses.asdict``."""
     names = Composition.__dataclass_fields__
-    known = {name: told[name] for name in names if name != "buckets"}
-    return Composition(**known, buckets=tuple(Bucket(**each) for each in told["buckets"]))
+    known = {name: numbers[name] for name in names if name != "buckets"}
+    return Composition(**known, buckets=tuple(Bucket(**each) for each in numbers["buckets"]))
 
 
 def composition_numbers(composition: Composition) -> dict[str, Any]:

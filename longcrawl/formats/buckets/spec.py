@@ -160,7 +160,7 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
     described = read_description(folder)
     if not manifest.is_sealed(folder / DESCRIPTION, described):
         raise CorruptionError(
-            f"{folder / DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs; copy it anew, or "
+            f"{folder / DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs; copy it again, or "
             "build the dataset again"
         )
     shared = {name: described[name] for name in ("end_of_text", "dtype", "stored_as")}

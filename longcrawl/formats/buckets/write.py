@@ -165,7 +165,7 @@ class ComposedWriter(TokenWriter):
         by_domain = self.settings.domains is not None
         stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_domain)
         if not any(each.sizes.any() for each in stretches):
-            raise FormatError("there is no token to write: every document is empty, or left before the output")
+            raise FormatError("there is no token to write: all documents are empty or were removed before the output")
         facts = TokenFacts.of(spill, parts, schema)
         strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
         for documents in stretches:
@@ -198,8 +198,8 @@ class ComposedWriter(TokenWriter):
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Add the tokenizer, and describe composition, buckets and every file in ``composed.json``."""
-        told = json.loads((spill / PLANS).read_text("utf-8"))
-        facts, plans = TokenFacts(**told["facts"]), [PlannedSplit.from_dict(each) for each in told["plans"]]
+        recorded = json.loads((spill / PLANS).read_text("utf-8"))
+        facts, plans = TokenFacts(**recorded["facts"]), [PlannedSplit.from_dict(each) for each in recorded["plans"]]
         if self.tokenize is not None:
             self.tokenize.encoder().save(str(target))
         files = {name: entry for each in written for name, entry in each["files"].items()}
@@ -218,7 +218,7 @@ class ComposedWriter(TokenWriter):
             "capacities": list(self.settings.chosen().capacities),
             "domain_column": self.settings.domains,
             "splits": {split: composition_numbers(found) for split, found in by_split(plans).items()},
-            "buckets": [self._told(each, bucket, facts, written) for each in plans for bucket in each.buckets()],
+            "buckets": [self._entry(each, bucket, facts, written) for each in plans for bucket in each.buckets()],
             "files": dict(sorted(files.items())),
         }
         if self.settings.domains is not None:
@@ -285,7 +285,7 @@ class ComposedWriter(TokenWriter):
                 yield WriteTask(f"samples-{number:06d}", ("samples", *asdict(here).values()))
                 number += 1
 
-    def _told(
+    def _entry(
         self, plan: PlannedSplit, bucket: PlannedBucket, facts: TokenFacts, written: Sequence[dict[str, Any]]
     ) -> dict[str, Any]:
         """Describe a bucket; its identity is a digest of its files and of what decides how they are read."""

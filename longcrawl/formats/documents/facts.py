@@ -1,4 +1,4 @@
-"""What is told of documents in parquet files."""
+"""Summary, card text, verification and inspection of documents in parquet files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class ParquetResult(Result):
         rows = [
             [*([Code(name)] if by_language else []), split, *(told[count] for count in counts)]
             for name, splits in [("all", described["splits"]), *groups]
-            for split, told in splits.items()
+            for split, counts in splits.items()
         ]
         names = [Column("configuration"), Column("split")] if by_language else [Column("split")]
         table = Table([*names, *(Column(count, "count") for count in counts)], rows)
@@ -135,9 +135,9 @@ class ParquetResult(Result):
         described = read_description(folder)
         if split not in described["splits"]:
             raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
-        told = described["splits"][split]
-        if not 0 <= row < told["documents"]:
-            raise FormatError(f"{folder} split {split!r} has documents 0 to {told['documents'] - 1:,}, not {row}")
+        counts = described["splits"][split]
+        if not 0 <= row < counts["documents"]:
+            raise FormatError(f"{folder} split {split!r} has documents 0 to {counts['documents'] - 1:,}, not {row}")
         files = _files(folder, described, split)
         found = _document(files, row)
         text = found.pop("text", None)
@@ -149,10 +149,10 @@ class ParquetResult(Result):
             row_id=None if row_id is None else str(row_id),
             url=url,
             text=None if text is None else str(text)[:CHARACTERS],
-            documents=told["documents"],
-            files=told["files"],
+            documents=counts["documents"],
+            files=counts["files"],
             stored_bytes=sum(file.stat().st_size for file in files),
-            document_bytes=told["bytes"],
+            document_bytes=counts["bytes"],
             columns=described["columns"],
             values={name: _shown(value) for name, value in found.items()},
         )

@@ -121,7 +121,7 @@ def gather(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], pa.Table]:
     """Return rows ``start`` to ``stop`` of the order: tokens, loss mask and origins.
 
-    Tokens are (BAND, context_length), short bands filled up; the loss mask likewise, eight in a byte, or of no width.
+    Tokens are (BAND, context_length), short bands filled up; the loss mask also, eight in a byte, or of no width.
 
     Raises:
         FormatError: a spill file is cut.

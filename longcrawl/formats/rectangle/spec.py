@@ -237,8 +237,8 @@ def _missing_files(folder: str, layout: ArrayLayout, there: set[tuple[int, int]]
 
 def _codec(codec: Any) -> str:
     """Spell a compressor of Zarr v3 or v2 in a few words."""
-    told = codec.to_dict().get("configuration", {}) if hasattr(codec, "to_dict") else codec.get_config()
-    words = {name: getattr(value, "value", value) for name, value in told.items()}
+    recorded = codec.to_dict().get("configuration", {}) if hasattr(codec, "to_dict") else codec.get_config()
+    words = {name: getattr(value, "value", value) for name, value in recorded.items()}
     spelled: dict[Any, str] = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle"}
     shuffle = spelled.get(words.get("shuffle"), words.get("shuffle"))
     return f"{type(codec).__name__} {words.get('cname', '')} level {words.get('clevel', words.get('level'))} {shuffle}"

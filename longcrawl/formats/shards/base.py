@@ -45,7 +45,7 @@ class Opening:
     Attributes:
         files: of the shard, tokens first.
         end_of_text: the id that documents end with, where it was named.
-        vocabulary_size: likewise.
+        vocabulary_size: as for ``end_of_text``.
         checksums: of blocks of the files, where they lie beside them.
 
     """
@@ -80,7 +80,7 @@ class Parsed:
         loss_mask: bool, for each token.
         first_byte: where tokens begin in their file; None where they are not stored as they are.
         end_of_text: what the files say, or else the caller.
-        vocabulary_size: likewise.
+        vocabulary_size: as for ``end_of_text``.
         tokenizer: its name, where the files say it.
         left_out: what else is in the files, in words.
         settings: of the format, as they are to be given when the shard is opened again.
@@ -398,7 +398,7 @@ def _mask_problems(shard: TokenShard) -> Iterator[str]:
         wrong = np.flatnonzero(flags[first : first + BLOCK] > 1)
         if len(wrong):
             byte = first + int(wrong[0])
-            yield f"{file} has {int(flags[byte])} at byte {byte:,}, where 0 or 1 must be: write the shard anew"
+            yield f"{file} has {int(flags[byte])} at byte {byte:,}, where 0 or 1 must be: write the shard again"
             return
 
 

@@ -47,7 +47,7 @@ def check_size(file: Path, expected: int, because: str) -> None:
     if found == expected:
         return
     what = f"is cut: it ends at byte {found:,}" if found < expected else f"goes on after byte {expected:,}"
-    raise CorruptionError(f"{file} {what}, {because} {expected:,} bytes: fetch it again, or write it anew")
+    raise CorruptionError(f"{file} {what}, {because} {expected:,} bytes: fetch it again, or write it again")
 
 
 def map_file(file: Path, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
@@ -111,7 +111,7 @@ def end_problems(
             number = first + int(falling[0])
             yield (
                 f"{file} is damaged at byte {entry(number):,}: {what} {number:,} ends at {unit} {int(ends[number]):,}, "
-                f"before its start, {int(before[falling[0]]):,}; fetch it again, or write it anew"
+                f"before its start, {int(before[falling[0]]):,}; fetch it again, or write it again"
             )
             return
         previous = int(block[-1])
@@ -119,7 +119,7 @@ def end_problems(
         place = entry(len(ends) - 1) if len(ends) else 0
         yield (
             f"{file} says at byte {place:,} that its last {what} ends at {unit} {previous:,}, but there are {tokens:,} "
-            f"{unit}s: the two files do not belong together, so fetch both again, or write them anew"
+            f"{unit}s: the two files do not belong together, so fetch both again, or write them again"
         )
 
 

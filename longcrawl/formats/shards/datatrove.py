@@ -45,7 +45,7 @@ NAME = "datatrove"
 SUFFIX = ".ds"
 INDEX, LOSS, METADATA = ".index", ".loss", ".metadata"
 UNKNOWN = "Unknown Tokenizer"
-"""What datatrove calls a tokenizer whose name it was not told."""
+"""What datatrove calls a tokenizer whose name is unknown."""
 
 
 class Datatrove(ShardFormat):
@@ -135,35 +135,35 @@ def _read_index(index: Path) -> npt.NDArray[np.int64]:
     size = file_bytes(index)
     if size % 8:
         raise CorruptionError(
-            f"{index} is cut at byte {size:,}, its entries have 8 bytes: fetch it again, or write the shard anew"
+            f"{index} is cut at byte {size:,}, its entries have 8 bytes: fetch it again, or write the shard again"
         )
     # An end of 2**63 or more is negative here, and found to fall.
     return map_file(index, "<i8", size // 8)
 
 
-def _width(file: Path, size: int, told: int | None, entries: npt.NDArray[np.int64] | None) -> int:
+def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int64] | None) -> int:
     """Find how many bytes a token has, and that the file has as many tokens as its index says."""
     last = int(entries[-1]) if entries is not None and len(entries) else None if entries is None else 0
-    if told is None and last is None:
+    if given is None and last is None:
         raise FormatError(
             f"{file} has no {file.name}{INDEX} and nothing else says how wide its tokens are: open it with "
             "token_size=2 or token_size=4"
         )
-    if told is None:
-        told = next((width for width in (2, 4) if last is not None and size == last * width), None)
-    if told is None:
+    if given is None:
+        given = next((width for width in (2, 4) if last is not None and size == last * width), None)
+    if given is None:
         raise CorruptionError(
             f"{file} has {size:,} bytes, but its index ends at token {last:,}, which is byte {2 * (last or 0):,} or "
-            f"{4 * (last or 0):,}: one of them is cut or has grown, so fetch both again, or write them anew"
+            f"{4 * (last or 0):,}: one of them is cut or has grown, so fetch both again, or write them again"
         )
     if last is not None:
-        check_size(file, last * told, f"and {file.name}{INDEX}, with {told} bytes a token, asks for")
-    if size % told:
+        check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
+    if size % given:
         raise CorruptionError(
-            f"{file} has {size:,} bytes, which are no whole tokens of {told}: it is cut at byte {size:,}, or "
+            f"{file} has {size:,} bytes, which are no whole tokens of {given}: it is cut at byte {size:,}, or "
             "token_size is wrong"
         )
-    return told
+    return given
 
 
 @dataclass(frozen=True)

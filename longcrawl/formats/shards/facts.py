@@ -1,4 +1,4 @@
-"""What is told of token shards that a run or a crawl has written."""
+"""Summary, card text, verification and inspection of token-shard outputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -170,9 +170,9 @@ class ShardResult(Result):
         described = read_description(folder, self.name)
         if split not in described["splits"]:
             raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
-        told = described["splits"][split]
-        if not 0 <= row < told["documents"]:
-            raise FormatError(f"{folder} split {split!r} has documents 0 to {told['documents'] - 1:,}, not {row}")
+        counts = described["splits"][split]
+        if not 0 <= row < counts["documents"]:
+            raise FormatError(f"{folder} split {split!r} has documents 0 to {counts['documents'] - 1:,}, not {row}")
         found = _document([folder / name for name in _tables(described, split)], row)
         shard = self._open(folder, described, found["shard"])
         tokens = shard.tokens[shard.start(found["entry"]) : int(shard.ends[found["entry"]])]
@@ -183,7 +183,7 @@ class ShardResult(Result):
             row_id=found.get("id"),
             url=found.get("url"),
             text=_decoded(folder, tokens.tolist(), described),
-            counts=told,
+            counts=counts,
             dtype=described["dtype"],
             stored_bytes=sum(
                 each["bytes"] for name, each in described["files"].items() if name.startswith(f"{split}/")

@@ -64,12 +64,12 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
 def described_shards(description: Path) -> list[str] | None:
     """Return the files in the splits that an output's description lists, relative to its folder; None if it is none."""
     try:
-        told = load_json(description.read_text("utf-8"))
+        described = load_json(description.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(told, dict) or KIND not in told or not isinstance(told.get("files"), dict):
+    if not isinstance(described, dict) or KIND not in described or not isinstance(described.get("files"), dict):
         return None
-    return [name for name in told["files"] if name.partition("/")[0] in SPLITS]
+    return [name for name in described["files"] if name.partition("/")[0] in SPLITS]
 
 
 def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:

@@ -90,7 +90,7 @@ class GptSimple(ShardFormat):
         if offsets[0] != 0:
             raise CorruptionError(
                 f"{index} says at byte {HEADER.size} that the first document starts at token {int(offsets[0]):,}, "
-                "not 0: fetch it again, or write the shard anew"
+                "not 0: fetch it again, or write the shard again"
             )
         count = max(int(offsets[-1]), 0)
         check_size(data, count * width, f"and {index.name}, with {width} bytes a token, asks for")
@@ -129,7 +129,7 @@ def _index_problems(
     for number in too_long[:1].tolist():
         yield (
             f"{index} gives at byte {first_overlap + 2 * number:,} document {number:,} an overlap of "
-            f"{int(overlaps[number]):,} tokens, more than it has: write the shard anew"
+            f"{int(overlaps[number]):,} tokens, more than it has: write the shard again"
         )
 
 

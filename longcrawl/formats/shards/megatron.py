@@ -127,7 +127,7 @@ def _index_problems(
             yield (
                 f"{index} says at byte {HEADER.size + 4 * sequences + 8 * number:,} that sequence {number:,} starts at "
                 f"byte {int(pointers[number]):,} of {data.name}, by the lengths it is byte "
-                f"{int(starts[wrong[0]]) * width:,}: fetch it again, or write the shard anew"
+                f"{int(starts[wrong[0]]) * width:,}: fetch it again, or write the shard again"
             )
             break
 
@@ -146,7 +146,7 @@ def _read_header(index: Path) -> tuple[int, int, int, bool]:
         )
     if code not in WIDTHS:
         raise FormatError(
-            f"{index} has the token type {code} at byte 17, only 8 (uint16) and 4 (int32) are read: write it anew"
+            f"{index} has the token type {code} at byte 17, only 8 (uint16) and 4 (int32) are read: write it again"
         )
     expected = HEADER.size + 12 * sequences + 8 * indices
     has_modes = size == expected + sequences and sequences > 0
@@ -159,7 +159,7 @@ def _check_indices(index: Path, upto: npt.NDArray[np.int64], sequences: int) -> 
     first_byte = HEADER.size + 12 * sequences
     if not len(upto) or upto[0] != 0:
         raise CorruptionError(
-            f"{index} has no 0 at byte {first_byte:,}, where its document indices begin: write it anew"
+            f"{index} has no 0 at byte {first_byte:,}, where its document indices begin: write it again"
         )
     ends = upto[1:]
     for problem in end_problems(ends, sequences, index, lambda number: first_byte + 8 * (number + 1), unit="sequence"):

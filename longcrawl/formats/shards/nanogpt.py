@@ -16,7 +16,7 @@ bytes      what
 
 There is no index. What separates documents is the end-of-text token: nanoGPT has it at the end of each document, llm.c
 at the start. So ends can be found only by whoever knows its id, in one pass over the tokens; and documents that do not
-have it there, or have it elsewhere, too, cannot be told apart from their neighbours. A file does not say its id, nor
+have it there, or have it elsewhere, too, cannot be separated from their neighbours. A file does not say its id, nor
 the size of the vocabulary, nor, without a header, how wide a token is or how many there are: that such a file is cut is
 not noticed.
 """
@@ -160,7 +160,7 @@ def refuse_wide(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> No
 
 
 class _Marks:
-    """Counts the documents that cannot be told apart by their end-of-text tokens."""
+    """Counts the documents that cannot be separated by their end-of-text tokens."""
 
     def __init__(self, end_of_text: int | None, place: Place) -> None:
         self._end_of_text, self._place = end_of_text, place
@@ -214,7 +214,7 @@ def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
     if magic not in VERSIONS or version != VERSIONS[magic][0] or any(head[HEADER.size :]):
         return None
     if tokens < 0:
-        raise CorruptionError(f"{file} says at byte 8 that it has {tokens:,} tokens: fetch it again, or write it anew")
+        raise CorruptionError(f"{file} says at byte 8 that it has {tokens:,} tokens: fetch it again, or write it again")
     return (2 if VERSIONS[magic][1] == 2 else 4), tokens
 
 

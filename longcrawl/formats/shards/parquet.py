@@ -195,7 +195,7 @@ def _rows(file: Path, column: str) -> Iterator[pa.Table]:
         except (OSError, UnicodeDecodeError, pa.ArrowException) as broken:
             raise CorruptionError(
                 f"{file} cannot be read after row {first:,} ({str(broken).splitlines()[0]}): fetch it again, or write "
-                "it anew"
+                "it again"
             ) from broken
 
 
@@ -214,11 +214,11 @@ def _recorded(schema: pa.Schema, file: Path) -> dict[str, Any]:
         known = {name: recorded.get(name) for name in FACTS}
     except (ValueError, AttributeError) as broken:
         raise CorruptionError(
-            f"{file} has metadata under 'longcrawl' that is no JSON object: write it anew"
+            f"{file} has metadata under 'longcrawl' that is no JSON object: write it again"
         ) from broken
     for name, value in known.items():
         if value is not None and type(value) is not FACTS[name]:
-            raise CorruptionError(f"{file} says under 'longcrawl' that its {name} is {value!r}: write it anew")
+            raise CorruptionError(f"{file} says under 'longcrawl' that its {name} is {value!r}: write it again")
     return known
 
 
@@ -228,7 +228,7 @@ def _opened(file: Path) -> pq.ParquetFile:
         return pq.ParquetFile(file, page_checksum_verification=True)
     except (OSError, ValueError, pa.ArrowException) as broken:
         raise CorruptionError(
-            f"{file} is no parquet file, or is cut ({str(broken).splitlines()[0]}): fetch it again, or write it anew"
+            f"{file} is no parquet file, or is cut ({str(broken).splitlines()[0]}): fetch it again, or write it again"
         ) from broken
 
 
@@ -254,7 +254,7 @@ def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Ta
         if row >= 0:
             raise CorruptionError(
                 f"{where}: row {row:,} of these says that it has {table[N_TOKENS][row].as_py():,} tokens, it has "
-                f"{len(lists[row]):,}: write the shard anew"
+                f"{len(lists[row]):,}: write the shard again"
             )
     others = {name: table[name] for name in table.column_names if name not in (column, TOKENS)}
     return pa.table({TOKENS: lists} | others)
@@ -296,10 +296,10 @@ def _mapped(file: IO[bytes], dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
     return np.memmap(file, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
 
 
-def _agreed(file: Path, name: str, told: int | None, given: int | None) -> int | None:
-    if None not in (told, given) and told != given:
-        raise FormatError(f"{file} says that its {name} is {told:,}, not {given:,}: leave {name} out")
-    return told if given is None else given
+def _agreed(file: Path, name: str, in_file: int | None, given: int | None) -> int | None:
+    if None not in (in_file, given) and in_file != given:
+        raise FormatError(f"{file} says that its {name} is {in_file:,}, not {given:,}: leave {name} out")
+    return in_file if given is None else given
 
 
 def _row_groups(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:

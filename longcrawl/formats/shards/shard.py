@@ -91,7 +91,7 @@ class Documents:
 class TokenShard:
     """One shard, opened: arrays on its files, which are memory-mapped, so that opening it reads its index only.
 
-    It is pickled as its path and settings, and opened anew where it arrives.
+    It is pickled as its path and settings, and opened again where it arrives.
 
     >>> shard = open_shard("00000_tokens.ds")  # doctest: +SKIP
     >>> len(shard), shard.tokens.dtype, shard.document(0)  # doctest: +SKIP
@@ -105,7 +105,7 @@ class TokenShard:
         overlaps: unsigned integers, for each document; None where the format has none.
         loss_mask: bool, for each token; None where there is none, and every token counts.
         end_of_text: the id of the end-of-text token, where it was named or the file says it.
-        vocabulary_size: likewise.
+        vocabulary_size: as for ``end_of_text``.
         tokenizer: its name, where the file says it.
         left_out: what else is in the file, in words: no attribute of this class holds it.
         checksums: of blocks of the files, where they lie beside them. Opened with ``check="everything"`` all were

@@ -62,7 +62,7 @@ Longs = npt.NDArray[np.int64]
 
 VERSION = 1
 SPLITS = ("train", "val")
-TOLD = ("id", "url", "language", "n_tokens")
+RECORDED = ("id", "url", "language", "n_tokens")
 GROUP_BYTES = 8 << 20
 """Bytes of tokens that are written at a time, unless one document has more."""
 
@@ -85,7 +85,7 @@ class ShardOutput(TokenOutput):
     overlaps: ClassVar[Literal["overlap", "loss_mask", "none"]] = "none"
     """How the format says that no loss is due on the beginning of a window."""
     windows: ClassVar[bool] = True
-    """Whether a window that does not end its document can be told from the next one."""
+    """Whether a window that does not end its document can be distinguished from the next one."""
 
     shard_bytes: int = 500_000_000
     heldout: float = 0
@@ -111,7 +111,7 @@ class ShardOutput(TokenOutput):
         """Return whether a document ends with the end-of-text token, and does not begin with it."""
         return True
 
-    def told(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, Any]:
         """Return what is to be known of the files beside what all formats tell."""
         return {}
 
@@ -183,7 +183,7 @@ class NanoGptOutput(ShardOutput):
         """Report that llm.c has the token at the start."""
         return self.header == "none"
 
-    def told(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, Any]:
         """Return the header, which comes before the tokens."""
         return {"header": self.header}
 
@@ -231,8 +231,8 @@ class ShardWriter(TokenWriter):
         shard: WrittenShard = shard_format.write(entries, target / name, **self._format_settings())
         table = f"documents/{path}.parquet"
         with whole_file(target / table) as beside:
-            told = pa.concat_tables(gathered.documents).combine_chunks()
-            write_table(told, beside, compression="zstd", compression_level=3)
+            recorded = pa.concat_tables(gathered.documents).combine_chunks()
+            write_table(recorded, beside, compression="zstd", compression_level=3)
         files = [Path(file).relative_to(target).as_posix() for file in shard.files]
         return {
             "split": path.partition("/")[0],
@@ -253,7 +253,7 @@ class ShardWriter(TokenWriter):
             "max_length": self.windows.max_length if self.windows else None,
             "overlap_size": self.windows.overlap_size if self.windows else None,
             "shuffled": self.shuffled or self.in_order,
-            **self.settings.told(),
+            **self.settings.recorded(),
             "splits": _totals(written),
         }
         if self.settings.buckets is not None:
@@ -314,7 +314,7 @@ class ShardWriter(TokenWriter):
 
 
 class _Gathered:
-    """What is told of the documents of one shard as they pass."""
+    """Gathers the recorded columns of one shard's documents."""
 
     def __init__(self, shard: str) -> None:
         self.shard = shard
@@ -327,8 +327,8 @@ class _Gathered:
         ends = self._entries + np.cumsum(counts)
         places = {"shard": pa.repeat(self.shard, len(counts)), "entry": pa.array(ends - counts)}
         places["entries"] = pa.array(counts)
-        told = {name: table[name] for name in TOLD if name in table.column_names}
-        self.documents.append(pa.table(places | told))
+        recorded = {name: table[name] for name in RECORDED if name in table.column_names}
+        self.documents.append(pa.table(places | recorded))
         self.dtype = str(entries.tokens.dtype)
         self._entries += int(counts.sum())
         return entries

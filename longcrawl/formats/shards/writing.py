@@ -173,12 +173,12 @@ class DocumentStream:
     def _reason(self, bad: int) -> str:
         """Describe why an id cannot be stored, and what helps."""
         if bad < 0:
-            return "ids begin with 0: mend the tokens, or drop the document"
+            return "ids begin with 0: fix the tokens, or drop the document"
         if bad >= 1 << 32:
-            return "no format has ids of more than 32 bits: mend the tokens, or drop the document"
+            return "no format has ids of more than 32 bits: fix the tokens, or drop the document"
         if self.vocabulary_size is not None and bad >= self.vocabulary_size:
             return f"the vocabulary has {self.vocabulary_size:,}: check vocabulary_size"
-        return f"a token is stored as {self.token_type}: set dtype to 'uint32', or mend the tokens"
+        return f"a token is stored as {self.token_type}: set dtype to 'uint32', or fix the tokens"
 
     def _without_lost(self, batch: Documents) -> Documents:
         overlaps, mask = batch.overlaps, batch.loss_mask
@@ -244,7 +244,7 @@ def documents_of(table: pa.Table) -> Documents:
         raise FormatError(f"the column {TOKENS!r} is {lists.type}: make it lists of uint16 or uint32, as tokenize does")
     values = lists.flatten()
     if lists.null_count or values.null_count:
-        raise FormatError(f"the column {TOKENS!r} has nulls in {table.num_rows:,} documents: drop or mend them")
+        raise FormatError(f"the column {TOKENS!r} has nulls in {table.num_rows:,} documents: drop or fix them")
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     mask = overlaps = None
     if LOSS_MASK in table.column_names:

@@ -194,7 +194,7 @@ class _Reader:
         reason = self._cut(begin, begin + end) or (None if whole else self._short())
         after, well = (0, False) if reason else self._after(end)
         if reason or not well:
-            self._note(reason or self._astray())
+            self._note(reason or self._misplaced_record())
             self._scan(1)
             return None
         return self._finish(fields, bytes(memoryview(stream.buffer)[head:end]), begin, end, after)
@@ -214,7 +214,7 @@ class _Reader:
             self._drop_until(begin, end)
         after, well = self._after(0) if stream.position == end else (0, False)
         if not well:
-            self._note(self._astray(), offset)
+            self._note(self._misplaced_record(), offset)
             if stream.compression == "none":
                 stream.open(begin + head)
             return None
@@ -287,7 +287,7 @@ class _Reader:
             return str(self._stream.damage)
         return "the file ends within a record"
 
-    def _astray(self) -> str:
+    def _misplaced_record(self) -> str:
         if self._stream.damage is not None and self._stream.ended:
             self.noted_damage = True
             return str(self._stream.damage)

@@ -36,7 +36,7 @@ What becomes of the rest:
 * A page without a type is HTML if it begins so, else what the archive found out (``WARC-Identified-Payload-Type``).
 * Characters: ``longcrawl.sources.warc.charsets`` says what becomes of wrong and unknown charsets, UTF-16 and zeros.
 * A record without an id gets ``FILE:NUMBER``. Ids and URLs that occur twice are rows twice: what to do with them is for
-  stages to say, which refuse twins rather than merge them.
+  stages to say, which reject duplicate ids rather than merge them.
 * A digest that the archive gives is not compared: what it covers differs between crawlers.
 """
 
@@ -201,9 +201,9 @@ class Warc(Source):
         except OSError as error:
             bad_files.report(path, f"cannot be read: {error.strerror or error}")
         bad_files.left_out.update(left_out)
-        told = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
+        counted = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
         logger.info(
-            "%s: %s records are no documents by rule: %s", one_line(path), f"{left_out.total():,}", told or "none"
+            "%s: %s records are no documents by rule: %s", one_line(path), f"{left_out.total():,}", counted or "none"
         )
 
     def _row(self, name: str, record: Record) -> dict[str, Any]:

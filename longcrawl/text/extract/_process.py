@@ -20,7 +20,7 @@ _READ = 1 << 20
 
 
 class WorkerSettings(NamedTuple):
-    """What workers are told when they start."""
+    """The settings that workers start with."""
 
     engine: str
     """The path of a file with a function ``make_extractor(favor)``, which gives one from HTML to a text or None."""
@@ -41,8 +41,8 @@ class ExtractionProcess:
             raise StageError(
                 "extract_text needs timers that Windows does not have; run it on Linux or macOS, or in WSL"
             )
-        told = json.dumps(settings._asdict() | {"parent": os.getpid()})
-        command = [sys.executable, "-P", _extraction_worker.__file__, told]
+        settings_json = json.dumps(settings._asdict() | {"parent": os.getpid()})
+        command = [sys.executable, "-P", _extraction_worker.__file__, settings_json]
         # Libraries are looked for where this process looks. No order of a set of strings may show in a text, and what
         # glibc sets aside for threads is not what a page takes.
         paths = os.pathsep.join(path for path in sys.path if path)

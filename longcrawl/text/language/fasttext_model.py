@@ -203,7 +203,7 @@ def _sort_rows(rows: Floats, kept: Integers, word_count: int, buckets: int) -> F
     """Put the rows of the buckets that were kept into the order of their numbers, so that a count finds them."""
     numbers, places = kept[np.argsort(kept[:, 0])].T
     if len(kept) and (numbers[0] < 0 or numbers[-1] >= buckets or (np.diff(numbers) == 0).any()):
-        raise ValueError("its buckets are not told apart")
+        raise ValueError("its buckets are not distinct")
     if len(kept) and (places.min() < 0 or places.max() >= len(rows) - word_count):
         raise ValueError("some of its words have no vectors")
     return np.concatenate([rows[:word_count], rows[word_count:][places]])

@@ -171,7 +171,7 @@ class C4Quality(Edit):
         r"""Return the lines of one text that go, and those that lose citation marks.
 
         The rule of a line is the field by which it goes, ``citations`` where it stays; of several the first in the
-        order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not told of, and the
+        order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not listed, and the
         language is of no account.
         """
         from longcrawl.text.lines._c4_kernels import LOGGED, clean_page

@@ -172,7 +172,7 @@ def _count_words(
 
 def _buffers(urls: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     data, offsets = text_buffers(urls)
-    # Kernels are compiled anew for arrays that may be written to, which some columns are and others are not.
+    # Kernels are compiled again for arrays that may be written to, which some columns are and others are not.
     data.flags.writeable = offsets.flags.writeable = False
     return data, offsets
 

@@ -101,7 +101,7 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
     """
     folder, source = Path(out), _source(name, url)
     if folder.exists():
-        raise SourceError(f"{folder} exists already: remove it to fetch the lists anew, or choose another --out")
+        raise SourceError(f"{folder} exists already: remove it to fetch the lists again, or choose another --out")
     lock = folder.with_name(f"{folder.name}{PARTIAL}.lock")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
     except Timeout as held:
         raise SourceError(f"another process is fetching lists to {folder}: wait for it") from held
     except OSError as failed:
-        raise SourceError(f"{folder} cannot be written ({failed}); mend that, or choose another --out") from failed
+        raise SourceError(f"{folder} cannot be written ({failed}); fix that, or choose another --out") from failed
     lock.unlink(missing_ok=True)
     return described
 

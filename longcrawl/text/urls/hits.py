@@ -26,7 +26,7 @@ HITS_SCHEMA = pa.schema(
         ("example", pa.string()),
     ]
 )
-"""As :class:`longcrawl.text.urls.filter.UrlMatch`, with how many documents left by it and the first URL of them."""
+"""As :class:`longcrawl.text.urls.filter.UrlMatch`, with how many documents it removed and the first URL of them."""
 
 _BATCH = 5000
 _SHOWN = 20
@@ -70,7 +70,7 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
 
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table with a column ``url``.
-        stage: the filter. None: ``documents`` is a crawl that has passed one, and what left there is counted.
+        stage: the filter. None: ``documents`` is a crawl that has passed one, and what was removed there is counted.
         min_documents: leave out what drops fewer.
 
     Raises:

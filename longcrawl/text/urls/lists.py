@@ -261,7 +261,7 @@ def _blocks(file: str) -> Iterator[bytes]:
     except FileNotFoundError as error:
         raise StageError(f"{file} does not exist; give the path of a list of domains, one per line") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise StageError(f"{file} cannot be read as a list of domains ({error}); {FETCH} anew") from error
+        raise StageError(f"{file} cannot be read as a list of domains ({error}); {FETCH} again") from error
 
 
 def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -> dict[str, tuple[str, ...]]:
