@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["column", "document_ids", "refuse_twins", "with_column"]
+__all__ = ["column", "document_ids", "reject_duplicate_ids", "with_column"]
 
 
 def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
@@ -42,7 +42,7 @@ def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
     return ids
 
 
-def refuse_twins(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
+def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
     """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
 
     Raises:

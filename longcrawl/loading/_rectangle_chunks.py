@@ -63,7 +63,7 @@ class Walk:
         return _cut(first, self.batch_size, self.chunks[0])
 
     def column_pieces(self, window: int) -> list[tuple[int, slice, slice]]:
-        """Cut the columns of a context window at chunk borders, likewise."""
+        """Cut the columns of a context window at chunk borders, in the same way."""
         return _column_pieces(window, self.context_length, self.chunks[1])
 
     def keys(self, batch: int) -> list[ChunkKey]:

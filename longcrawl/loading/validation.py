@@ -96,24 +96,24 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
         content = load_yaml(Path(path).read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as wrong:
         raise LoaderError(f"{path} is no YAML that can be read ({' '.join(str(wrong).split())})") from wrong
-    told = content if isinstance(content, Mapping) else {"curriculum": content}
-    told = told["data"] if isinstance(told.get("data"), Mapping) else told
-    phases = told.get("curriculum")
+    recorded = content if isinstance(content, Mapping) else {"curriculum": content}
+    recorded = recorded["data"] if isinstance(recorded.get("data"), Mapping) else recorded
+    phases = recorded.get("curriculum")
     if not isinstance(phases, list) or not phases or not all(isinstance(phase, Mapping) for phase in phases):
         raise LoaderError(
             f"{path} has no list of phases: write '- {{duration_tokens: 1_000_000, mix: {{web: 0.6, code: 0.4}}}}', a "
             "line for each, at its top or below curriculum:"
         )
-    if told.get("format", "pretokenized") != "pretokenized":
+    if recorded.get("format", "pretokenized") != "pretokenized":
         raise LoaderError(
-            f"{path} has format {told['format']!r}, and a curriculum is one of token shards: tokenize first"
+            f"{path} has format {recorded['format']!r}, and a curriculum is one of token shards: tokenize first"
         )
     try:
         found: dict[str, Any] = {"curriculum": phases_of(phases)}
     except LoaderError as wrong:
         raise LoaderError(f"{path}: {wrong}") from wrong
-    if told.get("allow_bucket_exhaustion") is True:
+    if recorded.get("allow_bucket_exhaustion") is True:
         found["on_exhausted"] = "renormalize"
-    if told.get("allow_budget_mismatch") is True:
+    if recorded.get("allow_budget_mismatch") is True:
         found["on_budget_mismatch"] = "warn"
     return found

@@ -26,7 +26,7 @@ __all__ = [
     "files_read",
     "no_documents",
     "pin_inputs",
-    "refuse_twin_documents",
+    "reject_duplicate_documents",
     "source_lengths",
     "still_open",
     "train_parts",

@@ -52,7 +52,7 @@ from longcrawl.run.inputs import (
     files_read,
     no_documents,
     pin_inputs,
-    refuse_twin_documents,
+    reject_duplicate_documents,
     source_lengths,
     train_parts,
 )
@@ -235,7 +235,7 @@ class _Job:
             )
             self._run_segment(segment, writer)
             if not number and any(stage.needs in ("removals", "spans") for _, stage in stages):
-                refuse_twin_documents(self.recipe.source, self.work, self.parts)
+                reject_duplicate_documents(self.recipe.source, self.work, self.parts)
             done += [stage for _, stage in segment.stages]
             stages = stages[len(segment.stages) :]
             if segment.ends_with is None:

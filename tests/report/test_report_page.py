@@ -230,7 +230,7 @@ def test_domains_of_what_left_stand_beside_those_that_were_kept():
         ["<b>", "", "2", "20.0 %", "", "", ""],
         ["c.org", "", "≤ 5", "", "", "1", "50.0 %"],
     ]
-    assert "those 2 documents of the sample above are counted whose URL is known" in sampled
+    assert "the 2 of the sample above are counted whose URL is known" in sampled
     assert "removed, of the sample" in sampled
     assert rows_of(domain_table(analysis, [], whole=True), "sites")[0] == ["a.org", "", "7", "70.0 %"]
     assert domain_table(Analysis(1), [], whole=True) == ""
