@@ -130,7 +130,7 @@ def packed_batches(folder: Path, max_length: int, **settings: Any) -> Iterator[i
 
 
 def packed_feeds(folder: Path, max_length: int) -> dict[str, Feed]:
-    """Return the feeds of packed samples by name; each turn opens and plans anew, which does not count."""
+    """Return the feeds of packed samples by name; each turn opens and plans again, which does not count."""
     feeds: dict[str, Feed] = {"memmap": lambda: memmap_items(folder, max_length)}
     for packing in ("length-binned", "in-order"):
         for shuffle in ("keyed", "none"):

@@ -16,7 +16,7 @@ from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.spans import SpanSurvey, WithSpans
 from longcrawl.core.stage_order import order_fault
-from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, refuse_twins
+from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, reject_duplicate_ids
 from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
 from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.errors import LedgerError, LongCrawlError, StageError

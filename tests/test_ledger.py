@@ -156,7 +156,7 @@ def test_a_funnel_goes_through_json(funnel):
 
 def test_a_funnel_is_a_table_in_a_terminal():
     lines = repr(FUNNEL).splitlines()
-    assert lines[0].split() == ["stage", "documents", "left", "here", "rules"]
+    assert lines[0].split() == ["stage", "kept", "removed", "rules"]
     assert lines[1].split() == ["text", "12,000", "█" * 24]
     assert lines[2].split() == ["min_chars", "6,000", "6,000", "█" * 12, "min_chars", "6,000"]
     assert lines[3].split()[:4] == ["rules", "1,500", "4,500", "███"]

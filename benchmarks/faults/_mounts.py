@@ -29,7 +29,7 @@ class SmallDisk:
         self.folder = folder
 
     def mount(self, size: int) -> str:
-        """Mount it anew and empty; return why that is not possible, nothing where it is."""
+        """Mount it again and empty; return why that is not possible, nothing where it is."""
         self.folder.mkdir(exist_ok=True)
         self.unmount()
         done = _mount("-t", "tmpfs", "-o", f"size={size}", "faults", str(self.folder))

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.batches import as_table, check_call, like_batch
 from longcrawl.core.checks import VERDICT_SCHEMA, Check, first_failure
-from longcrawl.core.columns import column, document_ids, refuse_twins, with_column
+from longcrawl.core.columns import column, document_ids, reject_duplicate_ids, with_column
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, Spans, changed_places
 from longcrawl.core.registry import Registry

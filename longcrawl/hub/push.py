@@ -81,10 +81,10 @@ class Push:
     def __str__(self) -> str:
         size, same = sum(self.send.values()), sum(self.unchanged.values())
         sent, kept, gone = (counted(len(each), "file") for each in (self.send, self.unchanged, self.delete))
-        told = f"{sent} ({size:,} bytes) to send, {kept} ({same:,} bytes) unchanged, {gone} to delete"
-        told += f", in {self.commits:,} commits" if self.commits > 1 else ""
+        summary = f"{sent} ({size:,} bytes) to send, {kept} ({same:,} bytes) unchanged, {gone} to delete"
+        summary += f", in {self.commits:,} commits" if self.commits > 1 else ""
         if self.commit is not None:
-            done = counted.replace("to send", "new or changed").replace("to delete", "deleted")
+            done = summary.replace("to send", "new or changed").replace("to delete", "deleted")
             return (
                 f"{self.repo} ({self.visibility}) holds the run at {self.commit[:TAG_LENGTH]}, tag {self.tag}: {done}"
             )
@@ -93,7 +93,7 @@ class Push:
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
         lines += [f"{CARD} would be refused: {problem}" for problem in self.problems]
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
-        return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {counted}", *lines])
+        return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {summary}", *lines])
 
 
 def push(

@@ -156,12 +156,12 @@ class Analysis:
             rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
             if self.domains_error:
                 rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
-            told = list(self.domains.items())[:TOLD]
-            tables.append(share_table("domain", [self._row(*each) for each in told], rest))
+            largest = list(self.domains.items())[:MOST_SHOWN]
+            tables.append(share_table("domain", [self._row(*each) for each in largest], rest))
         if any(self.languages):
             largest = [(name or "none", count) for name, count in list(self.languages.items())[:MOST_SHOWN]]
             rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
-            tables.append(share_table("language", [self._row(*each) for each in told], rest))
+            tables.append(share_table("language", [self._row(*each) for each in largest], rest))
         return tables
 
     def _row(self, name: str, documents: int) -> ShareRow:

@@ -145,11 +145,11 @@ class Clusters:
     def summary(self) -> str:
         """Describe how many there are."""
         if not self.count:
-            return "no clusters: no document left as the duplicate of another one"
+            return "no clusters: no document was removed as the duplicate of another one"
         clusters = counted(self.count, "cluster")
         shown = "" if len(self) == self.count else f"; the largest {len(self):,} of them"
-        left = counted(self.removed, "document")
-        return f"{clusters} of duplicates, from which {left} left{shown}"
+        removed = f"{counted(self.removed, 'document')} {'was' if self.removed == 1 else 'were'} removed"
+        return f"{clusters} of duplicates; {removed}{shown}"
 
     def __str__(self) -> str:
         said = [self.summary(), *(f"{number}. {cluster}" for number, cluster in enumerate(self.largest, 1))]

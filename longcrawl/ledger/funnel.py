@@ -194,7 +194,7 @@ class Funnel:
 
     def table(self) -> Table:
         """Return the funnel for a terminal, Markdown and a notebook."""
-        columns = [Column("stage"), Column("documents", "count", 12), Column("left here", "count", 12)]
+        columns = [Column("stage"), Column("kept", "count", 12), Column("removed", "count", 12)]
         counts = [(row.stage, row.documents_out, row.removed, _reasons(row)) for row in self.rows]
         rows = [
             [stage, documents, removed, min(documents / max(self.documents, 1), 1.0), reasons]
@@ -325,7 +325,7 @@ def number_rule(rule: str, number: int, of: int) -> str:
 
 
 def _reasons(row: FunnelRow) -> tuple[str, ...]:
-    """Return by which rules documents left, and how many of the others were edited."""
+    """Return which rules removed documents, and how many of the others were edited."""
     ranked, words = list(_largest(row.rules)), []
     for place, (rule, count) in enumerate(ranked, 1):
         end = "," if place < len(ranked) else ";" if row.edits else ""

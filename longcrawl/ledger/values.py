@@ -26,7 +26,7 @@ def value_tables(funnel: Funnel) -> list[Table]:
         share_table(
             column,
             [ShareRow(name or "none", count, count / row.documents_out) for name, count in list(counts.items())[:TOLD]],
-            f"of what {row.stage} left; values of {column}: {len(counts.keys() - {''}):,}",
+            f"after {row.stage}; values of {column}: {len(counts.keys() - {''}):,}",
         )
         for row in funnel
         for column, counts in row.values.items()

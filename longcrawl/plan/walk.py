@@ -204,7 +204,7 @@ class _Walk:
                 within = survey.within_parts
                 asked = [sketches[place] if within else self._with_part(sketches, place) for place in group]
                 with cost.shared(together, by_size=False):
-                    gone = pc.cast(survey.removals(pa.concat_tables(told))["id"], pa.string()).combine_chunks()
+                    gone = pc.cast(survey.removals(pa.concat_tables(asked))["id"], pa.string()).combine_chunks()
                     for place in group:
                         here = pc.is_in(document_ids(tables[place], label), value_set=gone)
                         left[place] = tables[place].filter(pc.invert(here))

@@ -69,8 +69,8 @@ class FittedThresholds:
         write_text(Path(path), head + text)
 
     def __repr__(self) -> str:
-        told = [f"{self.stage}, keep {self.keep:g}", *([str(self._table())] if self.languages else [])]
-        told += [
+        lines = [f"{self.stage}, keep {self.keep:g}", *([str(self._table())] if self.languages else [])]
+        lines += [
             f"stop words of {name}: {', '.join(fields['stop_words'])}"
             for name, fields in self.languages.items()
             if "stop_words" in fields

@@ -128,7 +128,7 @@ class ComposedResult(Result):
         """Return a table of the splits."""
         counts = ("samples", "documents", "tokens")
         splits = sorted(described["splits"].items(), reverse=True)
-        rows = [[split, *(told[name] for name in counts)] for split, told in splits]
+        rows = [[split, *(each[name] for name in counts)] for split, each in splits]
         table = Table([Column("split"), *(Column(name, "count") for name in counts)], rows)
         said = "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket."
         return f"{table.markdown()}\n\n{said}"

@@ -66,7 +66,7 @@ class ParquetResult(Result):
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return documents and files of every split, and how many folders of languages."""
         splits = described["splits"].items()
-        said = [f"{name} {told['documents']:,} documents in {counted(told['files'], 'file')}" for name, told in splits]
+        said = [f"{name} {each['documents']:,} documents in {counted(each['files'], 'file')}" for name, each in splits]
         languages = described.get("languages")
         return ", ".join([*said, *([counted(len(languages), "folder")] if languages else [])])
 
@@ -90,9 +90,9 @@ class ParquetResult(Result):
         counts = ("documents", "bytes", "files")
         groups = [(each["folder"], each["splits"]) for each in described["languages"]] if by_language else []
         rows = [
-            [*([Code(name)] if by_language else []), split, *(told[count] for count in counts)]
+            [*([Code(name)] if by_language else []), split, *(each[count] for count in counts)]
             for name, splits in [("all", described["splits"]), *groups]
-            for split, counts in splits.items()
+            for split, each in splits.items()
         ]
         names = [Column("configuration"), Column("split")] if by_language else [Column("split")]
         table = Table([*names, *(Column(count, "count") for count in counts)], rows)

@@ -84,9 +84,9 @@ class ShardResult(Result):
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return tokens, documents and shards of every split."""
         said = [
-            f"{name} {told['tokens']:,} tokens of {counted(told['documents'], 'document')} in "
-            f"{counted(told['shards'], 'shard')}"
-            for name, told in described["splits"].items()
+            f"{name} {counts['tokens']:,} tokens of {counted(counts['documents'], 'document')} in "
+            f"{counted(counts['shards'], 'shard')}"
+            for name, counts in described["splits"].items()
         ]
         buckets = described.get("buckets")
         return ", ".join([*said, *([counted(len(buckets), "bucket")] if buckets else [])])
@@ -112,9 +112,9 @@ class ShardResult(Result):
         groups = [(each["folder"], each["splits"]) for each in described.get("buckets", [])]
         counts = ("documents", "entries", "tokens", "shards")
         rows = [
-            [split, Code(bucket), *(told[name] for name in counts)]
+            [split, Code(bucket), *(each[name] for name in counts)]
             for bucket, splits in [("all", described["splits"]), *groups]
-            for split, told in splits.items()
+            for split, each in splits.items()
         ]
         table = Table([Column("split"), Column("bucket"), *(Column(name, "count") for name in counts)], rows)
         said = "An entry is a document with its end-of-text token."
