@@ -6,7 +6,12 @@ import pytest
 from longcrawl.errors import StageError
 from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
 
-ALL = ("paper", "datatrove", "dclm", "dolma", "nemo-curator")
+
+def examples(**by_definitions):
+    """Return an example for each definition; those whose kernels only `make slow` compiles are slow."""
+    named = {name.replace("_", "-"): value for name, value in by_definitions.items()}
+    slow = {"dclm", "dolma", "nemo-curator"}
+    return [pytest.param(name, value, marks=[pytest.mark.slow] * (name in slow)) for name, value in named.items()]
 
 
 def measured(stage, text):
@@ -22,26 +27,22 @@ def value_of(rule, text, definitions):
 PHRASE_TWICE = " ".join([*"abcdefghij", *"abcdefghij", *(f"w{number}" for number in range(40))])
 
 
-def test_a_phrase_of_ten_words_twice_in_sixty():
-    found = {definitions: value_of("max_duplicate_10grams", PHRASE_TWICE, definitions) for definitions in ALL}
-    assert {definitions: round(value, 3) for definitions, value in found.items()} == {
-        "paper": 0.154,
-        "datatrove": 0.053,
-        "dclm": 0.154,
-        "dolma": 0.018,
-        "nemo-curator": 0.101,
-    }
+@pytest.mark.parametrize(
+    ("definitions", "share"), examples(paper=0.154, datatrove=0.053, dclm=0.154, dolma=0.018, nemo_curator=0.101)
+)
+def test_a_phrase_of_ten_words_twice_in_sixty(definitions, share):
+    assert round(value_of("max_duplicate_10grams", PHRASE_TWICE, definitions), 3) == share
 
 
 @pytest.mark.parametrize(
     ("definitions", "bullets"),
-    [
-        ("paper", ["- x", "* x", "\N{EN DASH} x", " - x", "• x", "●x"]),
-        ("datatrove", ["- x", " - x", "• x", "-x"]),
-        ("dclm", ["- x", "* x", " - x", "• x", "●x", "-x", "*x"]),
-        ("dolma", ["- x", "* x", "-x", "*x"]),
-        ("nemo-curator", ["• x", "●x"]),
-    ],
+    examples(
+        paper=["- x", "* x", "\N{EN DASH} x", " - x", "• x", "●x"],
+        datatrove=["- x", " - x", "• x", "-x"],
+        dclm=["- x", "* x", " - x", "• x", "●x", "-x", "*x"],
+        dolma=["- x", "* x", "-x", "*x"],
+        nemo_curator=["• x", "●x"],
+    ),
 )
 def test_what_a_bullet_is(definitions, bullets):
     lines = ["- x", "* x", "\N{EN DASH} x", " - x", "• x", "●x", "-x", "*x", "+x", "x"]
@@ -59,17 +60,20 @@ def test_datatrove_skips_what_a_repeated_ngram_covers():
     assert value_of("max_duplicate_5grams", text, "datatrove") == 10 / len(text)
 
 
+@pytest.mark.slow
 def test_nemo_finds_the_most_frequent_ngram_inside_words():
     text = "to be to be or\nonto before"
     assert value_of("max_top_2gram", text, "nemo-curator") == 3 * len("to be") / len(text)
 
 
+@pytest.mark.slow
 def test_dclm_takes_the_longest_of_the_most_frequent():
     text = "a b a b longer words longer words"
     kept = len("ababc") - 1 + len("longerwords") * 2
     assert value_of("max_top_2gram", text, "dclm") == 2 * len("longerwords") / kept
 
 
+@pytest.mark.slow
 def test_dolma_has_no_rules_for_paragraphs():
     rules = set(measured(GopherRepetition(definitions="dolma"), ""))
     others = set(measured(GopherRepetition(), ""))
@@ -77,25 +81,26 @@ def test_dolma_has_no_rules_for_paragraphs():
     assert not rules - others
 
 
-@pytest.mark.parametrize("definitions", ALL)
+@pytest.mark.parametrize(("definitions", "share"), examples(paper=0, datatrove=0, dclm=0, dolma=0, nemo_curator=0))
 @pytest.mark.parametrize("stage", [GopherQuality, GopherRepetition])
-def test_an_empty_text_has_no_shares(stage, definitions):
+def test_an_empty_text_has_no_shares(stage, definitions, share):
     for text in ("", None):
-        assert set(measured(stage(definitions=definitions), text).values()) == {0}
+        assert set(measured(stage(definitions=definitions), text).values()) == {share}
 
 
-def test_verdicts_follow_the_reading():
+@pytest.mark.parametrize(
+    ("definitions", "rule"),
+    examples(
+        paper="max_duplicate_5grams",
+        datatrove=None,
+        dclm="max_duplicate_5grams",
+        dolma=None,
+        nemo_curator="max_duplicate_10grams",
+    ),
+)
+def test_verdicts_follow_the_reading(definitions, rule):
     table = pa.table({"text": [PHRASE_TWICE]})
-    fails = {
-        definitions: GopherRepetition(definitions=definitions).judge(table)["rule"][0].as_py() for definitions in ALL
-    }
-    assert fails == {
-        "paper": "max_duplicate_5grams",
-        "datatrove": None,
-        "dclm": "max_duplicate_5grams",
-        "dolma": None,
-        "nemo-curator": "max_duplicate_10grams",
-    }
+    assert GopherRepetition(definitions=definitions).judge(table)["rule"][0].as_py() == rule
 
 
 def test_unknown_definitions_are_refused():

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from longcrawl.text.gopher.stages import STOP_WORDS, GopherQuality, GopherRepetition
 
 OTHERS = ("datatrove", "dclm", "dolma", "nemo-curator")
+VARIANTS = [OTHERS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS[1:])]
+"""Each has kernels of its own, which take seconds to compile: all but one are in `make slow`."""
 
 NEMO_BULLETS = tuple("•‣\N{HYPHEN BULLET}⁌⁍∙○●◘◦⦾⦿")
 NEMO_ENDINGS = ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more")
@@ -334,7 +336,7 @@ def is_assigned(text):
 
 @settings(max_examples=settings.default.max_examples, deadline=None)
 @given(text=documents())
-@pytest.mark.parametrize("definitions", OTHERS)
+@pytest.mark.parametrize("definitions", VARIANTS)
 def test_every_value_is_as_defined(definitions, text):
     found = measured(GopherRepetition(definitions=definitions), [text])[0]
     assert found == REPETITION[definitions](text, text.split())
@@ -350,7 +352,7 @@ def test_every_value_is_as_defined(definitions, text):
     }
 
 
-@pytest.mark.parametrize("definitions", OTHERS)
+@pytest.mark.parametrize("definitions", VARIANTS)
 def test_documents_of_a_batch_do_not_touch_each_other(definitions):
     texts = [
         "the the a\n\nthe the a",
@@ -367,7 +369,7 @@ def test_documents_of_a_batch_do_not_touch_each_other(definitions):
     assert_as_defined(definitions, texts[::-1])
 
 
-@pytest.mark.parametrize("definitions", OTHERS)
+@pytest.mark.parametrize("definitions", VARIANTS)
 def test_words_are_split_as_asked(definitions):
     text = "我們 the 我們。the\n" * 3
     words = ["我", "們", "the", "我", "們。the"] * 3
