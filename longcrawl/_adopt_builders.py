@@ -8,8 +8,6 @@ import importlib.util
 import sys
 from pathlib import Path
 
-__all__ = ["adopt_builders"]
-
 
 def adopt_builders() -> None:
     """Make the folders beside this package its sub-packages, unless it holds them itself."""

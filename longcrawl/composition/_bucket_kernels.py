@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, inlined
 
-__all__ = ["Lengths", "Placed", "Stock", "fill_by_algorithm_1", "fill_exactly", "make_lengths", "make_placed"]
-
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
 

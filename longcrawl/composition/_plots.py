@@ -9,8 +9,6 @@ from longcrawl.errors import StageError
 if TYPE_CHECKING:
     from longcrawl.composition.measures import Comparison
 
-__all__ = ["plot_comparison"]
-
 _DOCUMENTS, _TOKENS, _BOUND = "#4c78a8", "#f58518", "#222222"
 _BINS = 60
 _PANELS = (

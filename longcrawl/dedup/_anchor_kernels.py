@@ -16,8 +16,6 @@ import numpy.typing as npt
 from longcrawl.dedup._substring_kernels import CHUNK, Windows, hash_windows
 from longcrawl.kernels.lookup import compiled
 
-__all__ = ["count_anchors", "find_runs", "list_anchors"]
-
 Tokens = npt.NDArray[Any]
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]

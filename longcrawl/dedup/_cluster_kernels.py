@@ -17,8 +17,6 @@ from longcrawl.dedup.ngrams import GOLDEN
 from longcrawl.kernels.lookup import compiled
 from longcrawl.kernels.union_find import link, root
 
-__all__ = ["NEIGHBOURS", "gather_keys", "link_band", "pack_keys"]
-
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]

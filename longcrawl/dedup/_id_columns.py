@@ -5,8 +5,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["take_ids"]
-
 PIECE = 1 << 16
 """Ids in a chunk of an answer: below 2 GiB up to 32 KiB each."""
 

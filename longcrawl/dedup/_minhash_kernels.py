@@ -16,8 +16,6 @@ from longcrawl.dedup import ngrams
 from longcrawl.dedup._normalize_kernels import BLANK, eight_bytes, point_at
 from longcrawl.kernels.lookup import compiled, inlined
 
-__all__ = ["Permutations", "Scratch", "hash_bands", "hash_tokens", "hash_words", "make_scratch", "sign_all", "sketch"]
-
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
 Wide = npt.NDArray[np.uint64]

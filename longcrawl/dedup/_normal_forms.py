@@ -14,8 +14,6 @@ import numpy.typing as npt
 from longcrawl.kernels import code_points as _unicode
 from longcrawl.kernels.code_points import CODE_POINTS, cached_arrays, load_characters
 
-__all__ = ["NormalForms", "load_normal_forms"]
-
 SPACE = 1 << 0
 REMOVED = 1 << 1
 """Punctuation or an accent: nothing is written."""

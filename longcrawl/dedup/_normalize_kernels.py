@@ -23,8 +23,6 @@ from longcrawl.dedup._normal_forms import (
 from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
 from longcrawl.kernels.lookup import compiled, inlined
 
-__all__ = ["MOST_PER_BYTE", "eight_bytes", "normalize_all", "point_at", "sources_of_spans"]
-
 Bytes = npt.NDArray[np.uint8]
 
 MOST_PER_BYTE = 3

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
 
-__all__ = ["RangeFile", "join_sorted", "merge_ranges", "range_writer"]
-
 Longs = npt.NDArray[np.int64]
 
 _BYTES = 8

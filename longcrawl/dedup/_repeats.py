@@ -23,8 +23,6 @@ from longcrawl.storage.sealed import Marker
 if TYPE_CHECKING:
     from longcrawl.dedup._substring_kernels import Windows
 
-__all__ = ["ALL_BITS", "LEAST_MEMORY", "find_repeats"]
-
 Longs = npt.NDArray[np.int64]
 
 LEAST_MEMORY = 64 << 20

@@ -11,19 +11,6 @@ import numpy.typing as npt
 from longcrawl.dedup import ngrams
 from longcrawl.kernels.lookup import compiled
 
-__all__ = [
-    "MOST_LEADERS",
-    "Conditions",
-    "Ngrams",
-    "are_similar",
-    "choose_kept",
-    "hash_sets",
-    "measure_across",
-    "measure_pairs",
-    "rank_sets",
-    "unconditional",
-]
-
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]

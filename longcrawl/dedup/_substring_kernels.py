@@ -14,26 +14,6 @@ import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, inlined
 
-__all__ = [
-    "CHUNK",
-    "FOUND",
-    "MAPPED",
-    "PAGE",
-    "RUN",
-    "SKIP",
-    "SMALL_CHUNK",
-    "START",
-    "STATE",
-    "UNSEEN",
-    "USED",
-    "Windows",
-    "hash_windows",
-    "join",
-    "make_windows",
-    "match_windows",
-    "sample_hashes",
-]
-
 Tokens = npt.NDArray[Any]
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]

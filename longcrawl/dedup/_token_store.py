@@ -16,8 +16,6 @@ from longcrawl.errors import StageError
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
 
-__all__ = ["TokenStore", "as_store", "store_tokens", "stored_ids"]
-
 Longs = npt.NDArray[np.int64]
 
 _INDEX = "tokens.json"

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled
 
-__all__ = ["bytes_of_characters", "whole_characters"]
-
 Longs = npt.NDArray[np.int64]
 
 

@@ -16,30 +16,6 @@ import numpy as np
 
 from longcrawl.kernels.lookup import compiled
 
-__all__ = [
-    "ABSENT",
-    "CLOSE_LIST",
-    "CLOSE_OBJECT",
-    "COMMA",
-    "ESCAPED",
-    "ESCAPES",
-    "LITERAL",
-    "NESTED",
-    "NUMBER",
-    "OPEN_LIST",
-    "OPEN_OBJECT",
-    "PLAIN",
-    "end_of_value",
-    "end_of_word",
-    "find_fields",
-    "find_name",
-    "hex4",
-    "parse_numbers",
-    "read_key",
-    "read_number",
-    "skip_space",
-]
-
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
 

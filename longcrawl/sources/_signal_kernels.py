@@ -26,8 +26,6 @@ from longcrawl.sources._kernels import (
     skip_space,
 )
 
-__all__ = ["read_signals"]
-
 
 @compiled
 def _triples(data: Any, at: int, end: int) -> tuple[int, float, float, bool]:

@@ -7,8 +7,6 @@ from typing import Any
 from longcrawl.kernels.lookup import compiled
 from longcrawl.sources._kernels import ABSENT, BACKSLASH, ESCAPED, ESCAPES, hex4
 
-__all__ = ["unescape"]
-
 
 @compiled
 def _put(out: Any, to: int, code: int) -> int:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from longcrawl.display.numbers import counted
 from longcrawl.text.explanation import Explanation, MeasuredRule, SeenText, Span
 
-__all__ = ["as_html"]
-
 WHOLE = 100_000
 """A text of more characters is shown only around its marks, and of that so many characters."""
 AROUND = 200

@@ -5,8 +5,6 @@ from typing import Any
 
 from longcrawl.errors import StageError
 
-__all__ = ["FINEWEB_2_KEYS", "from_fineweb_2"]
-
 _NAMES = {
     "dup_line_frac": "max_duplicate_lines",
     "language_score": "min_language_score",

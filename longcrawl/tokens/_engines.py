@@ -13,8 +13,6 @@ from longcrawl.errors import TokenizerError
 from longcrawl.storage.unreadable import unreadable
 from longcrawl.tokens.byte_level import ByteLevelBPE
 
-__all__ = ["SEPARATOR", "Tiktoken", "Tokenizers", "one_thread", "require_equal"]
-
 MOST_IDS = 1 << 24
 """Ids are below it: arrays with an entry for each are made. The largest vocabularies have 2**18."""
 NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"

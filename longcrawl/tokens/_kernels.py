@@ -18,8 +18,6 @@ import numpy.typing as npt
 from longcrawl.kernels.lookup import compiled
 from longcrawl.tokens._engines import SEPARATOR
 
-__all__ = ["LONGEST_WORD", "Words", "emit", "look_up", "split"]
-
 Bytes = npt.NDArray[np.uint8]
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]

@@ -16,8 +16,6 @@ from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage.stored_tables import read_table
 
-__all__ = ["BucketFiles", "FilePieces", "StoredSamples"]
-
 Longs = npt.NDArray[np.int64]
 
 Run = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Longs]

@@ -25,8 +25,6 @@ from zarr.registry import get_codec_class, register_codec, register_pipeline
 
 from longcrawl.formats.rectangle._readers import BLOSC_HEADER, wrong_blosc_header
 
-__all__ = ["checked_codecs"]
-
 SLACK_BYTES = 8 << 20
 """What checksums and the index of a shard, which has at most 4 MiB, may add to the bytes of a chunk."""
 PLAIN = ("blosc", "gzip", "zstd")

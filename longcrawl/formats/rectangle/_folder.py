@@ -10,8 +10,6 @@ from longcrawl.storage.byte_ranges import is_remote
 from longcrawl.storage.file_systems import exists, fetch, file_system_of
 from longcrawl.storage.network import ask
 
-__all__ = ["Folder", "open_folder"]
-
 
 class Folder(Protocol):
     """The little that is asked of a folder, local or remote."""

@@ -14,8 +14,6 @@ import numpy as np
 from longcrawl.errors import FormatError
 from longcrawl.storage.unreadable import unreadable
 
-__all__ = ["ArrayLayout", "parse_layout"]
-
 Pair = tuple[int, int]
 
 MOST_ROWS = MOST_COLUMNS = 2**31

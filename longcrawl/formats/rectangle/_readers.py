@@ -21,17 +21,6 @@ from longcrawl.storage.byte_ranges import is_remote, open_ranges
 from longcrawl.storage.network import ask, verdict_of
 from longcrawl.storage.unreadable import reason_of
 
-__all__ = [
-    "BLOSC_HEADER",
-    "ChunkReader",
-    "DirectReader",
-    "OnMissingChunks",
-    "StoredArray",
-    "Tokens",
-    "ZarrReader",
-    "wrong_blosc_header",
-]
-
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
 OnMissingChunks = Literal["error", "fill"]

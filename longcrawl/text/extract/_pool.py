@@ -15,8 +15,6 @@ from longcrawl.errors import StageError
 from longcrawl.text.extract._process import ExtractionProcess, WorkerSettings
 from longcrawl.text.extract._worker import MEMORY, MISSING, RAISED, READY
 
-__all__ = ["Extracted", "WorkerSettings", "extract_pages", "start_worker"]
-
 _AT_WORK = 2
 """Pages that a worker has at once: one to work on, and one that waits in the pipe, so that it never idles."""
 _LAST_SECONDS = 10.0

@@ -14,8 +14,6 @@ from longcrawl.errors import StageError
 from longcrawl.text.extract import _worker as _extraction_worker
 from longcrawl.text.extract._worker import HEADER, LENGTH
 
-__all__ = ["ExtractionProcess", "WorkerSettings"]
-
 _READ = 1 << 20
 
 

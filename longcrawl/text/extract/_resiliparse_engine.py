@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-__all__ = ["make_extractor"]
-
 
 def make_extractor(favor: str) -> Callable[[str], str]:  # noqa: ARG001  # resiliparse has one way
     """Return the function from a page to its main text, without reader comments and alternative texts of images."""

@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Callable
 
-__all__ = ["make_extractor"]
-
 
 def make_extractor(favor: str) -> Callable[[str], str | None]:
     """Return the function from a page to its main text.

@@ -21,8 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["HEADER", "LENGTH", "MEMORY", "MISSING", "RAISED", "READY", "TEXT"]
-
 LENGTH = struct.Struct("<Q")
 HEADER = struct.Struct("<cQ")
 READY, MISSING, TEXT, RAISED, MEMORY = b"R", b"I", b"T", b"E", b"M"

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from longcrawl.kernels.code_points import cached_arrays
 
-__all__ = ["code_point_ranges", "load_page_characters"]
-
 SPACE = 1 << 0
 ALPHABETIC = 1 << 1
 ALPHANUMERIC = 1 << 2

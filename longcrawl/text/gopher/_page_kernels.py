@@ -28,21 +28,6 @@ from longcrawl.text.gopher.page_columns import (
     WHOLE_RUNS,
 )
 
-__all__ = [
-    "Page",
-    "count_segments",
-    "decode",
-    "find_lines",
-    "find_paragraphs",
-    "find_unspaced_runs",
-    "make_page",
-    "make_segment",
-    "number_words",
-    "same_bytes",
-    "split_page",
-    "word_key",
-]
-
 Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 

@@ -46,8 +46,6 @@ from longcrawl.text.gopher.page_columns import (
     WORDS,
 )
 
-__all__ = ["count_symbols", "count_words", "measure_pages"]
-
 _NEWLINE, _DOT, _HASH_SIGN = 0x0A, 0x2E, 0x23
 
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from longcrawl.kernels.lookup import compiled, inlined, mixed
 from longcrawl.text.gopher._page_kernels import word_key
 
-__all__ = ["StopWords", "find_stop_word", "make_stop_words"]
-
 Spelled = Literal["any case", "as listed"]
 
 _U = np.uint64

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from longcrawl.kernels.lookup import compiled, inlined, mixed
 from longcrawl.text.language.fasttext_model import Vectors, Words
 
-__all__ = ["classify", "enter_words", "make_memory"]
-
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]

@@ -13,8 +13,6 @@ from longcrawl.kernels.lookup import compiled
 from longcrawl.kernels.phrase_trees import OTHERS, decode, step
 from longcrawl.kernels.phrases import PhraseTree
 
-__all__ = ["count_listed"]
-
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 

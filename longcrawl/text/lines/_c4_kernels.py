@@ -16,8 +16,6 @@ from longcrawl.kernels.phrase_trees import OTHERS, copy, decode, skip_space, ste
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.text.lines._place_kernels import log_line, shift_lines
 
-__all__ = ["JAVASCRIPT", "LOREM_IPSUM", "POLICY", "RULES", "Rules", "clean_page", "clean_pages", "make_byte_flags"]
-
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 Facts = npt.NDArray[np.int64]

@@ -13,8 +13,6 @@ from longcrawl.kernels.lookup import compiled
 from longcrawl.kernels.phrase_trees import OTHERS, SPACE_BAR, copy, decode, skip_space, step
 from longcrawl.kernels.phrases import PhraseTree
 
-__all__ = ["AFTER_NUMBER", "KEEP", "KINDS", "Limits", "correct_lines"]
-
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 Facts = npt.NDArray[np.int64]

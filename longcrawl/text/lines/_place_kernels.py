@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled
 
-__all__ = ["count_breaks", "log_line", "place_lines", "shift_lines"]
-
 Bytes = npt.NDArray[np.uint8]
 
 NEWLINE = 0x0A

@@ -5,8 +5,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["locate_lines", "most_lines"]
-
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 

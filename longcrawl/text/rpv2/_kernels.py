@@ -37,8 +37,6 @@ from longcrawl.kernels.code_points import (
 from longcrawl.kernels.lookup import compiled, find_word, inlined, round_to_8_digits
 from longcrawl.kernels.word_lists import Vocabulary
 
-__all__ = ["Scratch", "make_scratch", "read_lines"]
-
 Row = npt.NDArray[np.float64]
 Points = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.uint16]

@@ -18,8 +18,6 @@ from longcrawl.kernels.word_lists import Phrases, Vocabulary
 from longcrawl.text.gopher.page_columns import NGRAMS
 from longcrawl.text.rpv2._kernels import COUNTS, HASHED, WORD_CHARACTERS, WORDS, Scratch, read_lines
 
-__all__ = ["MEASURES", "measure"]
-
 UNIQUE_WORDS, ENTROPY, LOREM_IPSUM, LISTED_PHRASES, TOP_2_GRAM = range(COUNTS, COUNTS + 5)
 DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
 MEASURES = TOP_2_GRAM + NGRAMS

@@ -11,23 +11,6 @@ import numpy.typing as npt
 from longcrawl.kernels.lookup import compiled, inlined
 from longcrawl.text.urls.lists import HashSet
 
-__all__ = [
-    "ALLOWED",
-    "BLOCKED",
-    "COLUMNS",
-    "CURATED",
-    "HOST",
-    "SPELLED",
-    "URL",
-    "contains",
-    "find_authority",
-    "find_spans",
-    "hash_lines",
-    "match_domains",
-    "next_byte",
-    "write_hosts",
-]
-
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 

@@ -15,8 +15,6 @@ from longcrawl.kernels.texts import text_buffers
 from longcrawl.text.urls.lists import HashSet, ascii_host, make_set
 from longcrawl.text.urls.words import StrictIn, UrlWords, describe_words, load_folded
 
-__all__ = ["Lists", "NamedMatches", "match_lists", "match_url_words", "name_matches", "url_hosts"]
-
 _BEYOND_ASCII = re.compile("(?:%[89a-fA-F][0-9a-fA-F])+")
 
 

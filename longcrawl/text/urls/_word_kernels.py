@@ -13,8 +13,6 @@ from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.urls._kernels import find_authority, next_byte
 from longcrawl.text.urls.words import BREAK, Automaton
 
-__all__ = ["HARD", "SOFT", "STRICT", "match_words"]
-
 Bytes = npt.NDArray[np.uint8]
 
 STRICT, HARD, SOFT = range(3)
