@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 import longcrawl as lc
 from longcrawl.text.language.codes import language_code, parse_tag
-from longcrawl.text.language.identifiers import model_file
+from longcrawl.text.language.identify import model_file
 
 MODELS = {
     "lid.176": lc.text.IdentifyLanguage(),

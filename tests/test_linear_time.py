@@ -30,7 +30,7 @@ from longcrawl.sources.warc import records as warc_records
 from longcrawl.sources.warc import source as warc
 from longcrawl.text.gopher import marks as _marks
 from longcrawl.text.language import codes as _language_codes
-from longcrawl.text.language import identifiers
+from longcrawl.text.language import identify
 from longcrawl.text.lines import formatting
 from longcrawl.text.rpv2 import signals as rpv2
 from longcrawl.text.urls import _matches as _url_matches
@@ -226,8 +226,8 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         formatting.format_text,
         repeated(*BLANK, "http://a|\n |", "http://a| \n|x"),
     ),
-    "longcrawl/text/language/identifiers.py:_stream_safe": (
-        arrow(identifiers._stream_safe),
+    "longcrawl/text/language/identify.py:_stream_safe": (
+        arrow(identify._stream_safe),
         repeated("a|\u0315\u0300|", "|\u0300a|"),
     ),
     "longcrawl/text/rpv2/signals.py:_domains": (
@@ -289,7 +289,7 @@ OWN: dict[str, str] = {
     "longcrawl/card/rules.py:LANGUAGE": "values that a user types",
     "longcrawl/card/rules.py:NAME": "values that a user types",
     "longcrawl/card/rules.py:SPLIT": "names of splits",
-    "longcrawl/card/sections.py:_load": "a template of the package",
+    "longcrawl/card/text.py:_load": "a template of the package",
     "longcrawl/card/citations.py:_COMMON_CRAWL_FILE": "paths of a recipe",
     "longcrawl/card/citations.py:_ENTRY": "a user's citation",
     "longcrawl/card/citations.py:_end_of": "a user's citation",

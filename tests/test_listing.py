@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import longcrawl as lc
-from longcrawl.audit.lengths import read_lengths
+from longcrawl.audit.compose import read_lengths
 from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import LongCrawlError, SourceError
 from longcrawl.sources.files import list_tree

@@ -12,7 +12,7 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.audit.lengths import read_lengths
+from longcrawl.audit.compose import read_lengths
 from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.step_plan import plan_schedule
 from longcrawl.tokens import Buckets, FixedLength, MultiBucket, Plan, measure

@@ -1,24 +1,326 @@
 """Composition measured on anyone's data: how much would each strategy pad, cut and mix of these documents?"""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from longcrawl.audit.lengths import Lengths, column_lengths, read_lengths
 from longcrawl.composition.lengths import checked_lengths
 from longcrawl.composition.measures import Comparison, compare_strategies
 from longcrawl.composition.named_strategies import default_strategies
 from longcrawl.composition.strategies import Strategy
-from longcrawl.errors import StageError
+from longcrawl.core.results import RESULTS
+from longcrawl.core.sources import BadFiles, Part
+from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError
+from longcrawl.formats.shards import nanogpt
+from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.checks import check_word
+from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
+from longcrawl.manifest.folder import holds_run, read_manifest
+from longcrawl.sources.blocks import read_blocks
+from longcrawl.sources.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy
+from longcrawl.sources.json_lines import read_lines
+from longcrawl.sources.text import EXTENSIONS, Text
+from longcrawl.storage.listing import match_files, unreachable, why_no_file
+from longcrawl.storage.unreadable import unreadable
 from longcrawl.text.values import tables
+from longcrawl.tokens.encoders import Encoder, load_encoder
 
-__all__ = ["compose"]
+__all__ = ["Lengths", "column_lengths", "compose", "read_lengths"]
+
+Longs = npt.NDArray[np.int64]
+
+
+class Lengths(NamedTuple):
+    """How many tokens documents have, and of which an end-of-text token is one of them."""
+
+    tokens: Longs
+    """int64 [documents]"""
+    ended: npt.NDArray[np.bool_]
+    """bool [documents]"""
+
+
+Reader = Callable[[str], Iterator[Lengths]]
+
+SHARDS = (".bin", ".ds")
+"""Endings of token shards that are not endings of other files, too."""
+
+COLUMNS = ("n_tokens", "tokens")
+"""What says how long a document is, without a tokenizer; the first that is there is taken."""
+
+_ROWS = 8_192
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
+
+
+def read_lengths(
+    path: str | Path, tokenizer: str | None = None, text_field: str = "text", end_of_text: int | None = None
+) -> Lengths:
+    """Return the number of tokens of every document, in the order of the files and of the documents in each.
+
+    ============================================ ====================================================================
+    ``path``                                     where the numbers come from
+    ============================================ ====================================================================
+    the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
+    the folder of an output of token shards      its tables of documents: tokens without the end-of-text token
+    the folder of a composed dataset             its tables of documents: tokens of each, end of text included
+    the folder of a finished run                 what it wrote: one of these, or files
+    a token shard, ``.bin`` or ``.ds``           where its entries end: windows are lengths of their own
+    ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
+    the same, and ``.txt``, with a tokenizer     the texts, tokenised
+    a folder, a glob                             all such files in it, sorted by name; of a folder that has shards,
+                                                 these alone, and flat ones only with ``end_of_text``
+    ============================================ ====================================================================
+
+    JSON lines and ``.txt`` may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
+
+    The end-of-text token is counted in token shards, in parquet files that say what theirs is (``token-parquet``) and
+    in a composed dataset's tables, however they are named. In other lists of tokens it is where ``end_of_text`` is
+    named and is the last one. Numbers of tokens and texts have none.
+
+    Args:
+        path: local, or a URL.
+        tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
+        text_field: the field of the text.
+        end_of_text: the id by which documents are separated in shards that do not say where they end, and by which
+            it is seen which lists of tokens are ended.
+
+    Raises:
+        SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
+        TokenizerError: the tokenizer cannot be loaded.
+
+    """
+    encoder = None if tokenizer is None else load_encoder(tokenizer)
+    read: Reader = partial(_lengths_of_file, end_of_text=end_of_text)
+    if encoder is not None:
+        read = partial(_tokenised, encoder=encoder, text_field=text_field)
+    files = _files(str(path), end_of_text, tokenised=encoder is not None)
+    found = [Lengths(np.zeros(0, np.int64), np.zeros(0, np.bool_)), *(each for file in files for each in read(file))]
+    return Lengths(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def column_lengths(table: pa.Table, where: str, end_of_text: int | None = None) -> Lengths:
+    """Return the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
+
+    Tokens that end with ``end_of_text`` are ended; without one, and of ``n_tokens``, none are.
+
+    Raises:
+        SourceError: it has neither, or ``tokens`` has no lists, or ``n_tokens`` is not a whole number in every row.
+
+    """
+    name = _known(table.column_names, where)
+    column = table[name]
+    if name == "tokens":
+        if not any(check(column.type) for check in _LISTS):
+            raise SourceError(f"{where} has no lists in its column 'tokens', but {column.type}: {_COUNT}")
+        lengths: Longs = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+        return Lengths(lengths, _ended(column, lengths, end_of_text))
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise SourceError(f"{where}: n_tokens is not a whole number in every row; name a --tokenizer to count texts")
+    return _unended(np.asarray(column.to_numpy(), np.int64))
+
+
+def _unended(lengths: Longs) -> Lengths:
+    return Lengths(lengths, np.zeros(len(lengths), np.bool_))
+
+
+def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
+    """Describe of which lists the last token is ``end_of_text``."""
+    ended = np.zeros(len(lengths), np.bool_)
+    if end_of_text is not None:
+        last = np.cumsum(lengths)[lengths > 0] - 1
+        ended[lengths > 0] = pc.equal(pc.list_flatten(lists).take(pa.array(last)), end_of_text).to_numpy()
+    return ended
+
+
+def _known(names: list[str], where: str) -> str:
+    for name in COLUMNS:
+        if name in names:
+            return name
+    raise SourceError(f"{where} has neither n_tokens nor tokens, but {', '.join(names) or 'no fields'}: {_COUNT}")
+
+
+def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
+    """List the files that a path stands for."""
+    base = absolute(path)
+    if not is_url(base) and Path(base).is_dir():
+        base = str(_output(Path(base)))
+        described = RESULTS.described()
+        for description, name in described.items():
+            if RESULTS[name].lengths and not tokenised and Path(base, description).exists():
+                return [str(file) for file in sorted(Path(base).glob(RESULTS[name].lengths))]
+        # What describes an output is no document.
+        listed = [name for name in list_tree(base) if name not in described]
+        names = [
+            name
+            for name in ([] if tokenised else listed)
+            if name.endswith(SHARDS) and (end_of_text is not None or not _is_flat(join(base, name)))
+        ]
+        names = names or [name for name in listed if name.endswith(EXTENSIONS)]
+        _check_reachable(base, [name for name in listed if name not in names])
+        if not names:
+            raise SourceError(f"{base} holds no documents; known endings: {', '.join((*EXTENSIONS, *SHARDS))}")
+        return [join(base, name) for name in names]
+    files = [base]
+    if not is_url(base) and any(sign in base for sign in "*?[") and not Path(base).exists():
+        with unreadable(base, SourceError, "change the pattern"):
+            files = match_files(base)
+    for file in files or [base]:
+        if tokenised and file.endswith(SHARDS):
+            raise SourceError(f"{file} holds tokens, which need no tokenizer: leave --tokenizer out")
+        if not file.endswith((*EXTENSIONS, *SHARDS)):
+            known = ", ".join((*EXTENSIONS, *SHARDS))
+            raise SourceError(f"{file} is no run and no file that can be read; known endings: {known}")
+    if not files:
+        raise SourceError(f"no file matches {path!r}; check the pattern")
+    return files
+
+
+def _check_reachable(base: str, names: list[str]) -> None:
+    for lost in [] if is_url(base) else unreachable(base, names):
+        where = join(base, lost)
+        raise SourceError(f"{where} {why_no_file(where)}. Remove it, or name the files with a pattern")
+
+
+def _output(folder: Path) -> Path:
+    """Return the folder into which a finished run wrote its documents; any other folder is what it is.
+
+    Raises:
+        RunError: the run is not finished.
+        SourceError: ``datasets`` wrote the folder, in its own format.
+
+    """
+    if holds_run(folder):
+        written: str = read_manifest(folder)["output"]["format"]
+        return folder / written
+    if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
+        raise SourceError(
+            f"{folder} is what Dataset.save_to_disk wrote: in Python, lc.compose(datasets.load_from_disk('{folder}'))"
+        )
+    return folder
+
+
+def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Lengths]:
+    """Read the numbers of tokens that a file holds."""
+    if path.endswith(SHARDS):
+        entries = _entries_of_shard(path, end_of_text)
+        yield Lengths(entries, np.ones(len(entries), np.bool_))
+        return
+    kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+    if kind == "txt":
+        raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
+    try:
+        yield from _parquet(path, end_of_text) if kind == "parquet" else _json(path, end_of_text)
+    except DamagedFileError as damage:
+        raise SourceError(f"{path} {damage}; leave it out, or fix it") from damage
+
+
+def _entries_of_shard(path: str, end_of_text: int | None) -> Longs:
+    given = {} if end_of_text is None else {"end_of_text": end_of_text}
+    try:
+        shard = open_shard(path, nanogpt.NAME if _is_flat(path) else None, check="ends", **given)
+        if shard.document_ends is None:
+            raise SourceError(
+                f"{path} does not say where its documents end: name their end-of-text token (--end-of-text 50256)"
+            )
+        return np.diff(shard.ends, prepend=0)
+    except (FormatError, CorruptionError) as wrong:
+        raise SourceError(str(wrong)) from wrong
+
+
+def _is_flat(path: str) -> bool:
+    """Return whether a file has no index, so that nothing but its name says that it holds tokens."""
+    return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
+
+
+def _parquet(path: str, end_of_text: int | None) -> Iterator[Lengths]:
+    with local_copy(path) as copy:
+        try:
+            with pq.ParquetFile(copy, page_checksum_verification=True) as file:
+                wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
+                for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
+                    found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text)
+                    yield Lengths(found.tokens, np.ones_like(found.ended)) if ended else found
+        except FileNotFoundError as error:
+            raise DamagedFileError("is missing") from error
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise DamagedFileError(f"is corrupt: {str(error).splitlines()[0]}") from error
+
+
+def _says_ended(path: str, schema: pa.Schema) -> bool:
+    """Return whether a file is a shard with an end-of-text token, or a table of a composed dataset, which counts it."""
+    recorded = (schema.metadata or {}).get(token_parquet.KEY)
+    if recorded is not None and "tokens" in schema.names:
+        return b'"end_of_text"' in recorded
+    ended = [file for file, name in RESULTS.described().items() if RESULTS[name].lengths_are_ended]
+    return not is_url(path) and any((above / file).exists() for above in Path(path).parents[:4] for file in ended)
+
+
+def _json(path: str, end_of_text: int | None) -> Iterator[Lengths]:
+    wanted, first = None, 0
+    for block in read_blocks(path):
+        text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
+        wanted = wanted or _known(_fields(text, path), path)
+        if wanted == "tokens":
+            yield _list_lengths(text, path, first, end_of_text)
+            first += text.count(b"\n")
+            continue
+        lines = read_lines(text, pa.schema([pa.field(wanted, pa.int64(), nullable=False)]))
+        if lines.lost:
+            number, reason = lines.lost[0]
+            raise SourceError(f"{path}: line {first + number + 1} {reason}; fix it, or exclude the file")
+        yield _unended(lines.table[wanted].to_numpy())
+        first += lines.count
+
+
+def _fields(block: bytes, path: str) -> list[str]:
+    """Name the fields of the first object of some lines."""
+    number, line = next((each for each in enumerate(block.split(b"\n")) if each[1].strip()), (0, b"{}"))
+    return list(_object(line, path, number))
+
+
+def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None) -> Lengths:
+    lengths, ended = list[int](), list[bool]()
+    for number, line in enumerate(block.split(b"\n"), first):
+        if line.strip():
+            tokens = _object(line, path, number).get("tokens", 0)
+            if not isinstance(tokens, list | None):
+                raise SourceError(
+                    f"{path}: line {number + 1} has no list in its field 'tokens'; fix it, or exclude the file"
+                )
+            lengths.append(len(tokens or ()))
+            ended.append(end_of_text is not None and bool(tokens and tokens[-1] == end_of_text))
+    return Lengths(np.array(lengths, np.int64), np.array(ended, np.bool_))
+
+
+def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as wrong:
+        raise SourceError(f"{path}: line {number + 1} is no JSON ({wrong}); fix it, or exclude the file") from wrong
+    if not isinstance(found, dict):
+        raise SourceError(f"{path}: line {number + 1} is no JSON object; fix it, or exclude the file")
+    return found
+
+
+def _tokenised(path: str, encoder: Encoder, text_field: str) -> Iterator[Lengths]:
+    source = Text(data_files=path, text_field=text_field)
+    try:
+        for table in source.read(Part(path, (path,)), BadFiles()):
+            yield _unended(np.diff(encoder.encode(table["text"]).offsets))
+    except SourceError as wrong:
+        raise SourceError(str(wrong).partition("; to go on without")[0]) from wrong
+    except LongCrawlError as wrong:
+        raise SourceError(f"{path}: {wrong}") from wrong
 
 
 def compose(
@@ -38,7 +340,7 @@ def compose(
     end-of-text token, which is one of them. The table says to how many it was added.
 
     Args:
-        documents: the path of a run or of files, as :func:`longcrawl.audit.lengths.read_lengths` takes them; a crawl, a
+        documents: the path of a run or of files, as :func:`longcrawl.audit.compose.read_lengths` takes them; a crawl, a
             dataset or an Arrow table with the column ``n_tokens`` or ``tokens``; or the lengths themselves.
         capacities: of samples, in tokens, ascending.
         padding_threshold: the share of a sample that buckets may pad, P.
@@ -47,7 +349,7 @@ def compose(
         end_of_text: the id of the end-of-text token. It tells documents apart in token shards that do not say where
             they end, and says which lists of tokens have it already; without it none do, but in files that say so.
         terminate: whether a token is added to each document that has any, for its end: ``"missing"`` where it is not
-            counted yet (see :func:`longcrawl.audit.lengths.read_lengths`), ``"always"`` or ``"never"``. Lengths that
+            counted yet (see :func:`longcrawl.audit.compose.read_lengths`), ``"always"`` or ``"never"``. Lengths that
             are             given as numbers are taken to count it.
         strategies: what to compare instead of :func:`longcrawl.tokens.default_strategies`.
 

@@ -17,9 +17,8 @@ from longcrawl.card.citations import bibtex_problem, citations
 from longcrawl.card.facts import CardFacts
 from longcrawl.card.paths import elsewhere, local_paths
 from longcrawl.card.rules import head_problems
-from longcrawl.card.sections import SECTIONS
 from longcrawl.card.source import CardSource
-from longcrawl.card.text import front_matter, write_card
+from longcrawl.card.text import SECTIONS, front_matter, write_card
 from longcrawl.core.fields import plain_settings
 from longcrawl.errors import RecipeError
 from longcrawl.recipe import parse_recipe

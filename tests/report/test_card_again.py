@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.card.edits import Merged, card_text, merge
 from longcrawl.card.rules import head_problems
-from longcrawl.card.sections import SECTIONS
 from longcrawl.card.source import CardSource
+from longcrawl.card.text import SECTIONS
 from longcrawl.cli.commands import app
 from longcrawl.display.markdown import code, plain, table
 from longcrawl.errors import FormatError, RunError

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.card.sections import SECTIONS, CardSource
+from longcrawl.card.text import SECTIONS, CardSource
 from longcrawl.cli.commands import app
 from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.ledger.analysis import Analysis, Lengths

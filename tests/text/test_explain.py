@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.text._explanation_html import WHOLE
-from longcrawl.text.explanation import Change, MeasuredRule
+from longcrawl.text.explanation import WHOLE, Change, MeasuredRule
 
 SPAM = "Buy <now> & save…\nBuy <now> & save…\n\n# # #\nA line that says something to the reader.\n"
 

@@ -27,7 +27,7 @@ import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.recipe import load_recipe
 from longcrawl.text.language.codes import language_code, parse_tag
-from longcrawl.text.language.identifiers import load_identifier, model_file
+from longcrawl.text.language.identify import load_identifier, model_file
 
 SPOKEN = {
     "en": "The boat came back at noon, and everybody in the village went down to the harbour to see it.",
@@ -470,10 +470,10 @@ def test_a_damaged_model_is_refused_or_answers(tmp_path, seed, changes):
     ],
 )
 def test_a_missing_package_is_one_sentence(monkeypatch, module, model, sentence):
-    from longcrawl.text.language import identifiers
+    from longcrawl.text.language import identify
 
-    identifiers._load_py3langid.cache_clear()
-    identifiers._load_resiliparse.cache_clear()
+    identify._load_py3langid.cache_clear()
+    identify._load_resiliparse.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(StageError, match=sentence) as raised:
         lc.text.IdentifyLanguage(model=model).prepare()
