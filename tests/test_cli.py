@@ -215,7 +215,7 @@ def test_inspect_shows_a_row_as_text(told, run_folder):
 def test_inspect_says_what_a_run_holds_and_of_one_row_nothing_else(told, run_folder):
     counted = str(lc.analysis(run_folder))
     assert told["inspect"].stdout == f"{lc.inspect(run_folder)}\n\n{counted}\n"
-    assert re.search(r"^tokens +documents +share +of all tokens$", counted, re.MULTILINE)
+    assert re.search(r"^ *tokens +documents +share +of all tokens$", counted, re.MULTILINE)
     assert counted not in told["inspect row"].stdout
 
 
@@ -231,7 +231,7 @@ def test_a_run_that_ends_in_texts(told, texts_folder):
 
 def test_inspect_shows_a_text_and_what_all_texts_are(told, texts_folder):
     assert "split train: 29 documents in 1 file\n" in told["inspect texts"].stdout
-    assert re.search(r"^characters +documents +share +of all characters$", told["inspect texts"].stdout, re.MULTILINE)
+    assert re.search(r"^ *characters +documents +share +of all characters$", told["inspect texts"].stdout, re.MULTILINE)
     assert str(lc.analysis(texts_folder)) in told["inspect files"].stdout
     assert told["inspect text row"].stdout.rstrip("\n") == str(lc.inspect(texts_folder, "heldout", 2))
     assert "№3 «" in told["inspect text row"].stdout
