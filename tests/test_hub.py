@@ -485,20 +485,23 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
     [
         (
             b"# my own\n",
-            "it does not begin with a head between two lines of ---.*move the card away and type longcrawl card",
+            "it does not begin with YAML front matter .*move the card away and type longcrawl card",
         ),
-        (b"---\n---\n# my own\n", "it does not begin with a head between two lines of ---"),
-        (b"---\nlicense: mit\n---\n\xff", r"it is not UTF-8 \(.*0xff.*\): save it as UTF-8"),
-        (b"---\nlicense: {\n---\n", r"its head is none \(while parsing .*\): Fix the block between the --- lines"),
-        (b"---\n- mit\n---\n", "its head is none .*: Fix the block between the --- lines"),
-        (b"---\n1: mit\n---\n", "its head is none .*: Fix the block between the --- lines"),
+        (b"---\n---\n# my own\n", "it does not begin with YAML front matter between two lines of ---"),
+        (b"---\nlicense: mit\n---\n\xff", r"it is not UTF-8 \(.*0xff.*\)\. Save it as UTF-8"),
+        (
+            b"---\nlicense: {\n---\n",
+            r"its YAML front matter is invalid \(while parsing .*\)\. Fix the block between the --- lines",
+        ),
+        (b"---\n- mit\n---\n", r"its YAML front matter is invalid .*\. Fix the block between the --- lines"),
+        (b"---\n1: mit\n---\n", r"its YAML front matter is invalid .*\. Fix the block between the --- lines"),
     ],
     ids=["none", "empty", "latin", "YAML", "list", "number"],
 )
 def test_a_card_that_nothing_loads_by_is_refused_before_anything_is_asked(hub, repo, run, caplog, card, said):
     (run / "README.md").write_bytes(card)
     for dry_run in (True, False):
-        with pytest.raises(RunError, match=rf"README\.md is not sent, as {said}") as raised:
+        with pytest.raises(RunError, match=rf"README\.md was not pushed: {said}") as raised:
             lc.push(run, repo, "private", dry_run=dry_run)
         assert "\n" not in str(raised.value)
     assert (hub.requests, caplog.records) == ([], [])

@@ -93,7 +93,7 @@ def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str, cut
         ("How many are there?", _instances(manifest)),
         (
             "Does it hold all instances, or a sample of a larger set?",
-            f"It holds what the stages above left of {counted(funnel.documents, 'document')} of its source: {share}.",
+            f"It holds what the stages above kept of {counted(funnel.documents, 'document')} of its source: {share}.",
         ),
         ("Is there a label or target?", "No: the text is its own target."),
         ("What else is recorded about each instance?", _columns(manifest)),

@@ -37,7 +37,7 @@ def read_card(file: Path) -> str:
             load_yaml(found[2])  # within limits, before the client reads it without
         head = DatasetCard(card).data.to_dict() if found else {}  # type: ignore[no-untyped-call]  # untyped there
     except UnicodeDecodeError as broken:
-        raise RunError(f"{file} is not sent, as it is not UTF-8 ({broken}): save it as UTF-8") from broken
+        raise RunError(f"{file} was not pushed: it is not UTF-8 ({broken}). Save it as UTF-8.") from broken
     except (AttributeError, ValueError, TypeError, yaml.YAMLError) as broken:
         said = shorten(" ".join(str(broken).split()), 300, placeholder="…")
         raise RunError(
@@ -45,8 +45,8 @@ def read_card(file: Path) -> str:
         ) from broken
     if not head:
         raise RunError(
-            f"{file} is not sent, as it does not begin with a head between two lines of ---, which says what to load: "
-            f"put it back, or move the card away and type longcrawl card {file.parent}"
+            f"{file} was not pushed: it does not begin with YAML front matter between two lines of ---. "
+            f"Put it back, or move the card away and type longcrawl card {file.parent}"
         )
     return card
 
