@@ -1,4 +1,4 @@
-"""Read a composed dataset: any samples of any bucket, in any order. The specification is in ``composed_output``."""
+"""Read a composed dataset: any samples of any bucket, in any order. The specification is in ``docs/formats.md``."""
 
 import os
 from collections.abc import Iterator, Mapping
