@@ -42,10 +42,10 @@ class RemovalRates:
     >>> from longcrawl.ledger.funnel import FunnelRow
     >>> funnel = Funnel("warc", 200, (FunnelRow("language", 200, 100), FunnelRow("gopher_quality", 100, 25)))
     >>> print(RemovalRates(funnel, Reference("RefinedWeb", {"language": 0.48})))
-    stage           documents    of all  of before  RefinedWeb
-    warc                  200   100.0 %
-    language              100    50.0 %     50.0 %      48.0 %
-    gopher_quality         25    12.5 %     25.0 %
+    stage               kept    of all  of before  RefinedWeb
+    warc                 200   100.0 %
+    language             100    50.0 %     50.0 %      48.0 %
+    gopher_quality        25    12.5 %     25.0 %
     """
 
     funnel: Funnel

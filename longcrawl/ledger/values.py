@@ -20,7 +20,7 @@ def value_tables(funnel: Funnel) -> list[Table]:
     language     documents    share
     en                   3   75.0 %  ████████████████████████
     de                   1   25.0 %  ████████
-    of what identify_language left; values of language: 2
+    after identify_language; values of language: 2
     """
     return [
         share_table(
