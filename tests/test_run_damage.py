@@ -15,7 +15,7 @@ from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.tasks import check_results
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
-RUN, SURVEYS = (importlib.import_module(f"longcrawl.{name}") for name in ("run", "run_surveys"))
+RUN, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "surveys"))
 STOPS = {
     "in a search": (SURVEYS, "keep_spans"),
     "before the manifest": (RUN, "write_card"),

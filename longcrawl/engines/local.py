@@ -1,13 +1,14 @@
 """Run tasks in processes of this machine."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from longcrawl.errors import RunError
@@ -35,9 +36,12 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     workers = min(num_proc, len(tasks))
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(os.getpid(),)) as pool:
+    watched, held = context.Pipe(duplex=False)
+    waiting: list[Future[R]] = []
+    with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:
         try:
-            waiting = [pool.submit(function, task) for task in tasks]  # a worker may be killed before the last one
+            for task in tasks:
+                waiting.append(pool.submit(function, task))  # noqa: PERF401  # a worker may be killed before the last one
             for done in as_completed(waiting):
                 yield done.result()
         except BrokenProcessPool as broken:
@@ -46,18 +50,21 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
                 "lower --num-proc if memory is short; what is finished is kept"
             ) from broken
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            wait([task for task in waiting if not task.cancel()])
+            # An idle worker that is killed from now on keeps the lock of the queue through which the pool ends others.
+            held.close()
 
 
-def _start_worker(parent: int) -> None:
+def _start_worker(watched: Connection, held: Connection) -> None:
+    held.close()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # Files are whole or not there, so Ctrl-C may end a worker at once; else each would begin another task first.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    """End this worker when its run is gone: after ``kill -9`` nobody else would."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _end_with(watched: Connection) -> None:
+    """End this worker when its run closes the other end, or is gone: after ``kill -9`` nobody else would."""
+    with contextlib.suppress(EOFError):
+        watched.recv_bytes()
     os._exit(1)
