@@ -189,7 +189,7 @@ def test_the_languages_of_the_crawl_are_in_manifest_card_and_inspection(whole):
     told = next(stage for stage in manifest_of(out)["funnel"]["stages"] if stage["stage"] == "identify_language")
     assert told["values"] == {"language": FOUND}
     assert list(told["values"]["language"]) == ["en", "de", "es", "fr", "nl"]
-    assert "of what identify_language left; values of language: 5" in (out / "README.md").read_text()
+    assert "after identify_language; values of language: 5" in (out / "README.md").read_text()
     (table,) = counted(out)
     assert [(row.name, row.documents) for row in table.rows] == list(FOUND.items())
     shown = CliRunner().invoke(app, ["inspect", str(out)])

@@ -20,6 +20,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import LoaderError
 from longcrawl.kernels.uniform_numbers import uniform_numbers
 from longcrawl.loading.packing_plan import Longs
+from longcrawl.printable import quoted
 
 __all__ = [
     "CurriculumPlan",
@@ -86,7 +87,7 @@ def check_weights(of: str, weights: Mapping[Any, Any]) -> None:
     """
     for name, weight in weights.items():
         if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-            raise LoaderError(f"the weight of {of} {name!r} is {weight!r}: give a number from 0 on")
+            raise LoaderError(f"the weight of {of} {name!r} is {quoted(weight)}: give a number from 0 on")
 
 
 def phases_of(phases: Sequence[Phase | Mapping[str, Any]]) -> tuple[Phase, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError
 from longcrawl.loading._data_identity import changed_values
+from longcrawl.printable import one_line
 
 if TYPE_CHECKING:
     from longcrawl.loading.curriculum import CurriculumPlan
@@ -62,7 +63,7 @@ class Feed(ABC):
 
     def global_batch(self, step: int) -> Batch:
         """Return :meth:`read`, by its name in earlier releases."""
-        warnings.warn("global_batch(step) is now read(step)", DeprecationWarning, stacklevel=2)
+        warnings.warn(one_line("global_batch(step) is now read(step)"), DeprecationWarning, stacklevel=2)
         return self.read(step)
 
     @property

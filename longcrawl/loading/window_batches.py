@@ -21,6 +21,7 @@ from longcrawl.loading._data_identity import changed_values, data_changes, data_
 from longcrawl.loading._window_files import content_names
 from longcrawl.loading.feed import Batch, Feed
 from longcrawl.loading.windows import Windows
+from longcrawl.printable import one_line
 
 __all__ = ["Leftover", "WindowBatches"]
 
@@ -77,7 +78,7 @@ class WindowBatches(Feed):
     @property
     def step_windows(self) -> int:
         """Return :attr:`step_size`, by its name in earlier releases."""
-        warnings.warn("step_windows is now step_size", DeprecationWarning, stacklevel=2)
+        warnings.warn(one_line("step_windows is now step_size"), DeprecationWarning, stacklevel=2)
         return self.step_size
 
     def stop(self, position: int) -> int:

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.printable import MOST_QUOTED, shortened
+
 __all__ = ["Found", "Lines", "Spelled", "find_fields", "pack", "parse_object", "read_lines", "texts_of"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -197,7 +199,9 @@ def _value(record: dict[str, Any], field: pa.Field) -> Any:
     if value is None:
         if not field.nullable:
             lack = "has null in its field" if field.name in record else "has no field"
-            raise ValueError(f"{lack} {field.name!r}; its fields: {', '.join(record) or 'none'}")
+            raise ValueError(
+                f"{lack} {field.name!r}; its fields: {shortened(', '.join(record) or 'none', MOST_QUOTED)}"
+            )
         return None
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
         return _number(value, field)

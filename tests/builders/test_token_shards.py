@@ -157,7 +157,7 @@ def test_a_vocabulary_bounds_the_ids(shards):
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
-        ("datatrove", {}, "was has nothing to read"),
+        ("datatrove", {}, "has nothing to read"),
         ("datatrove", {"data_dir": "nowhere"}, "nowhere is no folder"),
         ("nanogpt", {"data_dir": "nowhere"}, "set end_of_text=ID"),
         ("megatron", {"data_files": "*.idx"}, "names no file that ends in .bin"),

@@ -345,7 +345,7 @@ def test_a_domain_without_tokens_has_no_bucket(tmp_path):
     ("lengths", "fields", "said"),
     [
         ([], {}, "there are no documents to write"),
-        ([0, 0], {}, "there is no token to write: every document is empty"),
+        ([0, 0], {}, "there is no token to write: all documents are empty"),
         ([3, 3], {"strategy": "decomposition", "capacities": [16]}, "dropped as shorter than the smallest capacity"),
         ([3, 0], {"heldout": 1}, "there is no sample to train on"),
     ],

@@ -111,7 +111,7 @@ def _checked(made: Any, codec_id: str) -> Any:
                 await asyncio.to_thread(self._check, chunk_bytes, chunk_spec)
                 return await super()._decode_single(chunk_bytes, chunk_spec)
 
-    Checked.__name__ = Checked.__qualname__ = f"Checked{made.__name__}"
+    Checked.__name__, Checked.__qualname__ = made.__name__, made.__qualname__
     return Checked
 
 

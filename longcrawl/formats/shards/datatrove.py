@@ -180,7 +180,8 @@ def _read_metadata(metadata: Path) -> _Metadata:
         return _Metadata()
     lines = metadata.read_text("utf-8", "replace").split("\n")
     name, _, width = lines[0].rpartition("|")
-    if len(lines) < 2 or not re.fullmatch(r"[0-9]{1,18}", lines[1].strip()) or (name and width not in ("2", "4")):
+    count = lines[1].strip(" \t\r") if len(lines) > 1 else ""
+    if not re.fullmatch(r"[0-9]{1,18}", count) or (name and width not in ("2", "4")):
         raise CorruptionError(
             f"{metadata} must have a tokenizer's name, | and 2 or 4 on line 1, and the number of tokens on line 2: "
             "fetch it again, or remove it"
@@ -188,7 +189,7 @@ def _read_metadata(metadata: Path) -> _Metadata:
     # Older releases write the name alone.
     known = name or width
     tokenizer = None if known.startswith(UNKNOWN) else known
-    return _Metadata(tokenizer, int(width) if name else None, int(lines[1]))
+    return _Metadata(tokenizer, int(width) if name else None, int(count))
 
 
 def _for_people(tokens: int) -> str:
