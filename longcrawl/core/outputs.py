@@ -9,8 +9,9 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import pyarrow as pa
 
@@ -20,8 +21,6 @@ from longcrawl.core.stages import Stage
 from longcrawl.errors import LongCrawlError, StageError
 
 __all__ = ["OUTPUTS", "OrderedWriter", "Output", "WriteTask", "Writer", "are_shuffled", "output", "write_output"]
-
-Kind = TypeVar("Kind", bound="Output")
 
 
 @dataclass(frozen=True)
@@ -122,14 +121,7 @@ OUTPUTS: Registry[Output] = Registry("output", Output, StageError)
 @dataclass_transform(frozen_default=True)
 def output(name: str) -> Any:
     """Make a class a frozen dataclass and register it as an output called ``name``."""
-
-    def decorate(cls: type[Kind]) -> type[Kind]:
-        made = dataclass(frozen=True)(cls)
-        made.name = name
-        OUTPUTS[name] = made
-        return made
-
-    return decorate
+    return partial(OUTPUTS.add, name)
 
 
 def are_shuffled(stages: Sequence[Stage]) -> bool:

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any, Generic, TypeVar
 
 from longcrawl.core.fields import build
 from longcrawl.errors import LongCrawlError
+from longcrawl.printable import shortened
 
 __all__ = ["Implementation", "Registry"]
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 MOST_CHARACTERS = 60
 """Of an unknown name that a sentence repeats."""
@@ -57,8 +60,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
             LongCrawlError: there is none, or its package cannot be loaded.
 
         """
-        shown = repr(name) if len(name) <= MOST_CHARACTERS else f"{name[:MOST_CHARACTERS]!r}…"
-        subject, error = f"{where or self.what} {shown}", error or self._error
+        subject, error = f"{where or self.what} {shortened(repr(name), MOST_CHARACTERS)}", error or self._error
         for known, kind in self._kinds.items():
             if name in (known, _path(kind)):
                 return kind
@@ -88,6 +90,19 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         """
         kind = self.find(name, where, error)
         return build(kind, settings, f"{where or self.what} {name!r}", error or self._error)
+
+    def add(self, name: str, cls: type[K]) -> type[K]:
+        """Make a class a frozen dataclass called ``name`` and one of these kinds.
+
+        Raises:
+            LongCrawlError: another class has this name.
+
+        """
+        made: Any = dataclass(frozen=True)(cls)
+        made.name = name
+        self[name] = made
+        found: type[K] = made
+        return found
 
     def loaded(self) -> list[str]:
         """Return the names of the kinds for which nothing is to be imported."""

@@ -9,8 +9,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 import pyarrow as pa
 
@@ -39,9 +40,6 @@ OnBadFiles = Literal["error", "warn", "skip"]
 
 MOST_NAMED = 3
 """How many damaged places of a file are named; all are counted."""
-
-
-Kind = TypeVar("Kind", bound="Source")
 
 
 @dataclass(frozen=True)
@@ -227,14 +225,7 @@ SOURCES: Registry[Source] = Registry("source", Source, SourceError)
 @dataclass_transform(frozen_default=True)
 def source(name: str) -> Any:
     """Make a class a frozen dataclass and register it as a source called ``name``."""
-
-    def decorate(cls: type[Kind]) -> type[Kind]:
-        made = dataclass(frozen=True)(cls)
-        made.name = name
-        SOURCES[name] = made
-        return made
-
-    return decorate
+    return partial(SOURCES.add, name)
 
 
 def check_record_bytes(most: int) -> None:

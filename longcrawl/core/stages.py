@@ -374,10 +374,7 @@ class Survey(Stage):
 @dataclass_transform(frozen_default=True)
 def stage(cls: type[S]) -> type[S]:
     """Make ``cls`` a frozen dataclass and register it under its class name in snake case."""
-    made = dataclass(frozen=True)(cls)
-    made.name = stage_name(f":{cls.__name__}")
-    STAGES[made.name] = made
-    return made
+    return STAGES.add(stage_name(f":{cls.__name__}"), cls)
 
 
 def stage_name(spelling: str) -> str:
