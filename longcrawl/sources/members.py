@@ -4,7 +4,8 @@ A gzip member ends with the CRC and the length of its data, a zstd frame with a 
 is known to be right before they are compared, so data is yielded only then: a member of up to ``HELD_BYTES`` waits in
 memory, a longer one is decompressed twice, the first time to nothing. A member without an end is broken as a whole. Of
 a zstd frame without a checksum (the command ``zstd`` writes one, python-zstandard does not), only damage is noticed
-that decompressing stumbles over, or that gives another length than the frame's header says.
+that decompressing stumbles over, that gives another length than the frame's header says, or that leaves bytes behind it
+that are no frame: the checksum of one whose header has lost its flag.
 
 A WARC file that is compressed as the standard asks for has one member or frame per record, so that a record can be read
 alone, and the records around a damaged one are unharmed. Whole files in one member are read as well.
@@ -37,6 +38,9 @@ ZSTD_BLOCKS = 8
 
 ZSTD_BLOCK_BYTES = 128 << 10
 """What a block of a zstd frame is at most, compressed or not (RFC 8878, 3.1.1.2.4)."""
+
+ZSTD_HAS_CHECKSUM = 0x04
+"""The bit of a frame's descriptor that says whether a checksum ends it."""
 
 ZSTD_WINDOW_BYTES = 128 << 20
 """The largest window of a zstd frame: what decompressing one takes of memory. ``zstd --long=27`` makes this one."""
@@ -290,7 +294,7 @@ class Members:
         file.seek(offset)
         magic = _bytes(file, 4, offset)
         descriptor = _exactly(file, 1, offset, "B")
-        single_segment, checksum = bool(descriptor & 0x20), bool(descriptor & 0x04)
+        single_segment, checksum = bool(descriptor & 0x20), bool(descriptor & ZSTD_HAS_CHECKSUM)
         size = (not single_segment) + (0, 1, 2, 4)[descriptor & 3]
         size += (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
         yield magic + bytes([descriptor]) + _bytes(file, size, offset)
@@ -304,6 +308,18 @@ class Members:
             yield header + _bytes(file, 1 if kind == 1 else size, offset)
         if checksum:
             yield _bytes(file, 4, offset)
+        elif not self._frame_follows():
+            raise BrokenMemberError(offset, "damaged zstd data (a frame without a checksum, and no frame after it)")
+
+    def _frame_follows(self) -> bool:
+        """Return whether a frame, padding or nothing follows.
+
+        One flipped bit of a frame's header makes its checksum what follows it.
+        """
+        place = self.file.tell()
+        magic = self.file.read(4)
+        self.file.seek(place)
+        return magic == ZSTD or _skippable(magic) or not magic.strip(b"\0")
 
     def _new_zstd_stream(self) -> Any:
         return self._zstd_decompressor.decompressobj()

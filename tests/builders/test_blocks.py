@@ -102,6 +102,28 @@ def test_lines_of_a_member_whose_checksum_is_wrong_are_lost_and_counted(tmp_path
     assert f"10 lines seem to be lost, from line {broken * 10 + 1} on" in bad[0].reason
 
 
+def test_a_zstd_frame_that_lost_the_flag_of_its_checksum(tmp_path):
+    """What ends the frame is then no frame: the bit that is flipped in its data would go unnoticed."""
+    parts = packed("zst")
+    without_flag = flipped(parts[1], 4 * 8 + 2)
+    wrong = [flipped(without_flag, bit) for bit in range(len(without_flag) * 8 - 300, len(without_flag) * 8 - 40)]
+    path = tmp_path / "a.jsonl.zst"
+    for damaged in (without_flag, *wrong):
+        path.write_bytes(parts[0] + damaged + parts[2])
+        rows, bad = rows_of(path)
+        assert [row["text"] for row in rows] == TEXTS[:10] + TEXTS[20:]
+        assert len(bad) == 1
+
+
+@pytest.mark.parametrize("after", [b"", bytes(3), bytes(600), zstd(b""), b"\x50\x2a\x4d\x18" + bytes(4)])
+def test_a_zstd_frame_without_a_checksum(tmp_path, after):
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b"".join(LINES)) + after)
+    rows, bad = rows_of(path)
+    assert [row["text"] for row in rows] == TEXTS
+    assert bad == []
+
+
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_a_cut_member_is_lost_whole(tmp_path, kind):
     parts = packed(kind)
