@@ -13,7 +13,7 @@ unreadable ones; a sentence about a line counts from 1, as editors do. FILE is r
 deepest folder that all ``data_files`` share.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -30,7 +30,7 @@ from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.storage.listing import why_no_file
-from longcrawl.storage.parquet_pages import Page, column_pages
+from longcrawl.storage.parquet_pages import Chunk, Page, column_chunks, column_pages
 from longcrawl.storage.stored_tables import footer_fault
 
 __all__ = ["Text"]
@@ -323,8 +323,8 @@ def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> 
         Path(path).open("rb") as headers,
         pq.ParquetFile(path, read_dictionary=columns, page_checksum_verification=True) as kept,
     ):
-        for group in range(file.num_row_groups):
-            read = [_column_bytes(kept, headers, group, field) for field in columns]
+        for group, chunks in zip(range(file.num_row_groups), column_chunks(headers), strict=True):
+            read = [_column_bytes(kept, headers, group, chunks, field) for field in columns]
             largest = sum(int(each.pages.max(initial=0)) for each in read)
             if largest > (most_pages := max(PAGES_BYTES, 4 * most)):
                 raise DamagedFileError(
@@ -359,15 +359,14 @@ class _ColumnBytes:
         return int((total[last] - total[:-1]).max(initial=0))
 
 
-def _column_bytes(kept: pq.ParquetFile, headers: BinaryIO, group: int, field: str) -> _ColumnBytes:
-    found = kept.metadata.row_group(group)
-    chunks = map(found.column, range(found.num_columns))
-    chunk = next((each for each in chunks if each.path_in_schema.split(".")[0] == field), None)
-    if chunk is None:
+def _column_bytes(
+    kept: pq.ParquetFile, headers: BinaryIO, group: int, chunks: Mapping[str, Chunk], field: str
+) -> _ColumnBytes:
+    if (chunk := chunks.get(field)) is None:
         raise DamagedFileError(f"is corrupt: a row group of its footer has no field {field!r}")
     pages = list(column_pages(headers, chunk))
     longest = rebuilt = 0
-    if chunk.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+    if chunk.is_binary:
         rebuilt = max((page.bytes for page in pages if page.shares_prefixes), default=0)
         dictionary = next((page for page in pages if page.kind == "dictionary"), None)
         if dictionary is not None:

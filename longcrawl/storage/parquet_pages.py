@@ -1,24 +1,40 @@
 """Sizes of the pages of a parquet column, from their headers: Arrow allocates by these, not by what the footer says.
 
-A header is a struct of Thrift's compact protocol: its type, bytes when decompressed and as stored, and in a struct for
-each type how many values it has and how they are encoded.
+Headers and footer are structs of Thrift's compact protocol. A header has its type, bytes when decompressed and as
+stored, and in a struct for each type how many values it has and how they are encoded. The footer is read here as well,
+because pyarrow ends the process where a damaged footer's statistics of a column contradict themselves.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
-__all__ = ["Page", "column_pages"]
+__all__ = ["Chunk", "Page", "column_chunks", "column_pages"]
 
 HEADER_BYTES = 1 << 16
 """A header may hold a minimum and a maximum of the values; Arrow reads 16 kB of it first, and 16 MB at most."""
 MOST_HEADER_BYTES = 16 << 20
 DEEPEST = 8
 DICTIONARY_PAGE = 2
+ROW_GROUPS = 4
+BINARY_TYPES = (6, 7)
+"""Physical types of strings of bytes, of any and of one length."""
 DELTA_BYTE_ARRAY = 7
 DICTIONARY_ENCODINGS = (2, 8)
 _DETAILS = {5: "values", 7: "dictionary", 8: "values"}
 """Fields of a header that describe pages of each type: data, dictionary, data of version 2."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The values of one column in one row group: where its pages are."""
+
+    is_binary: bool
+    """Whether values are strings of bytes."""
+    values: int
+    data_page: int
+    dictionary_page: int
 
 
 @dataclass(frozen=True)
@@ -40,17 +56,55 @@ class Page:
         return self.values if self.kind == "values" else 0
 
 
-def column_pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:
-    """Yield the pages of a column chunk, whose metadata are pyarrow's.
+def column_chunks(file: BinaryIO) -> Iterator[dict[str, Chunk]]:
+    """Yield the column chunks of each row group, by column; of a nested column the first.
+
+    Raises:
+        ValueError: the footer is none, or encrypted.
+
+    """
+    end = file.seek(-8, os.SEEK_END)
+    size, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+    if magic != b"PAR1" or size > end:
+        raise ValueError("it has no footer that is not encrypted")
+    file.seek(end - size)
+    reader = _Compact(file.read(size))
+    try:
+        for number, kind in reader.fields():
+            if number == ROW_GROUPS:
+                yield from map(_chunks, reader.elements())
+            else:
+                reader.value(kind)
+    except IndexError as cut:
+        raise ValueError("its footer is cut") from cut
+
+
+def _chunks(row_group: Any) -> dict[str, Chunk]:
+    """Return the chunks of a row group: ``columns`` is its field 1, ``meta_data`` field 3 of each."""
+    chunks: dict[str, Chunk] = {}
+    try:
+        for column in row_group[1]:
+            metadata = column[3]
+            path, numbers = metadata[3], [metadata[1], metadata[5], metadata[9], metadata.get(11, 0)]
+            if not all(isinstance(each, int) and each >= 0 for each in numbers):
+                raise ValueError("a column chunk of its footer has no place")
+            kind, values, data_page, dictionary_page = numbers
+            chunks.setdefault(path[0].decode(), Chunk(kind in BINARY_TYPES, values, data_page, dictionary_page))
+    except (LookupError, TypeError, AttributeError) as missing:
+        raise ValueError("a column chunk of its footer is incomplete") from missing
+    return chunks
+
+
+def column_pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
+    """Yield the pages of a column chunk.
 
     Raises:
         ValueError: a header is not one.
 
     """
-    place = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < place:
-        place = chunk.dictionary_page_offset
-    left = chunk.num_values
+    place, left = chunk.data_page, chunk.values
+    if 0 < chunk.dictionary_page < place:
+        place = chunk.dictionary_page
     while left > 0:
         fields, used = _header(file, place)
         if fields is None:
@@ -92,44 +146,60 @@ def _header(file: BinaryIO, place: int) -> tuple[dict[int, Any] | None, int]:
 
 
 class _Compact:
-    """Reads Thrift's compact protocol; whole numbers and structs are kept, all else is skipped."""
+    """Reads Thrift's compact protocol; floating-point numbers and booleans are skipped.
+
+    Raises IndexError where the content ends too early.
+    """
 
     def __init__(self, content: bytes) -> None:
         self._content, self.place = content, 0
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         if depth > DEEPEST:
-            raise ValueError("the header of a page is nested too deeply")
-        found: dict[int, Any] = {}
+            raise ValueError("a struct is nested too deeply")
+        return {number: self.value(kind, depth) for number, kind in self.fields()}
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Yield number and type of each field of a struct, whose value has to be read before the next."""
         number = 0
         while (head := self._byte()) & 15:
             number = number + (head >> 4) if head >> 4 else self._number()
-            found[number] = self._value(head & 15, depth)
-        return found
+            yield number, head & 15
 
-    def _value(self, kind: int, depth: int) -> Any:
-        if kind in (1, 2):  # a boolean, in its kind
+    def elements(self, depth: int = 0) -> Iterator[Any]:
+        """Yield the elements of a list."""
+        if depth > DEEPEST:
+            raise ValueError("a list is nested too deeply")
+        head = self._byte()
+        many = self._unsigned() if head >> 4 == 15 else head >> 4
+        for _ in range(many):
+            # A boolean is in the type of a field, but a byte in a list.
+            yield self.value(3 if head & 15 in (1, 2) else head & 15, depth)
+
+    def value(self, kind: int, depth: int = 0) -> Any:
+        if kind in (1, 2):
             return None
         if kind == 3:
             return self._byte()
         if kind in (4, 5, 6):
             return self._number()
-        if kind == 7:
-            return self._skip(8)
-        if kind == 8:
-            return self._skip(self._unsigned())
+        if kind in (7, 8):
+            return self._bytes(8 if kind == 7 else self._unsigned())
+        if kind in (9, 10):
+            return list(self.elements(depth + 1))
         if kind == 12:
             return self.struct(depth + 1)
-        raise ValueError("the header of a page is not one")
+        raise ValueError("a value has no type of Thrift")
 
     def _byte(self) -> int:
         self.place += 1
         return self._content[self.place - 1]
 
-    def _skip(self, many: int) -> None:
+    def _bytes(self, many: int) -> bytes:
         self.place += many
         if self.place > len(self._content):
             raise IndexError
+        return self._content[self.place - many : self.place]
 
     def _unsigned(self) -> int:
         number, shift = 0, 0
@@ -139,7 +209,7 @@ class _Compact:
             if byte < 128:
                 return number
             shift += 7
-        raise ValueError("a number in the header of a page is too long")
+        raise ValueError("a number is too long")
 
     def _number(self) -> int:
         number = self._unsigned()

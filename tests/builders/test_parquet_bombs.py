@@ -12,7 +12,7 @@ from longcrawl.core.sources import BadFiles
 from longcrawl.sources import text
 from longcrawl.sources.text import Text
 from longcrawl.storage import parquet_pages
-from longcrawl.storage.parquet_pages import column_pages
+from longcrawl.storage.parquet_pages import column_chunks, column_pages
 
 LONG = 16 << 20
 LIMIT = 1 << 20
@@ -64,9 +64,10 @@ def test_a_dictionary_behind_a_plain_page(tmp_path):
     end = start + chunk.total_compressed_size
     path.write_bytes(content[:start] + content[middle:end] + content[start:middle] + content[end:])
     with path.open("rb") as file:
-        assert [page.kind for page in column_pages(file, chunk)] == ["values", "dictionary", "values"]
+        chunks = next(column_chunks(file))
+        assert [page.kind for page in column_pages(file, chunks["text"])] == ["values", "dictionary", "values"]
     with path.open("rb") as file, pq.ParquetFile(path, read_dictionary=["text"]) as kept:
-        assert text._column_bytes(kept, file, 0, "text").longest >= LONG
+        assert text._column_bytes(kept, file, 0, chunks, "text").longest >= LONG
     source, bad = Text(data_files=str(path), max_record_bytes=LIMIT), BadFiles("skip")
     assert sum(table.num_rows for table in source.read(source.splits()["train"][0], bad)) == 96
     assert bad.found[0].reason.startswith("row 96 has more than 1,048,576 bytes")
@@ -118,9 +119,38 @@ def test_headers_of_pages_are_read_as_they_were_written(tmp_path, version, dicti
     pq.write_table(table, tmp_path / "a.parquet", **settings)
     group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
     with (tmp_path / "a.parquet").open("rb") as file:
-        for number in range(2):
-            pages = list(column_pages(file, group.column(number)))
+        for number, chunk in enumerate(next(column_chunks(file)).values()):
+            pages = list(column_pages(file, chunk))
             assert sum(page.rows for page in pages) == 3_000
             assert any(page.kind == "dictionary" for page in pages) == dictionary
             headers = group.column(number).total_uncompressed_size - sum(page.bytes for page in pages)
             assert 0 < headers < 3_000
+
+
+def test_a_footer_whose_statistics_contradict_its_schema(tmp_path):
+    """One flipped bit makes a column required that has a histogram of nulls: pyarrow ended the process."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["one", "two"], "url": ["x", None]}), path)
+    content = path.read_bytes()
+    optional, required = b"\x25\x02\x18\x03url", b"\x25\x00\x18\x03url"
+    assert content.count(optional) == 1
+    path.write_bytes(content.replace(optional, required))
+    assert read_confined(path) == [
+        "0",
+        "None is corrupt after row 0: Definition level histogram size mismatch, size: 2, expected: 1",
+    ]
+
+
+def test_a_column_with_a_dot_in_its_name(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"my.text": ["one", "two"]}), path)
+    source = Text(data_files=str(path), text_field="my.text")
+    tables = list(source.read(source.splits()["train"][0], BadFiles("error")))
+    assert [text for table in tables for text in table["text"].to_pylist()] == ["one", "two"]
+
+
+def test_a_footer_that_is_encrypted_or_none(tmp_path):
+    for tail in (b"\4\0\0\0PARE", b"\xff\xff\xff\x7fPAR1"):
+        (tmp_path / "a").write_bytes(bytes(9) + tail)
+        with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match="no footer that is not encrypted"):
+            list(column_chunks(file))
