@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -147,8 +146,7 @@ def test_a_wheel_built_from_a_source_distribution_holds_every_file(tmp_path):
         assert done.returncode == 0, done.stderr[-2000:]
         return folder / done.stdout.splitlines()[-1]
 
-    with tarfile.open(build("sdist", tmp_path)) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
+    shutil.unpack_archive(build("sdist", tmp_path), tmp_path / "unpacked")
     wheel = build("wheel", next((tmp_path / "unpacked").iterdir()))
     expected = {
         f"{installed.replace('.', '/')}/{path.relative_to(tmp_path / folder).as_posix()}"

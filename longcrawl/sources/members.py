@@ -142,7 +142,8 @@ class Members:
             return None, None
         place = end = None
         if broken.is_member:
-            place, end = (self._read_gzip if self.compression == "gzip" else self._read_zstd)(broken.offset, take)
+            read = self._read_gzip if self.compression == "gzip" else self._read_zstd
+            place, end = read(broken.offset, take)
         self._to_spend -= (place or broken.offset) - broken.offset
         return end, self._next(broken.offset + 1)
 
@@ -185,12 +186,12 @@ class Members:
     def _read_zstd(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
         """Read a broken zstd frame block by block."""
         try:
-            stream = self._new_zstd_stream()
+            stream = self._zstd_decompressor.decompressobj()
             for block in self._zstd_blocks(offset):
                 take(stream.decompress(block))
         except BrokenMemberError:
             return self.file.tell(), None
-        except _zstd_errors() as error:
+        except _zstd_error() as error:
             return self.file.tell(), self.file.tell() if "checksum" in str(error) else None
         return self.file.tell(), None
 
@@ -229,7 +230,7 @@ class Members:
 
     def _gzip(self, offset: int, read_bytes: int = READ_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Event]:
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
-        errors = _gzip_errors()
+        damage = _gzip_error()
         self.file.seek(offset)
         begin, stream, pending = offset, None, False
         while rest := self.file.read(read_bytes):
@@ -246,7 +247,7 @@ class Members:
                     yield Event("begin", begin)
                 try:
                     data = stream.decompress(rest, piece_bytes)
-                except errors as error:
+                except damage as error:
                     raise BrokenMemberError(begin, f"damaged gzip data ({_said(error)})") from error
                 if data:
                     yield Event("data", data=data)
@@ -259,7 +260,7 @@ class Members:
 
     def _zstd(self, offset: int, most_blocks: int = ZSTD_BLOCKS) -> Iterator[Event]:
         """Decompress frame after frame, some blocks at a time, so that none becomes more than these can hold."""
-        errors = _zstd_errors()
+        damage = _zstd_error()
         self.file.seek(offset)
         while magic := self.file.read(4):
             if _skippable(magic):
@@ -274,14 +275,14 @@ class Members:
                 continue
             if magic != ZSTD:
                 raise BrokenMemberError(offset, "no zstd data", is_member=False)
-            stream = self._new_zstd_stream()
+            stream = self._zstd_decompressor.decompressobj()
             yield Event("begin", offset)
             self.file.seek(offset)
             try:
                 for compressed in _several(self._zstd_blocks(offset), most_blocks):
                     if data := stream.decompress(compressed):
                         yield Event("data", data=data)
-            except errors as error:
+            except damage as error:
                 raise BrokenMemberError(offset, f"damaged zstd data ({_said(error)})") from error
             if not stream.eof:
                 raise BrokenMemberError(offset, "damaged zstd data (a frame without an end)")
@@ -320,9 +321,6 @@ class Members:
         magic = self.file.read(4)
         self.file.seek(place)
         return magic == ZSTD or _skippable(magic) or not magic.strip(b"\0")
-
-    def _new_zstd_stream(self) -> Any:
-        return self._zstd_decompressor.decompressobj()
 
     @cached_property
     def _zstd_decompressor(self) -> Any:
@@ -391,17 +389,16 @@ def _gzip_stream() -> Any:
     return isal_zlib.decompressobj(31)
 
 
-def _gzip_errors() -> tuple[type[Exception], ...]:
+def _gzip_error() -> Any:
     from isal import isal_zlib
 
-    found: Any = isal_zlib.error
-    return (found,)
+    return isal_zlib.error
 
 
-def _zstd_errors() -> tuple[type[Exception], ...]:
+def _zstd_error() -> type[Exception]:
     import zstandard
 
-    return (zstandard.ZstdError,)
+    return zstandard.ZstdError
 
 
 def _skippable(magic: bytes) -> bool:
