@@ -4,11 +4,10 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
-from longcrawl.printable import one_line
+from longcrawl.user_warnings import warn_user
 
 MOVED = {
     "longcrawl.builders.redpajama_v2": "longcrawl.sources.redpajama_v2",
@@ -36,7 +35,7 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module with the names of the present one."""
         present = MOVED[module.__name__]
-        warnings.warn(one_line(f"{module.__name__} has moved: import {present}"), DeprecationWarning, stacklevel=2)
+        warn_user(f"{module.__name__} has moved: import {present}", DeprecationWarning)
         names = vars(importlib.import_module(present)).items()
         vars(module).update({name: value for name, value in names if not name.startswith("__")})
 

@@ -14,6 +14,7 @@ __all__ = ["has_pattern", "hide_secrets", "is_url", "join", "path_of", "plain_ur
 PUBLIC = frozenset({"versionid", "generation", "revision"})
 """Parameters of a query that name the version of a file; they stay."""
 
+_CACHED = re.compile(r"(?:block|file|simple)cache::|cached::")
 _RUN = re.compile(r"://[^\s\"'<>]*")
 _HOST = re.compile(r"://([^/?#\s\"'<>]*@)?")
 _QUERY = re.compile(r"\?[\w.~-]{1,100}=")
@@ -27,12 +28,12 @@ _CLOSING = ").,;:]}"
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path names a remote file system; ``file://`` is local.
+    """Return whether fsspec must read a path: a URL, or one behind a cache; ``file://`` is local.
 
-    >>> is_url("s3://bucket/a.jsonl"), is_url("file:///a.jsonl"), is_url("a.jsonl")
-    (True, False, False)
+    >>> is_url("s3://bucket/a.jsonl"), is_url("file:///a.jsonl"), is_url("a.jsonl"), is_url("simplecache::/a.zarr")
+    (True, False, False, True)
     """
-    return "://" in path and not path.startswith("file://")
+    return ("://" in path and not path.startswith("file://")) or _CACHED.match(path) is not None
 
 
 def without_secrets(url: str) -> str:

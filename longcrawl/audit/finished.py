@@ -22,10 +22,10 @@ from longcrawl.ledger.funnel import LEDGER, Funnel, Reason, find_reason, open_le
 from longcrawl.ledger.rates import RemovalRates
 from longcrawl.ledger.values import value_tables
 from longcrawl.manifest.folder import MANIFEST, holds_run, read_manifest
-from longcrawl.storage.byte_ranges import is_remote
 from longcrawl.storage.manifest import is_sealed, refuse_changed, verify_files
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.storage.unreadable import unreadable
+from longcrawl.urls import is_url
 
 __all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rates", "verify", "why"]
 
@@ -105,7 +105,7 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
         RunError: the run is not finished.
 
     """
-    if is_remote(str(path)):
+    if is_url(str(path)):
         if format is not None or settings:
             raise FormatError(
                 "token shards are verified where they lie: give their local path, or leave the format out"
@@ -153,7 +153,7 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
         RunError: the run is not finished.
 
     """
-    if is_remote(str(path)):
+    if is_url(str(path)):
         raise FormatError(f"inspect reads what is on this machine: fetch {path} first, with `hf download` from the Hub")
     result, output = _whole_result(Path(path))
     return result.inspect(output, split, row)

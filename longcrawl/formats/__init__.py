@@ -5,6 +5,7 @@ from longcrawl.formats.buckets.spec import Composed, ComposedBucket, ComposedSam
 from longcrawl.formats.buckets.write import ComposedOutput
 from longcrawl.formats.documents.facts import ParquetResult
 from longcrawl.formats.documents.write import ParquetOutput
+from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.formats.rectangle.write import RectangleOutput
 from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
 from longcrawl.formats.shards import parquet as token_parquet
@@ -33,6 +34,7 @@ __all__ = [
     "ParquetOutput",
     "ParquetResult",
     "RectangleOutput",
+    "RectangleResult",
     "TokenShard",
     "datatrove",
     "gpt_simple",

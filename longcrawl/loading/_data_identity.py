@@ -23,8 +23,8 @@ from longcrawl.errors import CorruptionError
 from longcrawl.formats.rectangle.chunks import SplitArray
 from longcrawl.formats.shards import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
-from longcrawl.loading._window_shards import is_remote
 from longcrawl.storage.file_systems import fetch_spans, sizes_of
+from longcrawl.urls import is_url
 
 BLOCK = 4096
 """Bytes that are looked at in one place of a file."""
@@ -113,7 +113,7 @@ def _names_beside(path: str) -> list[str]:
 def _beside(parts: Sequence[_Part]) -> list[_Part]:
     """Find the files beside those of tokens."""
     named = [(part.file, name) for part in parts for name in _names_beside(part.path)]
-    if not named or not is_remote(parts[0].path):
+    if not named or not is_url(parts[0].path):
         return [_Part(file, name, Path(name).stat().st_size) for file, name in named if Path(name).is_file()]
     sizes = sizes_of([name for _, name in named])
     return [_Part(file, name, size) for (file, name), size in zip(named, sizes, strict=True) if size is not None]
@@ -122,7 +122,7 @@ def _beside(parts: Sequence[_Part]) -> list[_Part]:
 def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes]]:
     """Read every part in so many places, the first and the last bytes among them."""
     places = [_places(part.size, min(max(blocks, 2), BLOCKS_OF_FILE)) for part in parts]
-    if parts and is_remote(parts[0].path):
+    if parts and is_url(parts[0].path):
         contents = fetch_spans(
             [(part.path, start, stop) for part, spans in zip(parts, places, strict=True) for start, stop in spans]
         )
@@ -154,7 +154,7 @@ def sample_digests(array: SplitArray, mask: SplitArray | None) -> list[str | Non
     """Digest samples of all rows and of their loss mask; None for one in a damaged chunk, whose batch is an error."""
     arrays = [each for each in (array, mask) if each is not None]
     # Far away, chunks are fetched at the same time.
-    with ThreadPoolExecutor(16 if is_remote(array.root) else 1) as threads:
+    with ThreadPoolExecutor(16 if is_url(array.root) else 1) as threads:
         return list(threads.map(partial(_sample_digest, arrays), _sample_places(array.shape)))
 
 

@@ -13,7 +13,6 @@ from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.datatrove import SUFFIX
 from longcrawl.formats.shards.folders import beside_shards, named_split, sort_into_splits
 from longcrawl.formats.shards.spec import FORMATS, shards_in
-from longcrawl.loading._window_shards import is_remote
 from longcrawl.sources.files import absolute, list_tree, match_remote
 from longcrawl.storage.file_systems import information_of, sizes_of
 from longcrawl.storage.files import write_text
@@ -121,14 +120,14 @@ def folder_of(paths: str) -> str:
 
 
 def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # as above
-    if is_remote(paths):
+    if is_url(paths):
         return {SUFFIX}
     return {FORMATS[format].suffix} if format in FORMATS else {each.suffix for each in FORMATS.values()}
 
 
 def file_sizes(paths: Sequence[str]) -> list[int | None]:
     """Return the bytes of files, None where there is none; remote ones are asked for at once."""
-    if not is_remote(paths[0]):
+    if not is_url(paths[0]):
         return [Path(path).stat().st_size if Path(path).is_file() else None for path in paths]
     return sizes_of(paths)
 
@@ -223,7 +222,7 @@ def _otherness(known: Sequence[TokenFile], paths: str | Sequence[str], root: str
         same = [file.path for file in known] == list(paths)
         return "" if same else f"it is no list of the {len(paths):,} files that paths names, in their order"
     for file in known:
-        inside = file.path if is_remote(file.path) else posixpath.normpath(file.path)
+        inside = file.path if is_url(file.path) else posixpath.normpath(file.path)
         if not inside.startswith(root.rstrip("/") + "/"):
             return f"{file.path} is not below {root}"
     return ""
@@ -233,7 +232,7 @@ def _entry(entry: Any, root: str) -> TokenFile:
     path, size, tokens = entry["path"], entry["size"], entry.get("tokens", -1)
     if not (isinstance(path, str) and isinstance(size, int) and isinstance(tokens, int)):
         raise TypeError(path)
-    whole = path if is_remote(path) or Path(path).is_absolute() or not root else f"{root.rstrip('/')}/{path}"
+    whole = path if is_url(path) or Path(path).is_absolute() or not root else f"{root.rstrip('/')}/{path}"
     return TokenFile(whole, size, tokens)
 
 

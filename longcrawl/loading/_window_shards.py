@@ -15,6 +15,7 @@ from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import find_format, open_shard
 from longcrawl.storage.block_checksums import SUFFIX, BlockChecksums, parse_checksums
 from longcrawl.storage.file_systems import exists, fetch, size_of, sizes_of
+from longcrawl.urls import is_url
 
 READ_AHEAD = 1 << 22
 """Bytes that are fetched at once where a shard is read from front to back."""
@@ -57,11 +58,6 @@ def kernels() -> Any:
     return compiled_functions
 
 
-def is_remote(path: str) -> bool:
-    """Distinguish a URL from a path of this machine."""
-    return "://" in path
-
-
 def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the word that says what is meant
     """Open a shard to read windows of it.
 
@@ -70,7 +66,7 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
         CorruptionError: its files contradict each other or the settings.
 
     """
-    if is_remote(path):
+    if is_url(path):
         if format not in (None, datatrove.NAME) or not path.endswith(datatrove.SUFFIX):
             raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
         if check == "everything":

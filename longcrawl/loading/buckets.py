@@ -5,7 +5,6 @@ a position is one number, and ranks, workers and interruptions make no differenc
 """
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,7 +35,7 @@ from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, compos
 from longcrawl.loading.curriculum import OnExhausted, Phase
 from longcrawl.loading.feed import Feed, Status, plan_status
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
-from longcrawl.printable import one_line
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["ComposedBatches"]
 
@@ -134,7 +133,7 @@ class ComposedBatches(Feed):
         if not len(self):
             raise LoaderError("the plan has no step: lower tokens_per_step, or say last_step='fill'")
         for warning in self.report.warnings:
-            warnings.warn(one_line(warning), stacklevel=4)
+            warn_user(warning)
 
     @property
     def _phases(self) -> tuple[ComposedPhase, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading._window_files import OnStalePaths, file_sizes, folder_of
+from longcrawl.loading._window_files import OnStalePaths, folder_of
 from longcrawl.loading.windows import Windows
 
 if TYPE_CHECKING:
@@ -80,10 +80,6 @@ class DatatroveFileDataset(_Items):
         self.file_path, self.seq_len, self.token_size = os.fspath(file_path), seq_len, token_size
         self.return_positions, self.positions_from_eos_token_id = return_positions, positions_from_eos_token_id
         self.max_tokens = max_tokens
-        size = file_sizes([self.file_path])[0]
-        if fsize is not None and fsize != size:
-            raise LoaderError(f"{self.file_path} has {size} bytes, not fsize {fsize}: give its size, or leave it out")
-        self.fsize = size
         self.windows = Windows(
             (self.file_path,),
             seq_len,
@@ -94,6 +90,11 @@ class DatatroveFileDataset(_Items):
             format="datatrove",
             token_size=token_size,
         )
+        self.fsize = self.windows.files[0].size
+        if fsize not in (None, self.fsize):
+            raise LoaderError(
+                f"{self.file_path} has {self.fsize} bytes, not fsize {fsize}: give its size, or leave it out"
+            )
 
     @property
     def read_path(self) -> str:

@@ -5,7 +5,6 @@ its steps elsewhere. ``batch = feed.read(step)`` is this rank's part of it, a pu
 processes and both loaders all go through it.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.printable import one_line
+from longcrawl.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from longcrawl.loading.curriculum import CurriculumPlan
@@ -63,7 +62,7 @@ class Feed(ABC):
 
     def global_batch(self, step: int) -> Batch:
         """Return :meth:`read`, by its name in earlier releases."""
-        warnings.warn(one_line("global_batch(step) is now read(step)"), DeprecationWarning, stacklevel=2)
+        warn_user("global_batch(step) is now read(step)", DeprecationWarning)
         return self.read(step)
 
     @property

@@ -5,7 +5,6 @@ position is one number, and ranks, workers and interruptions make no difference 
 """
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +39,7 @@ from longcrawl.loading.curriculum import (
 )
 from longcrawl.loading.feed import Feed, Status, plan_status
 from longcrawl.loading.packing_plan import Packing, check_packing
-from longcrawl.printable import one_line
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["Packed", "Status"]
 
@@ -175,7 +174,7 @@ class Packed(Feed):
         for problem in self.report.problems:
             raise LoaderError(problem)
         for warning in self.report.warnings:
-            warnings.warn(one_line(warning), stacklevel=4)
+            warn_user(warning)
         if not len(self):
             raise LoaderError(
                 f"the plan has {len(self.plan):,} samples, not one for each row of {self.world_size} batches of "

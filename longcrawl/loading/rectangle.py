@@ -284,9 +284,6 @@ class Rectangle(Feed):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_own_cache"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
 
 def _read_chunk(array: SplitArray, mask: SplitArray | None, row_chunk: int, column_chunk: int) -> Chunk:
     # No method of Rectangle: the cache would hold what holds it, and outlive it until the next garbage collection.

@@ -6,7 +6,6 @@ windows that all ranks together were given.
 """
 
 import itertools
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from longcrawl.loading._data_identity import changed_values, data_changes, data_
 from longcrawl.loading._window_files import content_names
 from longcrawl.loading.feed import Batch, Feed
 from longcrawl.loading.windows import Windows
-from longcrawl.printable import one_line
+from longcrawl.user_warnings import warn_user
 
 __all__ = ["Leftover", "WindowBatches"]
 
@@ -78,7 +77,7 @@ class WindowBatches(Feed):
     @property
     def step_windows(self) -> int:
         """Return :attr:`step_size`, by its name in earlier releases."""
-        warnings.warn(one_line("step_windows is now step_size"), DeprecationWarning, stacklevel=2)
+        warn_user("step_windows is now step_size", DeprecationWarning)
         return self.step_size
 
     def stop(self, position: int) -> int:

@@ -191,7 +191,9 @@ class Windows:
 
     @property
     def _named(self) -> str | list[str]:
-        return [os.fspath(path) for path in self.paths] if isinstance(self.paths, tuple) else os.fspath(self.paths)
+        if not isinstance(self.paths, tuple):
+            return os.fspath(self.paths)
+        return [os.fspath(path).removeprefix("file://") for path in self.paths]
 
     def of_files(self, files: list[TokenFile]) -> "Windows":
         """Return the windows of files that are known already, as the same settings make them."""
@@ -407,6 +409,3 @@ class Windows:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_open"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)

@@ -4,8 +4,9 @@ import os
 from typing import Protocol
 
 from longcrawl.storage.file_systems import fetch, size_of
+from longcrawl.urls import is_url
 
-__all__ = ["ByteRanges", "is_remote", "open_ranges"]
+__all__ = ["ByteRanges", "open_ranges"]
 
 
 class ByteRanges(Protocol):
@@ -17,11 +18,6 @@ class ByteRanges(Protocol):
         """Return so many bytes from an offset on; fewer where the file ends."""
 
 
-def is_remote(path: str) -> bool:
-    """Return whether fsspec must read a path: it is a URL, or a chain of them."""
-    return ("://" in path and not path.startswith("file://")) or "::" in path
-
-
 def open_ranges(path: str) -> ByteRanges:
     """Open a local file, or one behind a URL.
 
@@ -30,7 +26,7 @@ def open_ranges(path: str) -> ByteRanges:
         NotYetError: its server does not answer in time.
 
     """
-    return _RemoteRanges(path) if is_remote(path) else _LocalRanges(path)
+    return _RemoteRanges(path) if is_url(path) else _LocalRanges(path)
 
 
 class _LocalRanges:

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.results import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, StageError
 from longcrawl.formats.rectangle import build as rectangle_build
 from longcrawl.formats.rectangle import write as rectangle
@@ -180,6 +181,7 @@ def test_the_description_names_every_file_and_what_decodes_the_rows(text_rectang
     assert (described["dtype"], described["zarr_format"]) == ("uint16", 3)
     assert (described["json_escaped"], described["rolled"]) == (True, True)
     assert described["vocabulary_size"] == 400
+    assert RESULTS["rectangle"].read_back(path) == "tokens uint16 (10, 500), the first chunk of 10 x 500"
     for name, entry in described["files"].items():
         content = (path / name).read_bytes()
         assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -6,9 +6,9 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from longcrawl.errors import NotYetError
-from longcrawl.storage.byte_ranges import is_remote
 from longcrawl.storage.file_systems import exists, fetch, file_system_of
 from longcrawl.storage.network import ask
+from longcrawl.urls import is_url
 
 
 class Folder(Protocol):
@@ -63,4 +63,4 @@ class _RemoteFolder:
 def open_folder(root: str) -> Folder:
     if root.startswith("file://"):
         return _LocalFolder(unquote(urlsplit(root).path))
-    return _RemoteFolder(root) if is_remote(root) else _LocalFolder(root)
+    return _RemoteFolder(root) if is_url(root) else _LocalFolder(root)

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from longcrawl.errors import CorruptionError, SourceError
 from longcrawl.formats.rectangle._folder import Folder
 from longcrawl.formats.rectangle._layout import MOST_CHUNK_BYTES, ArrayLayout
-from longcrawl.storage.byte_ranges import is_remote, open_ranges
+from longcrawl.storage.byte_ranges import open_ranges
 from longcrawl.storage.network import ask, verdict_of
 from longcrawl.storage.unreadable import reason_of
+from longcrawl.urls import is_url
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -217,7 +218,7 @@ class ZarrReader:
         if file not in self._checked:
             self._check_file(f"{self._stored.name}/{file}", place)
             self._checked.add(file)
-        if is_remote(self._stored.root):
+        if is_url(self._stored.root):
             return self._asked(f"{self._stored.root}/{self._stored.name}/{file}", place)
         try:
             return self._decoded(place)

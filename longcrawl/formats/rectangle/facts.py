@@ -1,4 +1,4 @@
-"""Facts of a rectangle."""
+"""Summary, card text, verification and inspection of rectangles."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +12,9 @@ import pyarrow.dataset as pads
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
+from longcrawl.formats.rectangle.chunks import open_loss_mask, open_split
 from longcrawl.formats.rectangle.spec import inspect_rectangle, verify_rectangle
-from longcrawl.formats.rectangle.write import DESCRIPTION, read_description
-from longcrawl.loading.rectangle import Rectangle
+from longcrawl.formats.rectangle.write import DESCRIPTION
 from longcrawl.storage.stored_tables import open_documents, read_table
 
 __all__ = ["RectangleResult"]
@@ -40,12 +40,13 @@ class RectangleResult(Result):
         return ", ".join(f"{split} {rows:,} x {length:,}" for split, (rows, length) in described["shapes"].items())
 
     def read_back(self, folder: Path) -> str:
-        """Read the first batch as a trainer would, and say what came."""
-        rows, length = read_description(folder)["shapes"]["train"]
-        batches = Rectangle(folder, batch_size=min(8, rows), context_length=min(4096, length))
-        batch = batches[0]
-        shapes = ", ".join(f"{name} {values.dtype} {tuple(values.shape)}" for name, values in batch.items())
-        return f"{shapes}; {len(batches):,} batches of this size"
+        """Read the first chunk of tokens, and of their loss mask where there is one, and describe it."""
+        split = open_split(folder)
+        arrays = {"tokens": split, **({"loss_mask": open_loss_mask(split)} if split.masked else {})}
+        chunks = {name: array.read_chunk(0, 0) for name, array in arrays.items()}
+        read = ", ".join(f"{name} {chunk.dtype} {chunk.shape}" for name, chunk in chunks.items())
+        rows, length = split.shape
+        return f"{read}, the first chunk of {rows:,} x {length:,}"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the tables of where rows came from: plain `datasets` reads no Zarr."""
