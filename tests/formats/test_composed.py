@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.formats import open_composed
-from longcrawl.formats.buckets import samples as composed_samples
+from longcrawl.formats.buckets import build as composed_build
 from longcrawl.formats.buckets import write as composed_output
 from longcrawl.formats.buckets.plan import composition_of
 from longcrawl.formats.rectangle import build as rectangle_build
@@ -39,10 +39,10 @@ END = 7
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
     """Make bands of 64 samples and groups of few tokens, so that some hundred documents fill several."""
-    for module in (composed_output, composed_samples, rectangle_build):
+    for module in (composed_output, composed_build, rectangle_build):
         monkeypatch.setattr(module, "BAND", 64)
-    monkeypatch.setattr(composed_samples, "GROUP_TOKENS", 300)
-    monkeypatch.setattr(composed_samples, "GROUP_DOCUMENTS", 20)
+    monkeypatch.setattr(composed_build, "GROUP_TOKENS", 300)
+    monkeypatch.setattr(composed_build, "GROUP_DOCUMENTS", 20)
     monkeypatch.setattr(composed_output, "FILE_DOCUMENTS", 50)
 
 
@@ -382,7 +382,7 @@ def test_settings_that_make_no_sense_are_refused(fields, said, tmp_path):
 
 def test_what_would_be_lost_or_cut_twice_is_refused(tmp_path):
     crawl = documents([20, 3])
-    with pytest.raises(StageError, match="composed cuts documents where its plan says, and windows would cut them"):
+    with pytest.raises(StageError, match="composed cuts documents where its plan says: leave the stage windows out"):
         compose(crawl | lc.tokens.Windows(8, 2), tmp_path / "out")
     cut = lc.Crawl((crawl | lc.tokens.Windows(8, 2)).data)
     with pytest.raises(StageError, match="leave the stage windows out"):

@@ -1,12 +1,10 @@
-"""The two passes that build a composed dataset.
+"""The second pass of a composed dataset: bands or shards of samples, tables of their pieces and of documents.
 
-Pass one keeps every document's tokens, ended, and where they came from. Lengths alone give the plan, which is kept in
-files, too: where each piece of each sample comes from. Pass two gathers the pieces of some samples by their places, and
-writes them with the table that says what they are.
+The plan of the first pass is in files: where each piece of each sample comes from. The pieces of some samples are
+gathered by their places, and written with the table that says what they are.
 """
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from longcrawl.composition.plan import Plan
-from longcrawl.core.stages import SORT_KEY, column
-from longcrawl.errors import StageError
-from longcrawl.formats.shards.entries import entries_of, refuse_no_text
-from longcrawl.formats.shards.shard import N_TOKENS, TOKENS
-from longcrawl.formats.shards.writing import TokenType
-from longcrawl.formats.spill import ORDER, PLACE, read_batches, read_order, read_places, spill_documents
-from longcrawl.storage.files import whole_file, write_text
-from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
-from longcrawl.tokens.windows import WINDOWS
+from longcrawl.formats.buckets.plan import PIECE, PlannedBucket
+from longcrawl.formats.rectangle.build import BAND, Layout, write_band
+from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
+from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.spill import ORDER, PLACE, read_batches, read_order, read_places
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.stored_tables import GroupedTable
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["DOMAIN", "PieceStretch", "TokenFacts", "gather", "read_documents", "read_pieces", "save_plan", "spill_part"]
+__all__ = ["DOMAIN", "ORIGINS", "SampleFile", "TokenFacts", "write_array_band", "write_documents", "write_shard"]
 
 Longs = npt.NDArray[np.int64]
 
 DOMAIN = "domain"
 ORIGINS = ("id", "url", "language")
 KEPT = (*ORIGINS, DOMAIN, N_TOKENS)
-PIECE = np.dtype([("document", "<i8"), ("start", "<i8"), ("size", "<i8")])
+GROUP_TOKENS = 1 << 22
+"""Tokens of samples that are gathered at a time for a shard, unless one sample has more."""
+GROUP_DOCUMENTS = 50_000
 
 
 @dataclass(frozen=True)
@@ -45,89 +43,22 @@ class TokenFacts:
     masked: bool
     """Whether there is a token that no loss is due on."""
 
-    @classmethod
-    def of(cls, spill: Path, parts: int, schema: pa.Schema) -> "TokenFacts":
-        """Return what is known of documents that were spilled with these columns."""
-        found = [json.loads((spill / f"{part:05d}.facts").read_text("utf-8")) for part in range(parts)]
-        return cls(str(schema.field(TOKENS).type.value_type), any(each["masked"] for each in found))
 
+@dataclass(frozen=True)
+class SampleFile:
+    """Which samples of a bucket a file or shard has."""
 
-def spill_part(
-    tables: Iterable[pa.Table],
-    spill: Path,
-    part: int,
-    *,
-    end_of_text: int,
-    shuffled: bool,
-    domains: str | None,
-    asked: TokenType = "auto",
-    vocabulary_size: int | None = None,
-) -> None:
-    """Write the documents of one part: what :func:`spill_documents` writes, and ``NNNNN.facts``.
+    bucket: PlannedBucket
+    number: int
+    first: int
+    """Number of its first sample in the bucket."""
+    samples: int
+    tokens: TokenFacts
 
-    A document without tokens stays without; any other one ends with ``end_of_text``, which is added where it is
-    missing. Tokens are stored as ``asked``, see :data:`TokenType`, and are below ``vocabulary_size``.
-
-    Raises:
-        FormatError: an id cannot be stored, or the vocabulary does not have it.
-        StageError: there is no column of tokens, masked texts have no loss mask, or documents are to be cut into
-            windows.
-
-    """
-    masked = False
-
-    def kept(table: pa.Table) -> pa.Table:
-        nonlocal masked
-        _check_columns(table, domains)
-        empty = pc.fill_null(pc.equal(pc.list_value_length(column(table, TOKENS, "composed")), 0), False)
-        filled = pc.invert(empty)
-        ended, _ = entries_of(table.filter(filled), end_of_text, "composed", "loss_mask", asked, vocabulary_size)
-        lengths = np.zeros(table.num_rows, np.int64)
-        lengths[filled.to_numpy(zero_copy_only=False)] = ended.lengths
-        columns = {name: table[name] for name in ORIGINS if name in table.column_names}
-        if domains is not None:
-            columns[DOMAIN] = table[domains]
-        if shuffled:
-            columns[SORT_KEY] = table[SORT_KEY]
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        columns |= {N_TOKENS: pa.array(lengths), TOKENS: pa.ListArray.from_arrays(offsets, pa.array(ended.tokens))}
-        if ended.loss_mask is not None:
-            masked = masked or not ended.loss_mask.all()
-            columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, pa.array(ended.loss_mask.view(np.uint8)))
-        return pa.table(columns)
-
-    spill_documents(map(kept, tables), spill, part, shuffled=shuffled, group=DOMAIN, sizes=_sizes)
-    write_text(spill / f"{part:05d}.facts", json.dumps({"masked": masked}))
-
-
-def _sizes(batch: pa.RecordBatch) -> Longs:
-    lengths: Longs = batch.column(N_TOKENS).to_numpy()
-    return lengths
-
-
-def _check_columns(table: pa.Table, domains: str | None) -> None:
-    names = table.column_names
-    if WINDOWS in names:
-        raise StageError(
-            "composed cuts documents where its plan says, and windows would cut them before: leave the stage windows "
-            "out"
-        )
-    if MASKED in names and LOSS_MASK not in names:
-        raise StageError(
-            f"composed would lose the column {MASKED!r}, which is of the text: make tokens with the stage tokenize, "
-            f"which gives {LOSS_MASK!r} too, or drop the column"
-        )
-    if domains is not None:
-        refuse_no_text(table, domains, "composed.domains")
-
-
-def save_plan(spill: Path, number: int, plan: Plan) -> None:
-    """Write a plan, so that the pieces of any samples can be read."""
-    pieces = np.empty(len(plan.sizes), PIECE)
-    pieces["document"], pieces["start"], pieces["size"] = plan.documents, plan.starts, plan.sizes
-    for suffix, values in (("pieces", pieces), ("bounds", plan.bounds)):
-        with whole_file(spill / f"plan-{number:05d}.{suffix}") as beside:
-            values.tofile(beside)
+    @property
+    def name(self) -> str:
+        """Where the file is, without its ending: ``train/web/2048/00000``."""
+        return f"{self.bucket.path}/{self.number:05d}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,36 +111,22 @@ class PieceStretch:
         return np.flatnonzero(np.diff(self.samples, prepend=-1))
 
 
-def read_pieces(spill: Path, number: int, first: int, stop: int, first_document: int) -> PieceStretch:
-    """Read the pieces of samples ``first`` to ``stop`` of a plan.
-
-    Args:
-        spill: the folder of the first pass.
-        number: of the plan.
-        first: its first sample that is wanted.
-        stop: the sample after the last one.
-        first_document: the place, in the order of all documents, of those that were planned.
-
-    """
-    path = spill / f"plan-{number:05d}"
+def _read_pieces(spill: Path, bucket: PlannedBucket, first: int, stop: int) -> PieceStretch:
+    """Read the pieces of samples ``first`` to ``stop`` of a bucket."""
+    path, first, stop = spill / f"plan-{bucket.plan:05d}", bucket.first + first, bucket.first + stop
     bounds = np.fromfile(f"{path}.bounds", np.int64, count=stop - first + 1, offset=first * 8)
     count = int(bounds[-1] - bounds[0])
     pieces = np.fromfile(f"{path}.pieces", PIECE, count=count, offset=int(bounds[0]) * PIECE.itemsize)
     documents = pieces["document"].astype(np.int64)
     wanted, back = np.unique(documents, return_inverse=True)
-    places = np.memmap(spill / ORDER, PLACE, "r")[wanted + first_document]
+    places = np.memmap(spill / ORDER, PLACE, "r")[wanted + bucket.first_document]
     recorded = read_places(spill, places, KEPT).take(pa.array(back))
     samples = np.repeat(np.arange(stop - first), np.diff(bounds))
     return PieceStretch(samples, documents, pieces["start"], pieces["size"], recorded, places[back])
 
 
-def gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: npt.NDArray[Any]) -> None:
-    """Copy pieces of the spilled column ``name`` to ``places`` of ``out``, which is filled elsewhere.
-
-    Raises:
-        FormatError: a spill file is cut.
-
-    """
+def _gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: npt.NDArray[Any]) -> None:
+    """Copy pieces of the spilled column ``name`` to ``places`` of ``out``, which is filled elsewhere."""
     flat = out.reshape(-1).view(np.uint8) if out.dtype == np.bool_ else out.reshape(-1)
     for chosen, batch, rows in read_batches(spill, pieces.spilled):
         lists = batch.column(name)
@@ -221,7 +138,63 @@ def gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: npt
             flat[place : place + size] = values[first : first + size]
 
 
-def read_documents(spill: Path, start: int, stop: int, rows: int) -> Iterator[pa.Table]:
-    """Yield what is known of documents ``start`` to ``stop`` of the order, so many rows at a time."""
-    for first in range(start, stop, rows):
-        yield read_places(spill, read_order(spill, first, min(first + rows, stop)), KEPT)
+def write_array_band(
+    spill: Path, target: Path, band: SampleFile, layouts: Mapping[str, Layout], table: GroupedTable
+) -> list[str]:
+    """Write one band of samples into the arrays of its bucket; return the names of the files.
+
+    Args:
+        spill: the folder of the first pass.
+        target: the Zarr group.
+        band: which samples.
+        layouts: of the bucket's arrays, by what follows the bucket in their names.
+        table: of their pieces.
+
+    """
+    path, capacity = band.bucket.path, band.bucket.capacity
+    pieces = _read_pieces(spill, band.bucket, band.first, band.first + band.samples)
+    table.add(pieces.table(capacity, band.first))
+    places = pieces.places(capacity)
+    layout = layouts[""]
+    tokens = np.full((BAND, capacity), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
+    _gather(spill, pieces, TOKENS, places, tokens)
+    names = write_band(target, path, band.number, tokens, layout)
+    del tokens
+    if LOSS_MASK_SUFFIX in layouts:
+        mask = np.arange(BAND)[:, None] >= np.full((1, capacity), band.samples)
+        _gather(spill, pieces, LOSS_MASK, places, mask)
+        names += write_band(target, path + LOSS_MASK_SUFFIX, band.number, mask, layouts[LOSS_MASK_SUFFIX])
+    return names
+
+
+def write_shard(
+    spill: Path, target: Path, shard: SampleFile, name: str, settings: Mapping[str, Any], table: GroupedTable
+) -> list[str]:
+    """Write one token shard whose entries are samples without their padding; return the names of its files."""
+    shard_format = FORMATS[name]
+    file = target / f"{shard.name}{shard_format.suffix}"
+    written = shard_format.write(_entries(spill, shard, table), file, **settings)
+    return [Path(each).relative_to(target).as_posix() for each in written.files]
+
+
+def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Documents]:
+    capacity, masked = shard.bucket.capacity, shard.tokens.masked
+    rows = max(GROUP_TOKENS // capacity, 1)
+    for first in range(shard.first, shard.first + shard.samples, rows):
+        pieces = _read_pieces(spill, shard.bucket, first, min(first + rows, shard.first + shard.samples))
+        table.add(pieces.table(capacity, first))
+        places, lengths = pieces.places(), pieces.lengths
+        tokens = np.empty(int(lengths.sum()), shard.tokens.dtype)
+        _gather(spill, pieces, TOKENS, places, tokens)
+        mask = np.empty(len(tokens) if masked else 0, np.bool_)
+        if masked:
+            _gather(spill, pieces, LOSS_MASK, places, mask)
+        yield Documents(tokens, lengths, None, mask if masked else None)
+
+
+def write_documents(spill: Path, target: Path, name: str, start: int, stop: int) -> str:
+    """Write the table of documents ``start`` to ``stop`` of the order; return its name."""
+    with whole_file(target / name) as beside, GroupedTable(beside) as file:
+        for first in range(start, stop, GROUP_DOCUMENTS):
+            file.add(read_places(spill, read_order(spill, first, min(first + GROUP_DOCUMENTS, stop)), KEPT))
+    return name

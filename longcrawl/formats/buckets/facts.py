@@ -15,8 +15,14 @@ from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.table import Column, Table
 from longcrawl.errors import FormatError
 from longcrawl.formats.buckets.plan import composition_of
-from longcrawl.formats.buckets.spec import Composed, ComposedBucket, open_composed, read_description
-from longcrawl.formats.buckets.write import DESCRIPTION, HOLDS_MASK
+from longcrawl.formats.buckets.spec import (
+    DESCRIPTION,
+    HOLDS_MASK,
+    Composed,
+    ComposedBucket,
+    open_composed,
+    read_description,
+)
 from longcrawl.formats.rectangle.spec import unescape
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.printable import as_lines, printable

@@ -9,11 +9,15 @@ import numpy as np
 
 from longcrawl.composition.buckets import Buckets
 from longcrawl.composition.measures import Bucket, Composition, combine, measure
+from longcrawl.composition.plan import Plan
 from longcrawl.composition.strategies import Longs, Strategy
-from longcrawl.formats.buckets.build import save_plan
 from longcrawl.formats.documents.write import UNKNOWN
+from longcrawl.storage.files import whole_file
 
-__all__ = ["PlannedBucket", "PlannedSplit", "by_split", "composition_numbers", "composition_of", "plan_split"]
+__all__ = ["PIECE", "PlannedBucket", "PlannedSplit", "by_split", "composition_numbers", "composition_of", "plan_split"]
+
+PIECE = np.dtype([("document", "<i8"), ("start", "<i8"), ("size", "<i8")])
+"""A piece of a plan in its file."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def plan_split(
     """
     plan = strategy.plan(lengths)
     plan = plan if isinstance(strategy, Buckets) else plan.in_buckets(seed)
-    save_plan(spill, where[3], plan)
+    _save_plan(spill, where[3], plan)
     counts = np.diff(plan.bounds)
     pieces = tuple(int(counts[plan.capacities == capacity].sum()) for capacity in strategy.capacities)
     measured = measure(plan, strategy.label, strategy.capacities)
@@ -122,3 +126,12 @@ def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
         here = [each.composition for each in plans if each.split == split]
         found[split] = combine(here, here[0].label)
     return found
+
+
+def _save_plan(spill: Path, number: int, plan: Plan) -> None:
+    """Write a plan, so that the pieces of any samples can be read."""
+    pieces = np.empty(len(plan.sizes), PIECE)
+    pieces["document"], pieces["start"], pieces["size"] = plan.documents, plan.starts, plan.sizes
+    for suffix, values in (("pieces", pieces), ("bounds", plan.bounds)):
+        with whole_file(spill / f"plan-{number:05d}.{suffix}") as beside:
+            values.tofile(beside)

@@ -1,22 +1,96 @@
-"""Read a composed dataset: any samples of any bucket, in any order. The specification is in ``docs/formats.md``."""
+"""Composed datasets: documents as training samples of a few lengths, planned before a token is moved.
+
+Specification
+-------------
+``NAME/`` holds the samples of each *bucket*, which are all of one capacity, and what they were made of:
+
+* ``SPLIT/CAPACITY/``, such as ``train/2048/``, and with ``domains: COLUMN`` ``SPLIT/DOMAIN/CAPACITY/``, domains being
+  named as the folders of languages of the output ``parquet`` are. It is an array of the Zarr group ``NAME`` with a row
+  per sample, in shards and compressed as the rectangle is, but for its inner chunks, which are whole samples: as many,
+  a power of two, as make 16,384 tokens, or one. A sample's end is filled up with the end-of-text token. In another
+  format it holds ``00000.bin`` and so on, whose entries are samples without their padding;
+* ``SPLIT/CAPACITY_loss_mask/``, only where there is a token that no loss is due on: bool, in the shape of the tokens,
+  false there and on padding. The formats ``datatrove`` and ``token-parquet`` have it in their own files;
+* ``pieces/SPLIT/CAPACITY/00000.parquet`` …: a row for each piece of a document in the order of the samples: ``bucket``
+  (the capacity), ``sample``, ``document``, ``id``, ``url``, ``language`` and ``domain``, whichever there are, ``start``
+  and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last of them. A
+  sample is its pieces end to end. A file has the pieces of as many samples as a shard, or a band of 2,048;
+* ``documents/SPLIT/00000.parquet`` …: a row for each document, those that ``document`` counts: ``id`` and the like,
+  and ``n_tokens``, with its end-of-text token;
+* ``tokenizer.json``, when the tokens were made here;
+* ``composed.json``: settings, measures of the composition, buckets, and bytes and SHA-256 of every file and, last, its
+  own. It is written last: without it the output is not finished.
+
+A document ends with the end-of-text token, which is added where it is missing; one without tokens is in no sample. The
+held-out split is ``heldout`` of arrays, ``val`` of shards, as these formats' own outputs have it.
+"""
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.buckets._files import BucketFiles, StoredSamples
-from longcrawl.formats.buckets.write import DESCRIPTION, VERSION
+from longcrawl.formats.rectangle.chunks import SplitArray, open_loss_mask, open_split
+from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage import manifest
+from longcrawl.storage.stored_tables import read_table
 
-__all__ = ["Composed", "ComposedBucket", "ComposedSamples", "StoredSamples", "open_composed", "read_description"]
+__all__ = [
+    "DESCRIPTION",
+    "HOLDS_MASK",
+    "VERSION",
+    "Composed",
+    "ComposedBucket",
+    "ComposedSamples",
+    "StoredSamples",
+    "open_composed",
+    "read_description",
+]
+
+DESCRIPTION = "composed.json"
+VERSION = 1
+HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
+"""The formats of samples that have a place for a loss mask."""
 
 Longs = npt.NDArray[np.int64]
+
+Run = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Longs]
+"""Tokens, flags and starts, see :class:`StoredSamples`."""
+
+OPEN_TABLES = 1024
+OPEN_SHARDS = 64
+ROWS_OF_CHUNKS = 4
+"""How many rows of decoded chunks a bucket keeps: samples that are read one after the other share them."""
+
+NO_FLAGS = np.zeros(0, np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSamples:
+    """Samples of one file as they lie there, for the kernels of ``composition/packing_kernels.py``."""
+
+    asked: Longs
+    """int64 [samples]: which of those asked for each is."""
+    samples: Longs
+    """int64 [samples]: which of the file's."""
+    bounds: Longs
+    """int64 [samples of the file + 1]: the pieces of each."""
+    sizes: Longs
+    """int64 [pieces of the file]: tokens of each."""
+    tokens: npt.NDArray[Any]
+    """uint16 or uint32, of one dimension; the tokens of a sample are next to each other."""
+    flags: npt.NDArray[np.bool_]
+    """As long: False where no loss is due; or empty for True throughout."""
+    starts: Longs
+    """int64 [samples]: the place of the first token of each in ``tokens``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +135,11 @@ class ComposedBucket:
     masked: bool
     """Whether there is a loss mask beside what is padding."""
     file_samples: int
-    _files: BucketFiles = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_files", BucketFiles(self))
+    """How many samples a file has, but the last."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without open files."""
-        names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
-        return ComposedBucket, tuple(getattr(self, name) for name in names)
+        return ComposedBucket, tuple(getattr(self, each.name) for each in fields(self))
 
     def __len__(self) -> int:
         return self.samples
@@ -113,7 +183,21 @@ class ComposedBucket:
         if len(samples) and not (samples.min() >= 0 and samples.max() < self.samples):
             wrong = int(samples[(samples < 0) | (samples >= self.samples)][0])
             raise IndexError(f"{self.root}/{self.path} has samples 0 to {self.samples - 1:,}, not {wrong}")
-        return self._files.stored(samples)
+        files, within = np.divmod(samples, self.file_samples)
+        return (self._stored(number, asked, within[asked]) for number, asked in _groups(files))
+
+    def _stored(self, number: int, asked: Longs, samples: Longs) -> StoredSamples:
+        pieces = self._pieces(number)
+        tokens, flags, starts = self._reader.read(number, samples, pieces)
+        return StoredSamples(asked, samples, pieces.bounds, pieces.sizes, tokens, flags, starts)
+
+    @cached_property
+    def _reader(self) -> "_ArrayReader | _ShardReader":
+        return _ArrayReader(self) if self.stored_as == "zarr" else _ShardReader(self)
+
+    @cached_property
+    def _pieces(self) -> "Callable[[int], _FilePieces]":
+        return lru_cache(maxsize=OPEN_TABLES)(partial(_read_pieces, self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,3 +263,117 @@ def read_description(path: Path) -> dict[str, Any]:
     """
     needed = ("stored_as", "dtype", "end_of_text", "json_escaped", "loss_mask", "splits", "buckets", "files")
     return manifest.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
+
+
+class _FilePieces(NamedTuple):
+    """The pieces of the samples of one file."""
+
+    bounds: Longs
+    """int64 [samples + 1]: where those of each begin."""
+    sizes: Longs
+    """int64 [pieces]: the tokens of each."""
+    lengths: Longs
+    """int64 [samples]: the tokens of each."""
+
+
+def _read_pieces(bucket: ComposedBucket, number: int) -> _FilePieces:
+    file = Path(bucket.root) / "pieces" / bucket.path / f"{number:05d}.parquet"
+    first = number * bucket.file_samples
+    samples = min(bucket.file_samples, bucket.samples - first)
+    table = read_table(file, ["sample", "length"])
+    sizes, owners = table["length"].to_numpy().astype(np.int64), table["sample"].to_numpy() - first
+    bounds = np.searchsorted(owners, np.arange(samples + 1))
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    lengths = np.diff(ends[bounds])
+    whole = bounds[0] == 0 and bounds[-1] == len(owners) and (np.diff(owners) >= 0).all()
+    if not (whole and (sizes > 0).all() and (lengths > 0).all() and (lengths <= bucket.capacity).all()):
+        raise CorruptionError(f"{file} has other pieces than its samples; longcrawl verify says what is wrong")
+    return _FilePieces(bounds, sizes, lengths)
+
+
+def _groups(keys: Longs) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """Return each key with the places where it is."""
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    firsts = np.flatnonzero(np.diff(ranked, prepend=-1)).tolist()
+    for first, stop in pairwise([*firsts, len(keys)]):
+        yield int(ranked[first]), order[first:stop]
+
+
+class _ArrayReader:
+    """Reads samples that are rows of a Zarr array, with their padding."""
+
+    def __init__(self, bucket: ComposedBucket) -> None:
+        self._bucket = bucket
+
+    def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
+        """Decode the chunks that samples are in, and take these out of them."""
+        del pieces
+        rows = samples + number * self._bucket.file_samples
+        tokens, *flags = [each.read(rows).reshape(-1) for each in self._arrays]
+        return tokens, flags[0] if flags else NO_FLAGS, np.arange(len(rows)) * self._bucket.capacity
+
+    @cached_property
+    def _arrays(self) -> "list[_Rows]":
+        array = open_split(self._bucket.root, self._bucket.path)
+        return [_Rows(array), _Rows(open_loss_mask(array))] if self._bucket.masked else [_Rows(array)]
+
+
+class _Rows:
+    """Reads rows of a Zarr array, and keeps the chunks of the last ones."""
+
+    def __init__(self, array: SplitArray) -> None:
+        self._array = array
+        kept = lru_cache(maxsize=ROWS_OF_CHUNKS * array.layout.chunk_grid[1])
+        self._chunk: Callable[[int, int], npt.NDArray[Any]] = kept(array.read_chunk)
+
+    def read(self, rows: Longs) -> npt.NDArray[Any]:
+        """Return rows in the order asked for: [rows, columns of the array]."""
+        layout = self._array.layout
+        height, width = layout.chunks
+        columns = [slice(place * width, (place + 1) * width) for place in range(layout.chunk_grid[1])]
+        out = np.empty((len(rows), layout.shape[1]), layout.dtype)
+        for asked in np.argsort(rows).tolist():
+            block, row = divmod(int(rows[asked]), height)
+            for place, each in enumerate(columns):
+                out[asked, each] = self._chunk(block, place)[row]
+        return out
+
+
+class _ShardReader:
+    """Finds samples that are entries of token shards, which are mapped into memory."""
+
+    def __init__(self, bucket: ComposedBucket) -> None:
+        self._bucket = bucket
+        self._open: Callable[[int], tuple[TokenShard, Run]] = lru_cache(maxsize=OPEN_SHARDS)(self._opened)
+
+    def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
+        """Return all of a shard, and where samples begin in it."""
+        shard, (tokens, flags, ends) = self._open(number)
+        if len(ends) != len(pieces.lengths):
+            raise self._wrong(number, f"{len(ends):,} entries, its pieces are of {len(pieces.lengths):,}")
+        starts = np.where(samples > 0, ends[samples - 1], 0).astype(np.int64)
+        wrong = np.flatnonzero(ends[samples] - starts != pieces.lengths[samples])
+        if len(wrong):
+            entry = samples[wrong[0]]
+            size = ends[entry] - starts[wrong[0]]
+            raise self._wrong(number, f"{size:,} tokens in entry {entry:,}, its pieces {pieces.lengths[entry]:,}")
+        if shard.unread:
+            for first, stop in zip(starts.tolist(), ends[samples].tolist(), strict=True):
+                shard.compare(first, stop)
+        return tokens, flags, starts
+
+    def _opened(self, number: int) -> tuple[TokenShard, Run]:
+        # Slices and scalars of arrays cost a fraction of those of maps.
+        chosen = FORMATS[self._bucket.stored_as]
+        shard = chosen.open(self._file(number), end_of_text=self._bucket.end_of_text, check="sizes")
+        masked = self._bucket.masked and shard.loss_mask is not None
+        flags = np.asarray(shard.loss_mask) if masked else NO_FLAGS
+        return shard, (np.asarray(shard.tokens), flags, np.asarray(shard.ends))
+
+    def _file(self, number: int) -> Path:
+        name = f"{number:05d}{FORMATS[self._bucket.stored_as].suffix}"
+        return Path(self._bucket.root, self._bucket.path, name)
+
+    def _wrong(self, number: int, wrong: str) -> CorruptionError:
+        return CorruptionError(f"{self._file(number)} has {wrong}; longcrawl verify says what is wrong")

@@ -1,29 +1,4 @@
-"""Composed datasets: documents as training samples of a few lengths, planned before a token is moved.
-
-Specification
--------------
-``NAME/`` holds the samples of each *bucket*, which are all of one capacity, and what they were made of:
-
-* ``SPLIT/CAPACITY/``, such as ``train/2048/``, and with ``domains: COLUMN`` ``SPLIT/DOMAIN/CAPACITY/``, domains being
-  named as the folders of languages of the output ``parquet`` are. It is an array of the Zarr group ``NAME`` with a row
-  per sample, in shards and compressed as the rectangle is, but for its inner chunks, which are whole samples: as many,
-  a power of two, as make 16,384 tokens, or one. A sample's end is filled up with the end-of-text token. In another
-  format it holds ``00000.bin`` and so on, whose entries are samples without their padding;
-* ``SPLIT/CAPACITY_loss_mask/``, only where there is a token that no loss is due on: bool, in the shape of the tokens,
-  false there and on padding. The formats ``datatrove`` and ``token-parquet`` have it in their own files;
-* ``pieces/SPLIT/CAPACITY/00000.parquet`` …: a row for each piece of a document in the order of the samples: ``bucket``
-  (the capacity), ``sample``, ``document``, ``id``, ``url``, ``language`` and ``domain``, whichever there are, ``start``
-  and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last of them. A
-  sample is its pieces end to end. A file has the pieces of as many samples as a shard, or a band of 2,048;
-* ``documents/SPLIT/00000.parquet`` …: a row for each document, those that ``document`` counts: ``id`` and the like,
-  and ``n_tokens``, with its end-of-text token;
-* ``tokenizer.json``, when the tokens were made here;
-* ``composed.json``: settings, measures of the composition, buckets, and bytes and SHA-256 of every file and, last, its
-  own. It is written last: without it the output is not finished.
-
-A document ends with the end-of-text token, which is added where it is missing; one without tokens is in no sample. The
-held-out split is ``heldout`` of arrays, ``val`` of shards, as these formats' own outputs have it.
-"""
+"""Composed datasets as the end of a crawl or a run, see :mod:`longcrawl.formats.buckets.spec`."""
 
 import hashlib
 import json
@@ -33,46 +8,58 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from longcrawl.composition.named_strategies import StrategyName, named_strategy
 from longcrawl.composition.strategies import Strategy
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
-from longcrawl.core.stages import Stage
+from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError
-from longcrawl.formats.buckets.build import TokenFacts, spill_part
+from longcrawl.formats.buckets.build import (
+    DOMAIN,
+    ORIGINS,
+    SampleFile,
+    TokenFacts,
+    write_array_band,
+    write_documents,
+    write_shard,
+)
 from longcrawl.formats.buckets.plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
-from longcrawl.formats.buckets.samples import SampleFile, write_array_band, write_documents, write_shard
+from longcrawl.formats.buckets.spec import DESCRIPTION, HOLDS_MASK, VERSION
 from longcrawl.formats.documents.write import folder_name
 from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
 from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
+from longcrawl.formats.shards.entries import entries_of, refuse_no_text
+from longcrawl.formats.shards.shard import N_TOKENS, TOKENS
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType
-from longcrawl.formats.spill import Documents, order_documents
+from longcrawl.formats.spill import Documents, order_documents, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import manifest
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import GroupedTable
-from longcrawl.tokens.windows import Windows
+from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
+from longcrawl.tokens.windows import WINDOWS, Windows
 
-__all__ = ["DESCRIPTION", "HOLDS_MASK", "VERSION", "ComposedOutput", "ComposedWriter"]
+__all__ = ["ComposedOutput", "ComposedWriter"]
 
-DESCRIPTION = "composed.json"
-VERSION = 1
 PLANS = "plans.json"
 CHUNK_TOKENS = 16_384
 """Tokens of samples that are decoded at once, unless one sample has more."""
 FILE_DOCUMENTS = 1_000_000
 """Rows of a table of documents."""
-HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
+
+NO_WINDOWS = "composed cuts documents where its plan says: leave the stage windows out, which would cut them before"
 
 Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 
 
 @output("composed")
 class ComposedOutput(TokenOutput):
-    """Write a composed dataset (see this module's docstring).
+    """Write a composed dataset, see :mod:`longcrawl.formats.buckets.spec`.
 
     ``strategy`` and the fields up to ``pool_size`` are those of :func:`longcrawl.tokens.named_strategy`; whatever the
     strategy, the samples of a bucket are shuffled by ``seed``. ``heldout`` is a fraction below 1 of all documents, or a
@@ -131,11 +118,8 @@ class ComposedOutput(TokenOutput):
     def writer(self, stages: Sequence[Stage]) -> "ComposedWriter":
         """Take end of text and tokenizer from ``tokenize``, and refuse windows, which would cut documents before."""
         tokenize = self.find_tokenize(stages)
-        if any(isinstance(stage, Windows) for stage in stages):
-            raise StageError(
-                "composed cuts documents where its plan says, and windows would cut them before: leave the stage "
-                "windows out"
-            )
+        if any(stage.name == Windows.name for stage in stages):
+            raise StageError(NO_WINDOWS)
         return ComposedWriter(self, are_shuffled(stages), tokenize=tokenize)
 
 
@@ -148,16 +132,38 @@ class ComposedWriter(TokenWriter):
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the tokens of one part, and where they came from."""
-        spill_part(
-            tables,
-            spill,
-            part,
-            end_of_text=self._end_of_text(),
-            shuffled=self.shuffled,
-            domains=self.settings.domains,
-            asked=self._asked_type(),
-            vocabulary_size=self._vocabulary_size(),
-        )
+        masked = False
+
+        def kept(table: pa.Table) -> pa.Table:
+            nonlocal masked
+            columns = self._kept_columns(table)
+            if LOSS_MASK in columns:
+                masked = masked or not columns[LOSS_MASK].values.to_numpy().all()
+            return pa.table(columns)
+
+        spill_documents(map(kept, tables), spill, part, shuffled=self.shuffled, group=DOMAIN, sizes=_sizes)
+        write_text(spill / f"{part:05d}.facts", json.dumps({"masked": bool(masked)}))
+
+    def _kept_columns(self, table: pa.Table) -> dict[str, Any]:
+        """Return what is spilled of documents: a document without tokens stays so, any other one ends once."""
+        domains = self.settings.domains
+        _check_columns(table, domains)
+        empty = pc.fill_null(pc.equal(pc.list_value_length(column(table, TOKENS, "composed")), 0), False)
+        filled = pc.invert(empty)
+        end, asked, most = self._end_of_text(), self._asked_type(), self._vocabulary_size()
+        ended, _ = entries_of(table.filter(filled), end, "composed", "loss_mask", asked, most)
+        lengths = np.zeros(table.num_rows, np.int64)
+        lengths[filled.to_numpy(zero_copy_only=False)] = ended.lengths
+        columns = {name: table[name] for name in ORIGINS if name in table.column_names}
+        if domains is not None:
+            columns[DOMAIN] = table[domains]
+        if self.shuffled:
+            columns[SORT_KEY] = table[SORT_KEY]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        columns |= {N_TOKENS: pa.array(lengths), TOKENS: pa.ListArray.from_arrays(offsets, pa.array(ended.tokens))}
+        if ended.loss_mask is not None:
+            columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, pa.array(ended.loss_mask.view(np.uint8)))
+        return columns
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Plan the samples of each split and domain, lay out empty arrays, and list bands or shards."""
@@ -166,7 +172,8 @@ class ComposedWriter(TokenWriter):
         stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_domain)
         if not any(each.sizes.any() for each in stretches):
             raise FormatError("there is no token to write: all documents are empty or were removed before the output")
-        facts = TokenFacts.of(spill, parts, schema)
+        masked = [json.loads((spill / f"{part:05d}.facts").read_text("utf-8"))["masked"] for part in range(parts)]
+        facts = TokenFacts(str(schema.field(TOKENS).type.value_type), any(masked))
         strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
         for documents in stretches:
             folder = self._folder(documents.language)
@@ -174,7 +181,7 @@ class ComposedWriter(TokenWriter):
                 lengths = documents.sizes[start:stop].astype(np.int64)
                 where = (split, documents.language, folder, len(plans), documents.start + start)
                 plans.append(plan_split(spill, strategy, seed, lengths, where))
-        _refuse_nothing(plans, strategy)
+        _check_samples(plans, strategy)
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
         buckets = [bucket for each in plans for bucket in each.buckets()]
         if self.settings.format == "zarr":
@@ -186,15 +193,15 @@ class ComposedWriter(TokenWriter):
         kind, *details = task.details
         if kind == "documents":
             return {"bucket": None, "files": file_entries(target, [write_documents(spill, target, *details)])}
-        here = SampleFile(*details)
-        table = f"pieces/{here.path}/{here.number:05d}.parquet"
+        (here,) = details
+        table = f"pieces/{here.name}.parquet"
         with whole_file(target / table) as beside, GroupedTable(beside) as pieces:
             if self.settings.format == "zarr":
-                layouts = self._layouts(here.capacity, TokenFacts(here.dtype, here.masked))
-                names = write_array_band(spill, target, here, layouts, pieces)
+                names = write_array_band(spill, target, here, self._layouts(here.bucket.capacity, here.tokens), pieces)
             else:
-                names = write_shard(spill, target, here, self.settings.format, self._shard_settings(here.dtype), pieces)
-        return {"bucket": here.path, "files": file_entries(target, [*names, table])}
+                settings = self._shard_settings(here.tokens.dtype)
+                names = write_shard(spill, target, here, self.settings.format, settings, pieces)
+        return {"bucket": here.bucket.path, "files": file_entries(target, [*names, table])}
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Add the tokenizer, and describe composition, buckets and every file in ``composed.json``."""
@@ -270,19 +277,8 @@ class ComposedWriter(TokenWriter):
         for bucket in buckets:
             most = self._file_samples(bucket.capacity, facts)
             for file, first in enumerate(range(0, bucket.samples, most)):
-                here = SampleFile(
-                    bucket.path,
-                    bucket.capacity,
-                    file,
-                    first,
-                    min(most, bucket.samples - first),
-                    bucket.plan,
-                    bucket.first + first,
-                    bucket.first_document,
-                    facts.dtype,
-                    facts.masked,
-                )
-                yield WriteTask(f"samples-{number:06d}", ("samples", *asdict(here).values()))
+                here = SampleFile(bucket, file, first, min(most, bucket.samples - first), facts)
+                yield WriteTask(f"samples-{number:06d}", ("samples", here))
                 number += 1
 
     def _entry(
@@ -322,7 +318,24 @@ def _chunk_rows(capacity: int) -> int:
     return min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
 
 
-def _refuse_nothing(plans: Sequence[PlannedSplit], strategy: Strategy) -> None:
+def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = batch.column(N_TOKENS).to_numpy()
+    return lengths
+
+
+def _check_columns(table: pa.Table, domains: str | None) -> None:
+    if WINDOWS in table.column_names:
+        raise StageError(NO_WINDOWS)
+    if MASKED in table.column_names and LOSS_MASK not in table.column_names:
+        raise StageError(
+            f"composed would lose the column {MASKED!r}, which is of the text: make tokens with the stage tokenize, "
+            f"which gives {LOSS_MASK!r} too, or drop the column"
+        )
+    if domains is not None:
+        refuse_no_text(table, domains, "composed.domains")
+
+
+def _check_samples(plans: Sequence[PlannedSplit], strategy: Strategy) -> None:
     if not any(each.composition.samples for each in plans if each.split == "train"):
         raise FormatError(
             "there is no sample to train on: every document is empty, held out, or dropped as shorter than the "
