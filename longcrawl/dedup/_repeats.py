@@ -47,7 +47,7 @@ _LINKED = 3
 def find_repeats(
     store: TokenStore, min_tokens: int, memory: int, folder: Path, hash_mask: int = ALL_BITS
 ) -> Iterator[Longs]:
-    """Give, in increasing order, the maximal ranges of tokens that are covered by windows which occur twice or more.
+    """Return, in increasing order, the maximal ranges of tokens covered by windows which occur twice or more.
 
     Args:
         store: the tokens.

@@ -177,7 +177,7 @@ class CurriculumPlan:
         return min(int(np.searchsorted(stops, sample, "right")), len(stops) - 1)
 
     def places(self, first: int, stop: int) -> tuple[Picks, Longs]:
-        """Give, for samples ``first`` to before ``stop``, the bucket and how many samples of it come before."""
+        """Return the bucket of samples ``first`` to before ``stop``, and how many samples of it come before each."""
         picks = self.picks[first:stop]
         if len(self.names) == 1:
             return picks, np.arange(first, first + len(picks))
