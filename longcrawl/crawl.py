@@ -13,12 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.core.outputs import OUTPUTS, write_output
+from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.spans import SpanSurvey, WithSpans
-from longcrawl.core.stage_order import order_fault
 from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, reject_duplicate_ids
+from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
-from longcrawl.dedup.indexed import IndexedSurvey
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.hub.client import Visibility, push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
@@ -32,7 +31,6 @@ from longcrawl.ledger.funnel import (
     count_values,
     entries,
     find_reason,
-    label_stages,
 )
 from longcrawl.storage.unreadable import no_documents
 from longcrawl.user_warnings import warn_user
@@ -175,14 +173,13 @@ class Crawl:
 
         """
         labels = [row.stage for row in self.funnel]
-        known = [label for label, step in zip(labels, self.steps, strict=True) if isinstance(step, IndexedSurvey)]
+        known = [label for label, step in zip(labels, self.steps, strict=True) if step.saves_index is not None]
         if stage not in known:
             raise LedgerError(
                 f"this crawl has passed no stage {stage!r} with an index; it has: {', '.join(known) or 'none'}"
             )
         place = labels.index(stage)
         survey, seen = self.steps[place], self._before(len(labels) - place).data
-        assert isinstance(survey, IndexedSurvey)  # as one of ``known`` is
         sketches = _all_rows(_map(seen, Sketched(survey), survey))
         kept = pc.is_in(pc.cast(sketches["id"], pa.string()), value_set=_ids(self.data))
         survey.save_index(sketches.filter(kept), Path(folder))
@@ -275,7 +272,7 @@ class Crawl:
 
     def _warn_of_index(self, stage: Survey) -> None:
         """Warn that an index is not written yet, as it is of what the whole crawl keeps in the end."""
-        if isinstance(stage, IndexedSurvey) and stage.index == "save":
+        if stage.saves_index:
             warn_user(
                 f'only a run writes an index by itself: call crawl.save_index("{self._label(stage)}", FOLDER) once '
                 "the crawl has passed all its stages"

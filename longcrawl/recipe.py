@@ -19,12 +19,11 @@ import yaml
 from longcrawl.card.facts import CardFacts
 from longcrawl.core.fields import build, plain_settings
 from longcrawl.core.outputs import OUTPUTS, Output
+from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import SOURCES, Source
-from longcrawl.core.stage_order import order_fault
 from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import RecipeError
-from longcrawl.ledger.funnel import label_stages
 from longcrawl.ledger.rates import Reference
 from longcrawl.printable import quoted
 from longcrawl.storage.structured import load_yaml

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longcrawl.core.pipeline import label_stages
 from longcrawl.core.stages import VERDICT_SCHEMA
 from longcrawl.errors import LedgerError
 from longcrawl.ledger.funnel import (
@@ -22,7 +23,6 @@ from longcrawl.ledger.funnel import (
     count_values,
     entries,
     find_reason,
-    label_stages,
 )
 from longcrawl.printable import one_line
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longcrawl.card.facts import documents_of, instances_of
+from longcrawl.core.pipeline import label_stages
 from longcrawl.core.stages import STAGES, Survey
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted
-from longcrawl.ledger.funnel import Funnel, label_stages
+from longcrawl.ledger.funnel import Funnel
 from longcrawl.manifest.schema import writer_of
 
 __all__ = ["NOT_LOOKED_FOR", "datasheet", "looked_for"]

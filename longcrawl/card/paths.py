@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from longcrawl.ledger.funnel import label_stages
+from longcrawl.core.pipeline import label_stages
 
 __all__ = ["elsewhere", "local_paths"]
 

@@ -1,26 +1,114 @@
-"""Batches of `datasets`: which call runs a stage, and in which form batches come and go.
+"""Batches of documents: their columns, what rules measure on them, and the forms in which `datasets` brings them.
 
 A stage sees its arguments only, and `datasets` takes whatever ``.filter`` gets back as a mask: a table of three columns
 keeps three documents. So a stage looks at its calling frame, once per batch.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["Caller", "as_table", "check_call", "like_batch"]
+VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
+"""One row per document judged: all null where it is kept."""
 
 Method = Literal["map", "filter"]
 
 _FORMS = {"map": "dataset.map(stage, batched=True)", "filter": "dataset.filter(stage, batched=True)"}
 _DOES = {"map": "changes documents, and .filter takes a mask", "filter": "chooses documents, and .map takes documents"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule measured on a batch: float64 ``value`` per document (null where unknown) and whether it passes.
+
+    ``threshold`` is one number, or one per document where it depends on the document's language.
+    """
+
+    rule: str
+    value: pa.Array
+    passes: pa.Array
+    threshold: float | pa.Array | None = None
+    comparison: Literal["at_least", "at_most"] | None = None
+
+
+def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
+    """Return verdicts in which the first failed check of each document speaks; a null in ``passes`` fails."""
+    failed_by = np.full(rows, -1, dtype=np.int64)
+    for number, check in enumerate(checks):
+        passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
+        failed_by[(failed_by < 0) & ~passes] = number
+    rules = pa.array([check.rule for check in checks], pa.string())
+    values, thresholds = pa.nulls(rows, pa.float64()), pa.nulls(rows, pa.float64())
+    for number, check in enumerate(checks):
+        failed = failed_by == number
+        if failed.any():
+            values = pc.if_else(pa.array(failed), pc.cast(check.value, pa.float64()), values)
+            bound = (
+                check.threshold if isinstance(check.threshold, pa.Array) else pa.scalar(check.threshold, pa.float64())
+            )
+            thresholds = pc.if_else(pa.array(failed), bound, thresholds)
+    verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
+    return pa.table(verdicts, schema=VERDICT_SCHEMA)
+
+
+def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
+    """Return one column as a single array; a column that is not there is one sentence that names those that are.
+
+    Raises:
+        StageError: the table has no such column.
+
+    """
+    if name not in table.column_names:
+        raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
+    chunks = table[name].combine_chunks()
+    return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
+
+
+def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return a table with a column set: in its place where it is there already, else as the last one."""
+    if name in table.column_names:
+        return table.set_column(table.column_names.index(name), name, values)
+    return table.append_column(name, values)
+
+
+def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
+    """Return the column ``id`` as text.
+
+    Raises:
+        StageError: there is no such column, or a document has no id.
+
+    """
+    ids = pc.cast(column(table, "id", needed_by), pa.string())
+    if ids.null_count:
+        place = pc.index(ids.is_null(), True).as_py()
+        raise StageError(f"{needed_by} needs an id for every document, that of row {place:,} is null: give it one")
+    return ids
+
+
+def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
+    """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
+
+    Raises:
+        StageError: naming one or two such ids.
+
+    """
+    counts = pc.value_counts(ids)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if len(twice) == 1:
+        raise StageError(f"{needed_by} needs unique ids, {twice[0].as_py()!r} occurs twice: drop one of the two")
+    if len(twice):
+        names = " and ".join(repr(name) for name in twice[:2].to_pylist())
+        raise StageError(
+            f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each"
+        )
 
 
 @dataclass(frozen=True)

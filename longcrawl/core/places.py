@@ -7,7 +7,7 @@ is stored: what earlier stages changed, applied to the text of the source in ord
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ __all__ = [
     "MASK",
     "PLACE_SCHEMA",
     "SPAN_SCHEMA",
+    "LineChange",
     "Spans",
     "changed_places",
     "edit_rows",
@@ -73,9 +74,23 @@ in a document from 0, and ``also_id`` with ``also_span`` name another one in whi
 """
 
 
+class LineChange(NamedTuple):
+    """What an edit did to one line of a text."""
+
+    line: int
+    """Counted from 1; blank lines count."""
+    before: str
+    """The line as it was, without the white space around it."""
+    after: str | None
+    """None where the line was removed."""
+    rule: str
+    """Of ``LineCorrections``: ``uppercase``, ``numerical``, ``counter``; or ``prefix``, ``suffix``, ``anywhere``,
+    joined by + where several. Of ``C4Quality``: the name of its field."""
+
+
 @dataclass(frozen=True)
 class Spans:
-    """The answer of a survey that finds places in documents, see :mod:`longcrawl.core.spans`."""
+    """The answer of a survey that finds places in documents, see :mod:`longcrawl.core.surveys`."""
 
     table: pa.Table
     """``SPAN_SCHEMA``, sorted by document and start; spans of one document do not overlap."""

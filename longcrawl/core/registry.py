@@ -6,6 +6,7 @@ A package announces a kind by an entry point, such as ``poems = "my_package.sour
 
 import hashlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ from longcrawl.core.fields import build
 from longcrawl.errors import LongCrawlError
 from longcrawl.printable import shortened
 
-__all__ = ["Implementation", "Registry"]
-
 T = TypeVar("T")
 K = TypeVar("K")
 
@@ -28,6 +27,16 @@ MOST_CHARACTERS = 60
 
 Implementation = dict[str, str]
 """Of a kind from another package: ``path``, ``package`` and ``version`` where known, ``sha256`` of its module."""
+
+
+def stage_name(spelling: str) -> str:
+    """Return the name of a stage that may be spelled as a dotted path, of which nothing is imported.
+
+    >>> stage_name("my_package.stages:OnlyPoems")
+    'only_poems'
+    """
+    _, colon, path = spelling.rpartition(":")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", path.rpartition(".")[2]).lower() if colon else spelling
 
 
 class Registry(MutableMapping[str, type[T]], Generic[T]):

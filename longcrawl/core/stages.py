@@ -7,7 +7,7 @@ documents, :attr:`Stage.needs` what it must have seen before. There are four kin
 * :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
 * :class:`Edit` does both: it corrects documents, and measures which of them are not worth keeping.
 * :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
-  removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.core.spans`).
+  removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.core.surveys`).
 
 Each works in ``crawl | stage`` and in a recipe, and all but surveys alone too, with equal rows: a judge in
 ``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
@@ -15,10 +15,10 @@ Each works in ``crawl | stage`` and in a recipe, and all but surveys alone too, 
 """
 
 import dataclasses
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
@@ -26,12 +26,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.batches import as_table, check_call, like_batch
-from longcrawl.core.checks import VERDICT_SCHEMA, Check, first_failure
-from longcrawl.core.columns import column, document_ids, reject_duplicate_ids, with_column
+from longcrawl.core.batches import (
+    VERDICT_SCHEMA,
+    Check,
+    as_table,
+    check_call,
+    column,
+    document_ids,
+    first_failure,
+    like_batch,
+    reject_duplicate_ids,
+    with_column,
+)
 from longcrawl.core.fields import check_fields, plain_settings
-from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, Spans, changed_places
-from longcrawl.core.registry import Registry
+from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
+from longcrawl.core.registry import Registry, stage_name
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.storage.data_files import content_digest
 
@@ -65,15 +74,7 @@ __all__ = [
 REMOVED_SCHEMA = pa.schema([("id", pa.string()), *VERDICT_SCHEMA])
 """One row per document that leaves."""
 
-REMOVAL_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("rule", pa.string()),
-        ("value", pa.float64()),
-        ("threshold", pa.float64()),
-        ("kept_id", pa.string()),
-    ]
-)
+REMOVAL_SCHEMA = pa.schema([*REMOVED_SCHEMA, ("kept_id", pa.string())])
 """One row per document that a survey removes; ``kept_id`` is the document that it duplicates."""
 
 PART = "part"
@@ -96,7 +97,7 @@ class Stage(ABC):
     looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
     """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
     copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None
-    """What documents have in common that it takes for copies; :mod:`longcrawl.core.stage_order` has the order."""
+    """What documents have in common that it takes for copies; :mod:`longcrawl.core.pipeline` has the order."""
     judges: ClassVar[bool] = False
     """Whether it measures documents by rules, and removes those that fail."""
     edits: ClassVar[bool] = False
@@ -158,6 +159,32 @@ class Stage(ABC):
     def limits(self) -> tuple[str, ...]:
         """Describe what the stage did not do and a user of the documents should know; a card has these sentences."""
         return ()
+
+    def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # others need it
+        """Return the places of a text that a rule is about: offsets in characters, sorted, none overlapping."""
+        return ()
+
+    def changes(self, text: str, language: str | None = None) -> Sequence[LineChange]:  # noqa: ARG002  # as above
+        """Return what an edit does to the lines of a text of a language."""
+        return ()
+
+    @property
+    def saves_index(self) -> bool | None:
+        """Whether a run saves an index of what it keeps; None of a stage that has none."""
+        return None
+
+    def save_index(self, kept: pa.Table, folder: Path) -> None:  # noqa: ARG002  # surveys that have one need it
+        """Write the index of documents whose sketches are given.
+
+        Raises:
+            StageError: the stage has none.
+
+        """
+        raise StageError(f"{self.name} has no index")
+
+    def used_indexes(self) -> dict[str, str]:
+        """Return the SHA-256 of each index of an earlier dataset that it looks at, by path."""
+        return {}
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)
@@ -375,16 +402,6 @@ class Survey(Stage):
 def stage(cls: type[S]) -> type[S]:
     """Make ``cls`` a frozen dataclass and register it under its class name in snake case."""
     return STAGES.add(stage_name(f":{cls.__name__}"), cls)
-
-
-def stage_name(spelling: str) -> str:
-    """Return the name of a stage that may be spelled as a dotted path, of which nothing is imported.
-
-    >>> stage_name("my_package.stages:OnlyPoems")
-    'only_poems'
-    """
-    _, colon, path = spelling.rpartition(":")
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", path.rpartition(".")[2]).lower() if colon else spelling
 
 
 def _restore(

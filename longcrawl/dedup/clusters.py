@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
-from longcrawl.core.survey_reports import with_report
+from longcrawl.core.surveys import with_report
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.errors import StageError
 from longcrawl.user_warnings import warn_user
@@ -76,7 +76,7 @@ def near_duplicates(
 
     ``value`` is the similarity to the kept document: of their n-grams where ``verify`` is set, else estimated from
     ``sample``. ``threshold`` is ``verify``. Clusters that are too large are reported, see
-    :func:`longcrawl.core.survey_reports.report_of`.
+    :func:`longcrawl.core.surveys.report_of`.
 
     Args:
         sketches: ``id``; ``bands``, 8 bytes per band, null for a document that is not compared; ``sample``, one byte

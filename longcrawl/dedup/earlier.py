@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import REMOVAL_SCHEMA
-from longcrawl.core.survey_reports import report_of, with_report
+from longcrawl.core.surveys import report_of, with_report
 from longcrawl.dedup._id_columns import take_ids
 from longcrawl.dedup.clusters import (
     PAIRS,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from longcrawl.core.stages import Survey
-from longcrawl.dedup.index import Index, open_index
+from longcrawl.dedup.index import Index, describe_index, open_index
 
 __all__ = ["IndexedSurvey", "SaveIndex"]
 
@@ -29,6 +29,20 @@ class IndexedSurvey(Survey):
     @abstractmethod
     def save_index(self, kept: pa.Table, folder: Path) -> None:
         """Write the index of documents whose sketches are given."""
+
+    @property
+    def saves_index(self) -> bool:
+        """Whether a run saves an index."""
+        return self.index == "save"
+
+    def used_indexes(self) -> dict[str, str]:
+        """Return the SHA-256 of ``index.json``, which has those of all files, by path.
+
+        Raises:
+            FormatError: there is no index at one of the paths, or it was made with other settings.
+
+        """
+        return {path: describe_index(index) for path, index in zip(self.against, self.open_indexes(), strict=True)}
 
     def prepare(self) -> None:
         """Open the indexes, so that a wrong one is refused before any document is read."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, make_places, no_places
-from longcrawl.core.spans import SpanSurvey
 from longcrawl.core.stages import Check, Edited, column, document_ids, stage, with_column
+from longcrawl.core.surveys import SpanSurvey
 from longcrawl.dedup._repeats import LEAST_MEMORY, find_repeats
 from longcrawl.dedup._token_store import store_tokens, stored_ids
 from longcrawl.dedup.units import NormalText, Unit, locate, make_unit

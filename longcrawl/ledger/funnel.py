@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from longcrawl.core.stages import stage_name
 from longcrawl.display.numbers import figure
 from longcrawl.display.table import BAR, Code, Column, Table
 from longcrawl.errors import LedgerError
@@ -37,7 +36,6 @@ __all__ = [
     "entries",
     "find_reason",
     "follow",
-    "label_stages",
     "number_rule",
     "open_ledger",
     "total",
@@ -290,20 +288,6 @@ def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason
         rows = [row for row in found if row.id == reason.kept_id and places[row.stage or ""] > place]
         ends.append(replace(reason, kept=rows[0]) if rows and reason.leads_on else reason)
     return ends
-
-
-def label_stages(names: Sequence[str]) -> list[str]:
-    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``, a dotted path is its class.
-
-    >>> label_stages(["min_words", "my_package.stages:OnlyPoems", "min_words"])
-    ['min_words', 'only_poems', 'min_words_2']
-    """
-    seen: Counter[str] = Counter()
-    labels = []
-    for name in map(stage_name, names):
-        seen[name] += 1
-        labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return labels
 
 
 @contextmanager

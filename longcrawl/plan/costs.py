@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.stages import Stage, Survey
 from longcrawl.errors import RunError
 from longcrawl.plan.estimates import Doubles, Values
 from longcrawl.plan.sample import TYPICAL
+from longcrawl.run.costs import CoreClock
 from longcrawl.run.fused import Tally, run_fused
 from longcrawl.storage.files import folder_bytes
 

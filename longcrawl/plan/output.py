@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.outputs import Output, Writer
 from longcrawl.core.stages import SORT_KEY, Stage
 from longcrawl.plan.estimates import Estimate
+from longcrawl.run.costs import CoreClock
 from longcrawl.storage.files import file_entries, folder_bytes
 
 __all__ = ["MeasuredOutput", "measure_output"]

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.ledger.funnel import total
 from longcrawl.plan.estimates import Doubles, Drawn
+from longcrawl.run.costs import CoreClock
 from longcrawl.run.fused import characters
 
 __all__ = ["TYPICAL", "Sample", "SampledPart", "draw_sample"]

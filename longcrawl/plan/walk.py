@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.spans import WithSpans
 from longcrawl.core.stages import PART, Rewrite, Stage, document_ids
+from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import RunError
 from longcrawl.plan.costs import ROW, Costs
 from longcrawl.plan.estimates import Doubles, Drawn, Thinning, Values
 from longcrawl.plan.sample import Sample
 from longcrawl.recipe import Recipe
+from longcrawl.run.costs import CoreClock
 from longcrawl.run.fused import characters
 from longcrawl.run.surveys import group_inputs
 

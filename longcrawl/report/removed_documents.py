@@ -11,10 +11,11 @@ import pyarrow.dataset as pads
 
 from longcrawl.audit.source_texts import source_documents
 from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.pipeline import label_stages
 from longcrawl.core.stages import Stage
 from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import LedgerError, LongCrawlError
-from longcrawl.ledger.funnel import LEDGER, LEDGER_SCHEMA, Funnel, Reason, follow, label_stages, open_ledger
+from longcrawl.ledger.funnel import LEDGER, LEDGER_SCHEMA, Funnel, Reason, follow, open_ledger
 from longcrawl.manifest.folder import read_manifest
 from longcrawl.recipe import load_recipe
 from longcrawl.report.passages import Passage, Place, opening, passages

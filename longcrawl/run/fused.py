@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.places import edit_rows
 from longcrawl.core.stages import (
     Stage,
 )
 from longcrawl.ledger.edits import EditCounts, add_edits, count_edits
 from longcrawl.ledger.funnel import LEDGER_SCHEMA, add_values, count_values, entries, total
+from longcrawl.run.costs import CoreClock
 
 __all__ = ["Tally", "characters", "run_fused", "text_lengths"]
 

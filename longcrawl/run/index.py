@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import Stage
-from longcrawl.dedup.index import DESCRIPTION, INDEX, describe_index
-from longcrawl.dedup.indexed import IndexedSurvey
+from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.manifest.folder import WORK
 from longcrawl.run.part import sketches
 from longcrawl.storage.sealed import Marker
@@ -24,20 +23,11 @@ __all__ = ["indexes_used", "save_index"]
 
 
 def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str]]:
-    """Return the SHA-256 of ``index.json``, which has those of all files, by stage and path.
-
-    Raises:
-        FormatError: there is no index at one of the paths, or it was made with other settings.
-
-    """
-    surveys = [(label, stage) for label, stage in stages if isinstance(stage, IndexedSurvey) and stage.against]
-    return {
-        label: {path: describe_index(index) for path, index in zip(survey.against, survey.open_indexes(), strict=True)}
-        for label, survey in surveys
-    }
+    """Return what each stage looks at of earlier datasets, see :meth:`longcrawl.core.stages.Stage.used_indexes`."""
+    return {label: used for label, stage in stages if (used := stage.used_indexes())}
 
 
-def save_index(folder: Path, segment: int, inputs: int, label: str, survey: IndexedSurvey) -> Path:
+def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stage) -> Path:
     """Write what a run has kept of the documents that a survey saw at the end of a segment, and return its marker.
 
     Args:

@@ -29,12 +29,10 @@ from filelock import FileLock, Timeout
 
 from longcrawl.card.text import CARD, write_card
 from longcrawl.core.outputs import Writer
+from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS
-from longcrawl.core.run_segments import Segment, next_segment
-from longcrawl.core.spans import SpanSurvey
 from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
-from longcrawl.core.survey_reports import report_of
-from longcrawl.dedup.indexed import IndexedSurvey
+from longcrawl.core.surveys import SpanSurvey, report_of
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.edits import EditCounts, add_edits
@@ -181,7 +179,7 @@ class _Job:
         self.costs = RunCosts(self.work)
         self.ended_by: list[str] = []
         """The labels of what ends the segments that are done."""
-        self.indexed: list[tuple[int, str, IndexedSurvey]] = []
+        self.indexed: list[tuple[int, str, Survey]] = []
         """Segment, label and survey of each index to save."""
         self.markers: list[Path] = []
         """Of all that is done."""
@@ -279,7 +277,7 @@ class _Job:
         came = self.funnel.kept
         self.funnel = self.funnel.then(FunnelRow(label, came, came - gone.num_rows, count_rules(gone)))
         self.markers.append(removed_marker(self.work, number))
-        if isinstance(stage, IndexedSurvey) and stage.index == "save":
+        if stage.saves_index:
             self.indexed.append((number, label, stage))
 
     def _run_segment(self, segment: Segment, writer: Writer | None) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.outputs import Writer
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.core.spans import SpanSurvey, WithSpans
 from longcrawl.core.stages import Spans, Stage, Survey
+from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.errors import NotYetError
 from longcrawl.ledger.analysis import LengthCounts
 from longcrawl.ledger.edits import EDITS, edit_writer
 from longcrawl.ledger.funnel import LEDGER, total
 from longcrawl.manifest.folder import WORK
+from longcrawl.run.costs import CoreClock
 from longcrawl.run.fused import Tally, run_fused, text_lengths
 from longcrawl.sources.identity import reading
 from longcrawl.storage.files import whole_file

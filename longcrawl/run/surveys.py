@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longcrawl.core.spans import SpanSurvey
 from longcrawl.core.stages import PART, Survey
-from longcrawl.core.survey_reports import report_of, with_report
+from longcrawl.core.surveys import SpanSurvey, report_of, with_report
 from longcrawl.ledger.funnel import LEDGER, entries
 from longcrawl.manifest.folder import WORK
 from longcrawl.run.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
@@ -40,7 +39,7 @@ def group_inputs(inputs: int, parts: int) -> list[list[int]]:
 def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequence[Sequence[int]]) -> pa.Table:
     """Let a survey decide; write and give the ledger of what it removes, which the next segment leaves out.
 
-    What the survey has to report stands beside it, see :func:`longcrawl.core.survey_reports.report_of`.
+    What the survey has to report stands beside it, see :func:`longcrawl.core.surveys.report_of`.
 
     Raises:
         StageError: the survey answers with an order or with spans.

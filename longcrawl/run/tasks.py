@@ -9,10 +9,10 @@ from typing import Any
 
 from datasets.utils import tqdm
 
-from longcrawl.core.core_clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.engines.local import map_tasks
 from longcrawl.manifest.folder import MANIFEST, PLAN, WORK
+from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import SPILL, part_marker, spilled
 from longcrawl.storage.files import file_entries

@@ -2,35 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.pipeline import label_stages
+from longcrawl.core.places import LineChange
 from longcrawl.core.stages import Check, Stage, column
 from longcrawl.errors import StageError
-from longcrawl.ledger.funnel import label_stages
-from longcrawl.text.explanation import Change, Explanation, MeasuredRule, SeenText, Span, Unexplained
+from longcrawl.text.explanation import Explanation, MeasuredRule, SeenText, Span, Unexplained
 
-__all__ = ["Changing", "Marking", "explain"]
+__all__ = ["explain"]
 
 Show = Literal["failed", "all"]
-
-
-@runtime_checkable
-class Marking(Protocol):
-    """A stage that says which places of a text a rule is about."""
-
-    def marks(self, text: str, rule: str) -> Sequence[Span]:
-        """Return offsets in characters, sorted, none overlapping."""
-
-
-@runtime_checkable
-class Changing(Protocol):
-    """An edit that says what it does to the lines of a text."""
-
-    def changes(self, text: str, language: str | None = None) -> Sequence[tuple[int, str, str | None, str]]:
-        """Return line (counted from 1), the line before and after (None where it is removed), and the rule."""
 
 
 def explain(
@@ -112,17 +97,15 @@ class _Reading:
         for check in checks:
             rule = _measured(label, check)
             self.rules.append(rule)
-            if isinstance(stage, Marking) and (rule.verdict == "fails" or self.show == "all"):
+            if rule.verdict == "fails" or self.show == "all":
                 marks.append((rule, tuple(stage.marks(seen.text, rule.rule))))
         found = tuple(each for each in marks if each[1])
         self.texts[-1] = replace(seen, stages=(*seen.stages, label), marks=(*seen.marks, *found))
 
     def _note_changes(self, label: str, stage: Stage) -> None:
-        if not isinstance(stage, Changing):
-            return
         # A stage that is set to one language edits by it, whatever the document says.
         named = self.language if getattr(stage, "language", None) is None else None
-        changes = tuple(Change(*each) for each in stage.changes(self.text, named))
+        changes = tuple(LineChange(*each) for each in stage.changes(self.text, named))
         if changes:
             self.texts[-1] = replace(self.texts[-1], edited_by=label, changes=changes)
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from longcrawl.core.places import LineChange
 from longcrawl.display.numbers import counted, figure
 from longcrawl.display.table import Column, Table
 from longcrawl.printable import as_lines, one_line
 
-__all__ = ["Change", "Explanation", "MeasuredRule", "SeenText", "Span", "Unexplained"]
+__all__ = ["Explanation", "MeasuredRule", "SeenText", "Span", "Unexplained"]
 
 Span = tuple[int, int]
 """Where something begins and ends, in characters."""
@@ -23,18 +24,6 @@ SNIPPETS = 3
 _COLUMNS = [Column("stage"), Column("rule"), Column("value", "count"), Column("threshold"), Column("verdict")]
 
 BOUNDS = {"at_least": "at least", "at_most": "at most", None: ""}
-
-
-class Change(NamedTuple):
-    """What an edit did to one line of a text."""
-
-    line: int
-    """Counted from 1; blank lines count."""
-    before: str
-    """The line as it was; the white space around it may be left out."""
-    after: str | None
-    """None where the line was removed."""
-    rule: str
 
 
 @dataclass(frozen=True)
@@ -80,9 +69,9 @@ class SeenText:
     stages: tuple[str, ...] = ()
     marks: tuple[tuple[MeasuredRule, tuple[Span, ...]], ...] = ()
     edited_by: str | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[LineChange, ...] = ()
 
-    def changed_places(self) -> list[tuple[Span, Change]]:
+    def changed_places(self) -> list[tuple[Span, LineChange]]:
         """Return where the changed part of each line stands: without the white space that the edit leaves out."""
         lines, at = [], 0
         for line in self.text.split("\n"):
@@ -177,14 +166,14 @@ def _snippets(text: str, spans: Iterable[Span], width: int) -> Iterator[str]:
         yield _cut(f"  line {line:,}: {place}", width - len(tail)) + tail
 
 
-def _by_rule(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
-    grouped: dict[str, list[Change]] = {}
+def _by_rule(changes: Iterable[LineChange]) -> list[tuple[str, list[LineChange]]]:
+    grouped: dict[str, list[LineChange]] = {}
     for change in changes:
         grouped.setdefault(change.rule, []).append(change)
     return list(grouped.items())
 
 
-def _change(change: Change) -> str:
+def _change(change: LineChange) -> str:
     return f"removed: {change.before}" if change.after is None else f"{change.before} -> {change.after}"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from longcrawl.core.survey_reports import report_of
+from longcrawl.core.surveys import report_of
 from longcrawl.dedup import clusters
 from longcrawl.dedup.clusters import Clustering, fixed_binary, near_duplicates
 from longcrawl.errors import StageError

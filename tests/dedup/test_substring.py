@@ -23,8 +23,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.spans import SpanSurvey, WithSpans
 from longcrawl.core.stages import Spans, first_failure
+from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.dedup import _repeats
 from longcrawl.dedup._ranges import RangeFile, merge_ranges, range_writer
 from longcrawl.dedup._repeats import ALL_BITS, find_repeats

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.places import LineChange
 from longcrawl.core.stages import STAGES, Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.text.explanation import WHOLE, Change, MeasuredRule
+from longcrawl.text.explanation import WHOLE, MeasuredRule
 
 SPAM = "Buy <now> & save…\nBuy <now> & save…\n\n# # #\nA line that says something to the reader.\n"
 
@@ -161,8 +162,8 @@ def test_each_stage_sees_the_text_as_edited_before():
     first, second = told.texts
     assert (first.stages, first.edited_by) == (("min_chars", "cut_shouting"), "cut_shouting")
     assert first.changes == (
-        Change(1, "BUY", None, "shouting"),
-        Change(2, "Hello there!", "Hello there", "exclamation"),
+        LineChange(1, "BUY", None, "shouting"),
+        LineChange(2, "Hello there!", "Hello there", "exclamation"),
     )
     assert (second.text, second.stages) == ("\nHello there\nA plain line\n"[1:], ("min_chars_2",))
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.places import make_places, no_places
+from longcrawl.core.places import LineChange, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import NUMERIC, load_characters
@@ -20,7 +20,6 @@ from longcrawl.storage.data_files import reread_when_changed
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import Languages, find_language
 from longcrawl.text.lines._places import locate_lines, most_lines
-from longcrawl.text.lines.corrections import LineChange
 
 __all__ = ["POLICY_PHRASES", "C4Quality"]
 

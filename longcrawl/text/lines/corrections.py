@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from longcrawl.core.places import make_places, no_places
+from longcrawl.core.places import LineChange, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import load_characters
@@ -23,7 +23,7 @@ from longcrawl.storage.structured import load_yaml
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.lines._places import locate_lines, most_lines
 
-__all__ = ["LineChange", "LineCorrections", "LinePatterns", "line_patterns", "pattern_files", "read_line_patterns"]
+__all__ = ["LineCorrections", "LinePatterns", "line_patterns", "pattern_files", "read_line_patterns"]
 
 Phrases = dict[str, tuple[str, ...]]
 
@@ -143,20 +143,6 @@ def _make_tree(languages: dict[str, Phrases]) -> PhraseTree:
 
 _OUT_OF_REACH = 2.0
 """More than any share."""
-
-
-class LineChange(NamedTuple):
-    """What was done to one line of a text."""
-
-    line: int
-    """Counted from 1; blank lines count."""
-    before: str
-    """The line without the white space around it."""
-    after: str | None
-    """None where the line was discarded."""
-    rule: str
-    """Of ``LineCorrections``: ``uppercase``, ``numerical``, ``counter``; or ``prefix``, ``suffix``, ``anywhere``,
-    joined by + where several. Of ``C4Quality``: the name of its field."""
 
 
 @stage

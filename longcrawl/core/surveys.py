@@ -1,10 +1,11 @@
-"""Surveys that find places inside documents, and edit the documents afterwards.
+"""What surveys answer: removals with sentences beside them, or places inside documents, which they edit afterwards.
 
-Other surveys answer with removals or an order. These answer with :class:`longcrawl.core.stages.Spans`, and
-``edit_spans`` is what they do to a batch of documents once all spans are known: :class:`WithSpans` is that as an
-ordinary edit. Sketches may be larger than memory, so ``find`` takes them table by table and has a folder for its files.
+A :class:`SpanSurvey` answers with :class:`longcrawl.core.stages.Spans`, and ``edit_spans`` is what it does to a batch
+of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit. Sketches may be larger than
+memory, so ``find`` takes them table by table and has a folder for its files.
 """
 
+import json
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,19 @@ import pyarrow as pa
 from longcrawl.core.places import changed_places
 from longcrawl.core.stages import Check, Edit, Edited, Needs, Spans, Survey
 
-__all__ = ["SpanSurvey", "WithSpans"]
+_KEY = b"longcrawl report"
+"""The key of the answer's schema metadata that holds the sentences."""
+
+
+def with_report(removals: pa.Table, sentences: Sequence[str]) -> pa.Table:
+    """Return the answer of a survey with sentences beside it, in the place of those it had."""
+    return removals.replace_schema_metadata({_KEY: json.dumps(list(sentences))} if sentences else None)
+
+
+def report_of(removals: pa.Table) -> list[str]:
+    """Return what :func:`with_report` put beside an answer."""
+    sentences: list[str] = json.loads((removals.schema.metadata or {}).get(_KEY, b"[]"))
+    return sentences
 
 
 class SpanSurvey(Survey):

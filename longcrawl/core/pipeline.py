@@ -1,17 +1,33 @@
-"""In which order stages may remove copies, so that one of each content stays.
+"""Stages one after the other: their labels, in which order they may remove copies, and what runs without a break.
 
 A stage that keeps one of several equal texts relies on it. If a later stage removes that one for what it shares with
 another document, but not its text, the content is gone and no copy is kept.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from longcrawl.core.registry import stage_name
 from longcrawl.core.stages import Stage
-
-__all__ = ["order_fault"]
+from longcrawl.core.surveys import SpanSurvey
 
 _ORDER = ("list", "url", "text", "passages")
 """What copies share, see :attr:`Stage.copies_share`, in the order in which stages may come."""
+
+
+def label_stages(names: Sequence[str]) -> list[str]:
+    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``, a dotted path is its class.
+
+    >>> label_stages(["min_words", "my_package.stages:OnlyPoems", "min_words"])
+    ['min_words', 'only_poems', 'min_words_2']
+    """
+    seen: Counter[str] = Counter()
+    labels = []
+    for name in map(stage_name, names):
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return labels
 
 
 def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
@@ -39,3 +55,22 @@ def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
             )
         before.setdefault(kind, label)
     return None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Stages that run fused over each part; ``ends_with`` needs all parts before the next segment can start."""
+
+    number: int
+    stages: tuple[tuple[str, Stage], ...]
+    ends_with: tuple[str, Stage] | None
+    begins_with: tuple[str, SpanSurvey] | None
+    """The survey that ended the segment before and found spans, which are applied first."""
+
+
+def next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:
+    """Return the segment that the stages still to run begin with; ``found`` is the one before's survey of spans."""
+    for place, (label, stage) in enumerate(stages):
+        if stage.needs not in ("batch", "order"):
+            return Segment(number, tuple(stages[:place]), (label, stage), found)
+    return Segment(number, tuple(stages), None, found)
