@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
-from longcrawl.errors import FormatError, LedgerError, StageError
+from longcrawl.errors import CorruptionError, FormatError, LedgerError, StageError
 from longcrawl.formats import spill
 from longcrawl.formats.documents.write import ParquetOutput, folder_name
 from longcrawl.formats.spill import row_bytes
@@ -331,6 +332,15 @@ def test_a_column_of_the_documents_own_called_sort_key_is_written(tmp_path):
 
 
 # -------------------- nothing else decides the bytes
+
+
+def test_a_description_that_names_no_file_to_read_back_is_one_sentence(recipe, run_folder, tmp_path):
+    shutil.copytree(run_folder, tmp_path / "run")
+    file = tmp_path / "run/parquet/parquet.json"
+    described = json.loads(file.read_text())
+    file.write_text(json.dumps(described | {"files": {}}))
+    with pytest.raises(CorruptionError, match="fewer documents than parquet.json says; longcrawl verify"):
+        lc.run(recipe, tmp_path / "run")
 
 
 @pytest.mark.parametrize("num_proc", [2, 5])

@@ -74,8 +74,8 @@ class ParquetResult(Result):
         """Read the first document with the features that `datasets` gives it, and say what came."""
         # Not a stream of `datasets`: pyarrow aborts a process that ends soon after one was left (apache/arrow#45214).
         files = _files(folder, read_description(folder), "train")[:1]
-        features = datasets.Features.from_arrow_schema(read_footers(files)[0].schema.to_arrow_schema())
         first = _document(files, 0)
+        features = datasets.Features.from_arrow_schema(read_footers(files)[0].schema.to_arrow_schema())
         columns = ", ".join(f"{name} {_kind(feature)}" for name, feature in features.items())
         shown = f"; the first is {first['id']}" if "id" in first else ""
         return f"documents of {columns}{shown}"
