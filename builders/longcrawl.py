@@ -16,10 +16,9 @@ import pyarrow as pa
 from longcrawl import sources  # noqa: F401  # importing it registers the sources
 from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
-from longcrawl.errors import SourceError
+from longcrawl.errors import SourceError, no_documents
 from longcrawl.printable import as_lines
 from longcrawl.sources.files import absolute
-from longcrawl.storage.unreadable import no_documents
 
 __all__ = ["LongCrawl", "LongCrawlConfig", "load"]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from longcrawl.user_warnings import warn_user
+from longcrawl.errors import warn_user
 
 MOVED = {
     "longcrawl.builders.redpajama_v2": "longcrawl.sources.redpajama_v2",

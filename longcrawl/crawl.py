@@ -18,7 +18,7 @@ from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
-from longcrawl.errors import LedgerError, LongCrawlError, StageError
+from longcrawl.errors import LedgerError, LongCrawlError, StageError, no_documents, warn_user
 from longcrawl.hub.client import Visibility, push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import find_edits
@@ -32,8 +32,6 @@ from longcrawl.ledger.funnel import (
     entries,
     find_reason,
 )
-from longcrawl.storage.unreadable import no_documents
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["Crawl", "open_crawl"]
 

@@ -1,25 +1,17 @@
-"""Everything longcrawl raises on purpose, under one root.
-
-LongCrawlError
-├── StageError          a stage has wrong settings, or a table lacks what it needs
-├── SourceError         an input folder, file or record cannot be read
-│   └── NotYetError     a server does not give a file now; asked again later, it may
-├── TokenizerError      a tokenizer cannot be loaded, or does not fit what was asked of it
-├── FormatError         a dataset on disk is not what its format says
-│   └── CorruptionError a file is missing, cut or changed
-├── LoaderError         a loader was asked for a batch, state or shape it cannot give
-├── RecipeError         a recipe or an override names something that does not exist
-├── RunError            a run cannot start, continue or finish
-├── HubError            the Hub cannot be reached, or does not take or give what was asked
-└── LedgerError         a question to the ledger that it cannot answer
+"""Everything longcrawl raises on purpose, under :class:`LongCrawlError`, and warnings.
 
 Every message is one sentence: what is wrong, where, and what to type next. Passwords and signatures of URLs are removed
 from it here, whoever raises it.
 """
 
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from longcrawl.printable import one_line
+from longcrawl.printable import MOST_QUOTED, one_line, shortened
 from longcrawl.urls import hide_secrets
 
 __all__ = [
@@ -35,7 +27,15 @@ __all__ = [
     "SourceError",
     "StageError",
     "TokenizerError",
+    "no_documents",
+    "reason_of",
+    "unreadable",
+    "warn_user",
 ]
+
+_PANIC = "PanicException"
+"""Derives from BaseException, and each library in Rust has one of its own."""
+_INSIDE = ("longcrawl", "datasets")
 
 
 class LongCrawlError(Exception):
@@ -94,3 +94,59 @@ class HubError(LongCrawlError):
 
 class LedgerError(LongCrawlError, LookupError):
     """A question to the ledger that it cannot answer."""
+
+
+@contextmanager
+def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Iterator[None]:
+    """Raise ``error`` where a library cannot read ``what``, with the library's reason and how to fix it.
+
+    Damaged and hostile files make pyarrow, zarr, tokenizers and PyYAML raise almost anything: errors of their own,
+    KeyError, MemoryError, RecursionError; libraries in Rust panic, which is not an Exception. Put no code of ours but
+    the call into the block, so that nothing else hides.
+
+    >>> with unreadable("run/recipe.yaml", LongCrawlError, "copy it back from a backup"):
+    ...     {}["name"]
+    Traceback (most recent call last):
+    longcrawl.errors.LongCrawlError: run/recipe.yaml cannot be read (KeyError: 'name'): copy it back from a backup
+    """
+    try:
+        yield
+    except LongCrawlError:
+        raise
+    except BaseException as failed:  # the libraries' errors have no common root
+        if not isinstance(failed, Exception) and type(failed).__name__ != _PANIC:
+            raise
+        raise error(f"{what} cannot be read ({reason_of(failed)}): {fix}") from failed
+
+
+def reason_of(failed: BaseException) -> str:
+    """Return class and first line of an error, at most ``MOST_QUOTED`` characters."""
+    first = one_line(next(iter(str(failed).strip().splitlines()), ""))
+    return shortened(f"{type(failed).__name__}: {first}" if first else type(failed).__name__, MOST_QUOTED)
+
+
+@contextmanager
+def no_documents(source: str) -> Iterator[None]:
+    """Raise one sentence where `datasets` finds that a source produced no documents.
+
+    Raises:
+        SourceError: it did not produce any.
+
+    """
+    try:
+        yield
+    except ValueError as empty:
+        if not str(empty).endswith("corresponds to no data!"):
+            raise
+        raise SourceError(
+            f"source {source!r} produced no documents. Check its settings; on_bad_files='error' names a file "
+            "that cannot be read"
+        ) from empty
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn about the call that led here from outside of this package and `datasets`, which calls it in between."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001  # as `warnings` itself looks for the caller
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(one_line(message), category, stacklevel=level)

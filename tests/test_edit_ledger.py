@@ -24,7 +24,7 @@ from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.ledger.edits import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
 from longcrawl.ledger.funnel import Funnel, FunnelRow, open_ledger
 from longcrawl.run.part import run_part
-from longcrawl.storage.manifest import seal
+from longcrawl.storage.sealed import seal
 
 COPY = "See also: the list of all articles that somebody has written about it."
 TEXTS = {

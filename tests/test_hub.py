@@ -34,7 +34,7 @@ from longcrawl.core.sources import SOURCES
 from longcrawl.errors import FormatError, HubError, LongCrawlError, NotYetError, RunError, SourceError
 from longcrawl.hub.client import hub_errors, over_limits
 from longcrawl.storage import network
-from longcrawl.storage.manifest import seal
+from longcrawl.storage.sealed import seal
 
 push_module = importlib.import_module("longcrawl.hub.push")
 DOCUMENTS, LENGTH = 240, 64

@@ -41,7 +41,7 @@ ORDER = [
     "builders",
     "cli",
 ]
-ALONE = {"_version": "errors", "printable": "errors", "urls": "errors", "user_warnings": "errors"}
+ALONE = {"_version": "errors", "printable": "errors", "urls": "errors"}
 """Modules at the top that every package may import, as it may import errors."""
 ALONE |= {"crawl_batches": "crawl", "_adopt_builders": "builders", "_moved": "builders"}
 FILES = {

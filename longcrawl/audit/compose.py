@@ -19,7 +19,7 @@ from longcrawl.composition.named_strategies import default_strategies
 from longcrawl.composition.strategies import Strategy
 from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import BadFiles, Part
-from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError
+from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError, unreadable
 from longcrawl.formats.shards import nanogpt
 from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.checks import check_word
@@ -31,7 +31,6 @@ from longcrawl.sources.files import DamagedFileError, absolute, is_url, join, li
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.storage.listing import match_files, unreachable, why_no_file
-from longcrawl.storage.unreadable import unreadable
 from longcrawl.text.values import tables
 from longcrawl.tokens.encoders import Encoder, load_encoder
 

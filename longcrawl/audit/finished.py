@@ -12,7 +12,7 @@ from longcrawl.audit.source_texts import source_texts
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Inspection, Result, Verification
 from longcrawl.display.table import Table
-from longcrawl.errors import CorruptionError, FormatError, LedgerError
+from longcrawl.errors import CorruptionError, FormatError, LedgerError, unreadable
 from longcrawl.formats.shards.spec import verify_shard, verify_shards
 from longcrawl.hub.verify import verify_url
 from longcrawl.ledger.analysis import Analysis, analyse
@@ -22,9 +22,8 @@ from longcrawl.ledger.funnel import LEDGER, Funnel, Reason, find_reason, open_le
 from longcrawl.ledger.rates import RemovalRates
 from longcrawl.ledger.values import value_tables
 from longcrawl.manifest.folder import MANIFEST, holds_run, read_manifest
-from longcrawl.storage.manifest import is_sealed, refuse_changed, verify_files
+from longcrawl.storage.sealed import is_sealed, refuse_changed, verify_files
 from longcrawl.storage.stored_tables import DAMAGED
-from longcrawl.storage.unreadable import unreadable
 from longcrawl.urls import is_url
 
 __all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rates", "verify", "why"]

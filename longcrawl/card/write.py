@@ -19,7 +19,7 @@ from longcrawl.ledger.funnel import Funnel
 from longcrawl.manifest.folder import MANIFEST, read_manifest
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum, file_entries, write_text
-from longcrawl.storage.manifest import is_sealed, seal
+from longcrawl.storage.sealed import is_sealed, seal
 
 __all__ = ["Card", "card", "draw_pictures"]
 

@@ -15,10 +15,9 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow.dataset as pads
 
 from longcrawl.core.outputs import OUTPUTS
-from longcrawl.errors import LongCrawlError, StageError
+from longcrawl.errors import LongCrawlError, StageError, warn_user
 from longcrawl.printable import as_lines, one_line
 from longcrawl.storage.stored_tables import DESCRIPTIONS
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
 

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
-from longcrawl.errors import SourceError
+from longcrawl.errors import SourceError, warn_user
 from longcrawl.urls import hide_secrets, plain_urls, without_secrets
-from longcrawl.user_warnings import warn_user
 
 __all__ = [
     "SOURCES",

@@ -42,7 +42,7 @@ from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
 from longcrawl.core.registry import Registry, stage_name
 from longcrawl.errors import LongCrawlError, StageError
-from longcrawl.storage.data_files import content_digest
+from longcrawl.storage.files import content_digest
 
 __all__ = [
     "PART",

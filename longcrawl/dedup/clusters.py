@@ -17,8 +17,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
 from longcrawl.core.surveys import with_report
 from longcrawl.dedup._id_columns import take_ids
-from longcrawl.errors import StageError
-from longcrawl.user_warnings import warn_user
+from longcrawl.errors import StageError, warn_user
 
 if TYPE_CHECKING:
     from longcrawl.dedup._similarity_kernels import Conditions

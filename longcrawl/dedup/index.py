@@ -26,12 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.dedup._id_columns import take_ids
-from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.storage.data_files import content_digest
-from longcrawl.storage.files import checksum, file_entries, whole_file, write_text
+from longcrawl.errors import CorruptionError, FormatError, unreadable
+from longcrawl.storage.files import checksum, content_digest, file_entries, whole_file, write_text
 from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.storage.structured import load_json
-from longcrawl.storage.unreadable import unreadable
 
 __all__ = ["DESCRIPTION", "INDEX", "Index", "describe_index", "open_index", "write_index"]
 

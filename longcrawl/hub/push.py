@@ -35,7 +35,7 @@ from longcrawl.hub.unfinished import CARD, TAG, TAG_BEGINS, UNFINISHED, Unfinish
 from longcrawl.manifest.folder import MANIFEST, read_manifest
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum
-from longcrawl.storage.manifest import is_sealed, verify_files
+from longcrawl.storage.sealed import is_sealed, verify_files
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

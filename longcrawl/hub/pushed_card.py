@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from longcrawl.card.text import CARD
-from longcrawl.errors import HubError, RunError
+from longcrawl.errors import HubError, RunError, warn_user
 from longcrawl.hub.unfinished import TAG_BEGINS
 from longcrawl.storage.structured import load_yaml
-from longcrawl.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from longcrawl.errors import FormatError
-from longcrawl.storage.manifest import seal
+from longcrawl.storage.sealed import seal
 from longcrawl.storage.structured import load_json
 
 __all__ = ["DESCRIPTION_BYTES", "is_intact", "read_object", "read_remote"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import StageError
-from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_json
 
 __all__ = ["Phrases", "Vocabulary", "make_phrases", "make_vocabulary", "read_domain_categories", "read_word_lists"]

@@ -21,10 +21,9 @@ from datasets.utils import tqdm
 
 from longcrawl.display.table import ShareRow, Table, share_table
 from longcrawl.engines.local import map_tasks
-from longcrawl.errors import CorruptionError
+from longcrawl.errors import CorruptionError, unreadable
 from longcrawl.ledger.domains import DomainCounts, url_hosts
 from longcrawl.storage.stored_tables import DAMAGED, refuse_damaged
-from longcrawl.storage.unreadable import unreadable
 
 __all__ = ["Analysis", "LengthCounts", "Lengths", "analyse", "bin_name", "length_table"]
 

@@ -17,11 +17,10 @@ import pyarrow.dataset as pads
 
 from longcrawl.display.numbers import figure
 from longcrawl.display.table import BAR, Code, Column, Table
-from longcrawl.errors import LedgerError
+from longcrawl.errors import LedgerError, unreadable
 from longcrawl.ledger.edits import EditCounts, TextEdit, describe_edits
 from longcrawl.printable import as_lines
 from longcrawl.storage.stored_tables import DAMAGED, scan_tables
-from longcrawl.storage.unreadable import unreadable
 
 __all__ = [
     "EARLIER",

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError, LoaderError
+from longcrawl.errors import CorruptionError, LoaderError, warn_user
 from longcrawl.formats.shards.folders import KIND
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.storage import manifest
+from longcrawl.storage import sealed
 from longcrawl.storage.file_systems import fetch
 from longcrawl.urls import is_url
-from longcrawl.user_warnings import warn_user
 
 SPLITS = ("train", "val")
 """Folders of an output of longcrawl."""
@@ -160,7 +159,7 @@ def _read_description(output: str, path: str) -> _Description | None:
             text = fetch(file) if is_url(file) else Path(file).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        content = manifest.unsealed(text, file, "copy it back, or write the output again")
+        content = sealed.unsealed(text, file, "copy it back, or write the output again")
         if KIND in content:
             return _Description(file, content)
     return None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import LoaderError
+from longcrawl.errors import LoaderError, warn_user
 from longcrawl.formats.shards.folders import named_split
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._reports import (
@@ -35,7 +35,6 @@ from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, compos
 from longcrawl.loading.curriculum import OnExhausted, Phase
 from longcrawl.loading.feed import Feed, Status, plan_status
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["ComposedBatches"]
 

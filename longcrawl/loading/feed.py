@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from longcrawl.errors import LoaderError
+from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from longcrawl.loading.curriculum import CurriculumPlan

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import FormatError, LoaderError
+from longcrawl.errors import FormatError, LoaderError, warn_user
 from longcrawl.formats.shards.folders import SPLITS, named_split
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._reports import (
@@ -39,7 +39,6 @@ from longcrawl.loading.curriculum import (
 )
 from longcrawl.loading.feed import Feed, Status, plan_status
 from longcrawl.loading.packing_plan import Packing, check_packing
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["Packed", "Status"]
 

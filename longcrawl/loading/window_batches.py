@@ -15,12 +15,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import LoaderError
+from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
 from longcrawl.loading._window_files import content_names
 from longcrawl.loading.feed import Batch, Feed
 from longcrawl.loading.windows import Windows
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["Leftover", "WindowBatches"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
-from longcrawl.storage.kinds import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
+from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
 
 __all__ = ["VERSION", "MissingEntry", "Recorded", "check_manifest", "input_names", "writer_of"]
 

@@ -33,7 +33,7 @@ from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS
 from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of
-from longcrawl.errors import RunError
+from longcrawl.errors import RunError, warn_user
 from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.edits import EditCounts, add_edits
 from longcrawl.ledger.funnel import Funnel, FunnelRow, add_values, count_rules, total
@@ -63,7 +63,6 @@ from longcrawl.run.versions import recorded_versions
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["RunSummary", "run"]
 

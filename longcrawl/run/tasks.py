@@ -11,13 +11,13 @@ from datasets.utils import tqdm
 
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.engines.local import map_tasks
+from longcrawl.errors import warn_user
 from longcrawl.manifest.folder import MANIFEST, PLAN, WORK
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import SPILL, part_marker, spilled
 from longcrawl.storage.files import file_entries
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["WRITTEN", "check_plan", "check_results", "check_spill", "do_once", "planned_files", "write_file"]
 

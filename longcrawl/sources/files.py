@@ -17,13 +17,12 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import glob_translate
 
-from longcrawl.errors import SourceError
+from longcrawl.errors import SourceError, reason_of, unreadable
 from longcrawl.sources.identity import InputFile, PrefixHash, entity_tag, fetching
 from longcrawl.storage.file_systems import file_system_of
 from longcrawl.storage.files import checksum
 from longcrawl.storage.listing import list_files, why_no_file
 from longcrawl.storage.network import CutAnswerError, ask, verdict_of
-from longcrawl.storage.unreadable import reason_of, unreadable
 from longcrawl.urls import is_url, join, path_of, without_secrets
 
 __all__ = [

@@ -12,11 +12,13 @@ alone, and the records around a damaged one are unharmed. Whole files in one mem
 """
 
 import os
-import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, BinaryIO, Literal, NamedTuple
+
+import zstandard
+from isal import isal_zlib
 
 from longcrawl.errors import SourceError
 
@@ -57,6 +59,7 @@ PROBE_BYTES = 512
 GZIP = b"\x1f\x8b\x08"
 ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+_GZIP_ERROR: Any = isal_zlib.error
 _DICTIONARY = 0x184D2A5D
 """The magic number of the skippable frame that holds a file's dictionary, by the convention for WARC files."""
 
@@ -191,7 +194,7 @@ class Members:
                 take(stream.decompress(block))
         except BrokenMemberError:
             return self.file.tell(), None
-        except _zstd_error() as error:
+        except zstandard.ZstdError as error:
             return self.file.tell(), self.file.tell() if "checksum" in str(error) else None
         return self.file.tell(), None
 
@@ -230,7 +233,6 @@ class Members:
 
     def _gzip(self, offset: int, read_bytes: int = READ_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Event]:
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
-        damage = _gzip_error()
         self.file.seek(offset)
         begin, stream, pending = offset, None, False
         while rest := self.file.read(read_bytes):
@@ -243,11 +245,11 @@ class Members:
                     begin = offset - len(rest)
                     if not rest.startswith(GZIP[:2]) and rest != GZIP[:1]:
                         raise BrokenMemberError(begin, "no gzip data", is_member=False)
-                    stream = _gzip_stream()
+                    stream = isal_zlib.decompressobj(31)
                     yield Event("begin", begin)
                 try:
                     data = stream.decompress(rest, piece_bytes)
-                except damage as error:
+                except _GZIP_ERROR as error:
                     raise BrokenMemberError(begin, f"damaged gzip data ({_said(error)})") from error
                 if data:
                     yield Event("data", data=data)
@@ -260,11 +262,10 @@ class Members:
 
     def _zstd(self, offset: int, most_blocks: int = ZSTD_BLOCKS) -> Iterator[Event]:
         """Decompress frame after frame, some blocks at a time, so that none becomes more than these can hold."""
-        damage = _zstd_error()
         self.file.seek(offset)
         while magic := self.file.read(4):
             if _skippable(magic):
-                begin, offset = offset, offset + 8 + _exactly(self.file, 4, offset, "<I")
+                begin, offset = offset, offset + 8 + int.from_bytes(_bytes(self.file, 4, offset), "little")
                 if self.file.seek(0, 2) < offset:
                     reason = "the file ends within a frame that is skipped"
                     raise BrokenMemberError(begin, reason, is_cut=True, is_member=False)
@@ -282,7 +283,7 @@ class Members:
                 for compressed in _several(self._zstd_blocks(offset), most_blocks):
                     if data := stream.decompress(compressed):
                         yield Event("data", data=data)
-            except damage as error:
+            except zstandard.ZstdError as error:
                 raise BrokenMemberError(offset, f"damaged zstd data ({_said(error)})") from error
             if not stream.eof:
                 raise BrokenMemberError(offset, "damaged zstd data (a frame without an end)")
@@ -294,7 +295,7 @@ class Members:
         file = self.file
         file.seek(offset)
         magic = _bytes(file, 4, offset)
-        descriptor = _exactly(file, 1, offset, "B")
+        descriptor = _bytes(file, 1, offset)[0]
         single_segment, checksum = bool(descriptor & 0x20), bool(descriptor & ZSTD_HAS_CHECKSUM)
         size = (not single_segment) + (0, 1, 2, 4)[descriptor & 3]
         size += (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
@@ -323,16 +324,14 @@ class Members:
         return magic == ZSTD or _skippable(magic) or not magic.strip(b"\0")
 
     @cached_property
-    def _zstd_decompressor(self) -> Any:
+    def _zstd_decompressor(self) -> zstandard.ZstdDecompressor:
         """A decompressor with the dictionary that the file begins with, if it does."""
-        import zstandard
-
         place = self.file.tell()
         self.file.seek(0)
         head = self.file.read(8)
         dictionary = None
-        if len(head) == 8 and struct.unpack("<I", head[:4])[0] == _DICTIONARY:
-            dictionary = _dictionary(self.file, struct.unpack("<I", head[4:])[0])
+        if len(head) == 8 and int.from_bytes(head[:4], "little") == _DICTIONARY:
+            dictionary = _dictionary(self.file, int.from_bytes(head[4:], "little"))
         self.file.seek(place)
         return zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=ZSTD_WINDOW_BYTES)
 
@@ -354,9 +353,7 @@ def _several(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
         yield last
 
 
-def _dictionary(file: BinaryIO, size: int) -> Any:
-    import zstandard
-
+def _dictionary(file: BinaryIO, size: int) -> zstandard.ZstdCompressionDict:
     if size > DICTIONARY_BYTES:
         raise BrokenMemberError(0, f"a zstd dictionary of {size:,} bytes")
     content = _bytes(file, size, 0)
@@ -383,30 +380,8 @@ def _occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
         tail = text[1 - len(magic) :]
 
 
-def _gzip_stream() -> Any:
-    from isal import isal_zlib
-
-    return isal_zlib.decompressobj(31)
-
-
-def _gzip_error() -> Any:
-    from isal import isal_zlib
-
-    return isal_zlib.error
-
-
-def _zstd_error() -> type[Exception]:
-    import zstandard
-
-    return zstandard.ZstdError
-
-
 def _skippable(magic: bytes) -> bool:
-    return len(magic) == 4 and struct.unpack("<I", magic)[0] in _SKIPPABLE
-
-
-def _exactly(file: BinaryIO, size: int, offset: int, form: str) -> int:
-    return int(struct.unpack(form, _bytes(file, size, offset))[0])
+    return len(magic) == 4 and int.from_bytes(magic, "little") in _SKIPPABLE
 
 
 def _bytes(file: BinaryIO, size: int, offset: int) -> bytes:

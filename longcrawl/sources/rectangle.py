@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
-from longcrawl.errors import CorruptionError, FormatError, SourceError
+from longcrawl.errors import CorruptionError, FormatError, SourceError, unreadable
 from longcrawl.formats.rectangle.chunks import SplitArray, has_split, open_loss_mask, open_split
 from longcrawl.formats.rectangle.write import DESCRIPTION
 from longcrawl.sources.files import absolute, is_url, join, opened
 from longcrawl.storage.file_systems import exists, fetch
 from longcrawl.storage.stored_tables import refuse_damaged
-from longcrawl.storage.unreadable import unreadable
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 __all__ = ["Rectangle"]

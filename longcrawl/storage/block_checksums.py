@@ -3,7 +3,7 @@
 Specification
 -------------
 ``00000.bin.crc32c`` lies beside ``00000.bin``; no reader of other projects takes it for a shard, and none needs it. It
-is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mod:`longcrawl.storage.manifest`):
+is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mod:`longcrawl.storage.sealed`):
 
 * ``longcrawl_block_checksums``: 1;
 * ``block_bytes``: 65,536;
@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError
-from longcrawl.storage import manifest
-from longcrawl.storage.unreadable import unreadable
+from longcrawl.errors import CorruptionError, unreadable
+from longcrawl.storage import sealed
 
 __all__ = ["BLOCK_BYTES", "SUFFIX", "BlockChecksums", "FileBlocks", "checksums_of", "parse_checksums", "read_checksums"]
 
@@ -108,8 +108,6 @@ class FileBlocks:
             CorruptionError: it was changed.
 
         """
-        import google_crc32c
-
         if google_crc32c.value(content) != self.sums[block]:
             first = block * BLOCK_BYTES
             raise CorruptionError(
@@ -163,7 +161,7 @@ def checksums_of(files: Mapping[str, Path]) -> str:
         suffix: {"bytes": file.stat().st_size, "crc32c": "".join(f"{each:08x}" for each in _sums(file))}
         for suffix, file in sorted(files.items())
     }
-    return manifest.seal({KIND: VERSION, "block_bytes": BLOCK_BYTES, "files": described})
+    return sealed.seal({KIND: VERSION, "block_bytes": BLOCK_BYTES, "files": described})
 
 
 def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
@@ -200,7 +198,7 @@ def parse_checksums(text: bytes, where: str, stem: str) -> BlockChecksums:
 
     """
     fix = f"copy {where} back, or remove it to read the shard without it"
-    described = manifest.unsealed(text, where, fix)
+    described = sealed.unsealed(text, where, fix)
     with unreadable(where, CorruptionError, fix):
         known = described[KIND] == VERSION and described["block_bytes"] == BLOCK_BYTES
         files = {suffix: _blocks(stem + suffix, entry) for suffix, entry in described["files"].items()}
@@ -218,7 +216,5 @@ def _blocks(path: str, entry: Mapping[str, Any]) -> FileBlocks:
 
 
 def _sums(file: Path) -> list[int]:
-    import google_crc32c
-
     with file.open("rb") as opened:
         return [google_crc32c.value(block) for block in iter(lambda: opened.read(BLOCK_BYTES), b"")]

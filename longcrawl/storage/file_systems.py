@@ -4,17 +4,27 @@ Every question names the whole URL and finds its file system again, which does n
 each process and thread.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from longcrawl.errors import FormatError, SourceError
+from longcrawl.errors import FormatError, SourceError, reason_of
 from longcrawl.storage.network import ask
-from longcrawl.storage.unreadable import reason_of
-from longcrawl.urls import without_secrets
+from longcrawl.urls import is_url, without_secrets
 
-__all__ = ["exists", "fetch", "fetch_spans", "file_system_of", "information_of", "size_of", "sizes_of"]
+__all__ = [
+    "ByteRanges",
+    "exists",
+    "fetch",
+    "fetch_spans",
+    "file_system_of",
+    "information_of",
+    "open_ranges",
+    "size_of",
+    "sizes_of",
+]
 
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 """What fsspec needs for the protocols of object stores."""
@@ -155,3 +165,49 @@ def _fetch_spans(spans: Sequence[Span], answers: dict[Span, bytes]) -> None:
     for answer in found:
         if isinstance(answer, Exception):
             raise answer
+
+
+class ByteRanges(Protocol):
+    """A file of known size. It holds no lock and no connection, so it survives a fork."""
+
+    size: int
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return so many bytes from an offset on; fewer where the file ends."""
+
+
+def open_ranges(path: str) -> ByteRanges:
+    """Open a local file, or one behind a URL.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NotYetError: its server does not answer in time.
+
+    """
+    return _RemoteRanges(path) if is_url(path) else _LocalRanges(path)
+
+
+class _LocalRanges:
+    def __init__(self, path: str) -> None:
+        self._file = -1
+        self._file = os.open(path, os.O_RDONLY)
+        self.size = os.fstat(self._file).st_size
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+
+    def read(self, start: int, length: int) -> bytes:
+        return os.pread(self._file, length, start)
+
+
+class _RemoteRanges:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        size = size_of(url)
+        if size is None:
+            raise FileNotFoundError(url)
+        self.size = size
+
+    def read(self, start: int, length: int) -> bytes:
+        return fetch(self._url, start, start + length)

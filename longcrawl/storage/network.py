@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from longcrawl.errors import LongCrawlError, NotYetError
-from longcrawl.storage.unreadable import reason_of
+from longcrawl.errors import LongCrawlError, NotYetError, reason_of
 from longcrawl.urls import hide_secrets, without_secrets
 
 __all__ = ["CutAnswerError", "Verdict", "ask", "verdict_of"]

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from longcrawl.errors import CorruptionError
-from longcrawl.storage.data_files import content_digest, reread_when_changed
+from longcrawl.errors import CorruptionError, unreadable
+from longcrawl.storage.files import content_digest, reread_when_changed
 from longcrawl.storage.sealed import verify_files
-from longcrawl.storage.unreadable import unreadable
 
 __all__ = [
     "DAMAGED",

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from longcrawl.errors import StageError
-from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_yaml
 from longcrawl.text.language.codes import Tag, main_script, parse_tag, script_family
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from longcrawl.core.stages import Check, Judge, column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.gopher import page_columns as page
 from longcrawl.text.gopher.marks import find_marks
 from longcrawl.text.gopher.pages import Counts, Words, count_pages, ratio

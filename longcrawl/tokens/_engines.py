@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import TokenizerError
-from longcrawl.storage.unreadable import unreadable
+from longcrawl.errors import TokenizerError, unreadable
 from longcrawl.tokens.byte_level import ByteLevelBPE
 
 MOST_IDS = 1 << 24

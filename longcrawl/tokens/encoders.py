@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.errors import TokenizerError
-from longcrawl.storage.data_files import content_digest
-from longcrawl.storage.files import whole_file
+from longcrawl.storage.files import content_digest, whole_file
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens._engines import Tiktoken, Tokenizers, require_equal
 from longcrawl.tokens.byte_level import (

@@ -19,7 +19,7 @@ from longcrawl.errors import CorruptionError, LongCrawlError
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage import block_checksums
 from longcrawl.storage.block_checksums import BLOCK_BYTES, read_checksums
-from longcrawl.storage.manifest import seal
+from longcrawl.storage.sealed import seal
 
 END = 7
 EVERY = list(FORMATS)

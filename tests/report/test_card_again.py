@@ -30,7 +30,7 @@ from longcrawl.display.markdown import code, plain, table
 from longcrawl.errors import FormatError, RunError
 from longcrawl.ledger.funnel import Funnel, FunnelRow
 from longcrawl.storage.files import checksum
-from longcrawl.storage.manifest import seal
+from longcrawl.storage.sealed import seal
 
 GOLDEN = Path(__file__).parent / "golden"
 OUTPUTS = {

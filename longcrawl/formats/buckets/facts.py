@@ -26,7 +26,7 @@ from longcrawl.formats.buckets.spec import (
 from longcrawl.formats.rectangle.spec import unescape
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.manifest import verify_described
+from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import open_documents, read_table
 from longcrawl.tokens.encoders import load_encoder
 

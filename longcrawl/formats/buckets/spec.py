@@ -40,7 +40,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.rectangle.chunks import SplitArray, open_loss_mask, open_split
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.storage import manifest
+from longcrawl.storage import sealed
 from longcrawl.storage.stored_tables import read_table
 
 __all__ = [
@@ -242,7 +242,7 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
     if not (folder / DESCRIPTION).exists() and (folder / "composed" / DESCRIPTION).exists():
         folder = folder / "composed"
     described = read_description(folder)
-    if not manifest.is_sealed(folder / DESCRIPTION, described):
+    if not sealed.is_sealed(folder / DESCRIPTION, described):
         raise CorruptionError(
             f"{folder / DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs; copy it again, or "
             "build the dataset again"
@@ -262,7 +262,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
     """
     needed = ("stored_as", "dtype", "end_of_text", "json_escaped", "loss_mask", "splits", "buckets", "files")
-    return manifest.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
+    return sealed.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
 
 
 class _FilePieces(NamedTuple):

@@ -38,7 +38,7 @@ from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType
 from longcrawl.formats.spill import Documents, order_documents, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
-from longcrawl.storage import manifest
+from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
@@ -234,7 +234,7 @@ class ComposedWriter(TokenWriter):
                 | composition_numbers(each.composition)
                 for each in plans
             ]
-        write_text(target / DESCRIPTION, manifest.seal(described))
+        write_text(target / DESCRIPTION, sealed.seal(described))
         return described
 
     def _splits(self, documents: Documents) -> dict[str, tuple[int, int]]:

@@ -15,7 +15,7 @@ from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.documents.write import DESCRIPTION, UNKNOWN, dataset_configs, read_description
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.manifest import is_sealed, verify_files
+from longcrawl.storage.sealed import is_sealed, verify_files
 from longcrawl.storage.stored_tables import open_documents, read_footers, read_row
 
 __all__ = ["ParquetInspection", "ParquetResult"]

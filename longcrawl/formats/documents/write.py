@@ -35,7 +35,7 @@ from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError
 from longcrawl.formats.heldout import check_heldout, split_rows
 from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
-from longcrawl.storage import manifest
+from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import GroupedTable
 
@@ -143,7 +143,7 @@ class ParquetWriter(OrderedWriter):
         write_text(target / "README.md", _readme(described))
         files = [each["files"] for each in written] + [file_entries(target, ["README.md"])]
         described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
-        write_text(target / DESCRIPTION, manifest.seal(described))
+        write_text(target / DESCRIPTION, sealed.seal(described))
         return described
 
     def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
@@ -200,7 +200,7 @@ def read_description(path: Path) -> dict[str, Any]:
         FormatError: there is none, or it is of a version that this longcrawl does not know.
 
     """
-    return manifest.read_description(
+    return sealed.read_description(
         path / DESCRIPTION, "parquet", VERSION, ("splits", "by", "columns", "files"), ("documents", "bytes", "files")
     )
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longcrawl.errors import FormatError
-from longcrawl.storage.unreadable import unreadable
+from longcrawl.errors import FormatError, unreadable
 
 Pair = tuple[int, int]
 

@@ -14,12 +14,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError, SourceError
+from longcrawl.errors import CorruptionError, SourceError, reason_of
 from longcrawl.formats.rectangle._folder import Folder
 from longcrawl.formats.rectangle._layout import MOST_CHUNK_BYTES, ArrayLayout
-from longcrawl.storage.byte_ranges import open_ranges
+from longcrawl.storage.file_systems import open_ranges
 from longcrawl.storage.network import ask, verdict_of
-from longcrawl.storage.unreadable import reason_of
 from longcrawl.urls import is_url
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]

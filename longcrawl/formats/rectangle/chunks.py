@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.rectangle._folder import Folder, open_folder
 from longcrawl.formats.rectangle._layout import ArrayLayout, parse_layout
 from longcrawl.formats.rectangle._readers import (
@@ -39,9 +39,8 @@ from longcrawl.formats.rectangle._readers import (
     Tokens,
     ZarrReader,
 )
-from longcrawl.storage.manifest import sealed_files
+from longcrawl.storage.sealed import sealed_files
 from longcrawl.storage.structured import load_json
-from longcrawl.storage.unreadable import unreadable
 
 __all__ = [
     "GPT2_END_OF_TEXT",

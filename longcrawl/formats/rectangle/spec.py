@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from longcrawl.core.results import Inspection, Verification
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.rectangle._layout import ArrayLayout
 from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX, SplitArray, open_loss_mask, open_split
 from longcrawl.formats.rectangle.write import DESCRIPTION, TOKENIZER, read_description
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.manifest import is_sealed, verify_files
+from longcrawl.storage.sealed import is_sealed, verify_files
 from longcrawl.storage.stored_tables import read_table
-from longcrawl.storage.unreadable import unreadable
 
 __all__ = ["RectangleInspection", "inspect_rectangle", "verify_rectangle"]
 

@@ -42,7 +42,7 @@ from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, la
 from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import TOKENS
 from longcrawl.formats.spill import order_documents
-from longcrawl.storage import manifest
+from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import read_table, table_writer, write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK
@@ -210,7 +210,7 @@ class RectangleWriter(OrderedWriter):
             **self._attributes(masked=written[0]["masked"]),
             "files": dict(sorted(files.items())),
         }
-        write_text(target / DESCRIPTION, manifest.seal(described))
+        write_text(target / DESCRIPTION, sealed.seal(described))
         return described
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
@@ -251,7 +251,7 @@ def read_description(path: Path) -> dict[str, Any]:
         FormatError: there is none, or it is of a version that this longcrawl does not know.
 
     """
-    return manifest.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
+    return sealed.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
 
 
 def _join(pieces: Sequence[Path], path: Path) -> None:

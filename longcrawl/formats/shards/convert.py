@@ -10,7 +10,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.display.numbers import counted
-from longcrawl.errors import FormatError
+from longcrawl.errors import FormatError, warn_user
 from longcrawl.formats.shards.base import Reading, ShardFormat
 from longcrawl.formats.shards.checks import check_word, local_path
 from longcrawl.formats.shards.entries import overlaps_masked
@@ -30,7 +30,6 @@ from longcrawl.formats.shards.writing import (
 from longcrawl.printable import as_lines
 from longcrawl.storage.structured import load_yaml
 from longcrawl.tokens.loss_mask import LOSS_MASK
-from longcrawl.user_warnings import warn_user
 
 __all__ = ["Conversion", "convert", "shard_settings"]
 

@@ -17,7 +17,7 @@ from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.write import read_description
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.manifest import verify_described
+from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import open_documents, read_row
 from longcrawl.tokens.encoders import load_encoder
 

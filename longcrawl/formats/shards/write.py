@@ -41,7 +41,7 @@ from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
 from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
-from longcrawl.storage import manifest
+from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import write_table
 from longcrawl.tokens.encoders import local_file
@@ -271,7 +271,7 @@ class ShardWriter(TokenWriter):
         if self.tokenize is not None:
             files.append(file_entries(target, [self.tokenize.encoder().save(str(target))]))
         described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
-        write_text(target / f"{self.settings.name}.json", manifest.seal(described))
+        write_text(target / f"{self.settings.name}.json", sealed.seal(described))
         return described
 
     def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
@@ -342,7 +342,7 @@ def read_description(path: Path, name: str) -> dict[str, Any]:
 
     """
     needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
-    return manifest.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
+    return sealed.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
 
 
 def _tokenizer_name(tokenize: Tokenize) -> str:

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import column
-from longcrawl.errors import FormatError
+from longcrawl.errors import FormatError, warn_user
 from longcrawl.formats.shards.checks import check_ids, check_word
 from longcrawl.formats.shards.shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.storage.block_checksums import SUFFIX, checksums_of
 from longcrawl.storage.files import PARTIAL, publish, write_text
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
-from longcrawl.user_warnings import warn_user
 
 DocumentBatch: TypeAlias = pa.Table | Documents
 """Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""

@@ -8,6 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import zstandard
+from isal import isal_zlib
+
 from longcrawl.errors import SourceError
 from longcrawl.sources.warc.records import HEADER_BYTES, Fields, parse_fields
 
@@ -108,8 +111,6 @@ def _dechunk(body: bytes) -> tuple[bytes, str | None] | None:
 
 def _inflate(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
     """Undo gzip and deflate by what the body begins with; of deflate without a header, servers are fond too."""
-    from isal import isal_zlib
-
     errors: Any = isal_zlib.error
     gzip = body.startswith(b"\x1f\x8b")
     zlib = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
@@ -150,8 +151,6 @@ def _unbrotli(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
 
 
 def _unzstd(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
-    import zstandard
-
     data = bytearray()
     with zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(
         body, read_across_frames=True

@@ -18,7 +18,7 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import load_characters
 from longcrawl.kernels.phrases import PhraseTree, make_tree
 from longcrawl.kernels.texts import refuse_masked, text_buffers, text_column, valid_texts
-from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_yaml
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.lines._places import locate_lines, most_lines

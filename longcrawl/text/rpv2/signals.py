@@ -14,7 +14,7 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import Characters, load_characters
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.kernels.word_lists import make_phrases, make_vocabulary, read_domain_categories, read_word_lists
-from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import find_language
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type

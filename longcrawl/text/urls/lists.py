@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import StageError
-from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed
 
 __all__ = [
     "UT1_CATEGORIES",

@@ -16,7 +16,7 @@ import yaml
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import cached_arrays
 from longcrawl.kernels.word_lists import Vocabulary, make_vocabulary
-from longcrawl.storage.data_files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_yaml
 
 __all__ = [

@@ -12,10 +12,17 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.errors import CorruptionError, LongCrawlError, RunError, SourceError, TokenizerError
+from longcrawl.errors import (
+    CorruptionError,
+    LongCrawlError,
+    RunError,
+    SourceError,
+    TokenizerError,
+    reason_of,
+    unreadable,
+)
 from longcrawl.recipe import parse_recipe
-from longcrawl.storage.manifest import seal
-from longcrawl.storage.unreadable import reason_of, unreadable
+from longcrawl.storage.sealed import seal
 from longcrawl.tokens.encoders import load_encoder
 
 

@@ -99,5 +99,5 @@ def test_a_file_is_read_once_for_that(output, monkeypatch):
     read_table(file)
     description = output / "parquet.json"
     assert json.loads(description.read_text())["files"]
-    monkeypatch.setattr("longcrawl.storage.data_files.checksum", lambda path: pytest.fail(f"{path} is read again"))
+    monkeypatch.setattr("longcrawl.storage.files.checksum", lambda path: pytest.fail(f"{path} is read again"))
     refuse_damaged([file])
