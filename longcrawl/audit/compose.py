@@ -226,7 +226,7 @@ def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Lengths]:
 def _entries_of_shard(path: str, end_of_text: int | None) -> Longs:
     given = {} if end_of_text is None else {"end_of_text": end_of_text}
     try:
-        shard = open_shard(path, nanogpt.NAME if _is_flat(path) else None, check="ends", **given)
+        shard = open_shard(path, nanogpt.NanoGpt.name if _is_flat(path) else None, check="ends", **given)
         if shard.document_ends is None:
             raise SourceError(
                 f"{path} does not say where its documents end: name their end-of-text token (--end-of-text 50256)"

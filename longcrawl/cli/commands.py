@@ -52,7 +52,7 @@ AnyPath = Annotated[
         help="The folder or URL of a run, or of an output alone; or a token shard, or a folder of them.", metavar="PATH"
     ),
 ]
-SHARDS = ", ".join(FORMATS)
+SHARDS = ", ".join(FORMATS.loaded())
 FROM = typer.Option("--from", help="The format of token shards that do not say it.")
 END_OF_TEXT = typer.Option(help="The id that separates documents of token shards.")
 VOCABULARY_SIZE = typer.Option(help="Every id of token shards must be below it.")

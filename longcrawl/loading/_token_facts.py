@@ -153,7 +153,7 @@ def _outputs(folder: str) -> Iterator[str]:
 
 def _read_description(output: str, path: str) -> _Description | None:
     """Read the description of token shards in a folder; None where there is none."""
-    for name in (name for name, each in FORMATS.items() if path.endswith(each.suffix)):
+    for name in (name for name in FORMATS.loaded() if path.endswith(FORMATS[name].suffix)):
         file = f"{output}/{name}.json"
         try:
             text = fetch(file) if is_url(file) else Path(file).read_bytes()

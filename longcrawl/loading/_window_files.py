@@ -12,7 +12,7 @@ import filelock
 from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.datatrove import SUFFIX
 from longcrawl.formats.shards.folders import beside_shards, named_split, sort_into_splits
-from longcrawl.formats.shards.spec import FORMATS, shards_in
+from longcrawl.formats.shards.spec import shard_suffixes, shards_in
 from longcrawl.sources.files import absolute, list_tree, match_remote
 from longcrawl.storage.file_systems import information_of, sizes_of
 from longcrawl.storage.files import write_text
@@ -122,7 +122,7 @@ def folder_of(paths: str) -> str:
 def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # as above
     if is_url(paths):
         return {SUFFIX}
-    return {FORMATS[format].suffix} if format in FORMATS else {each.suffix for each in FORMATS.values()}
+    return shard_suffixes(format)
 
 
 def file_sizes(paths: Sequence[str]) -> list[int | None]:

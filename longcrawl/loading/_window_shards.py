@@ -67,7 +67,7 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
 
     """
     if is_url(path):
-        if format not in (None, datatrove.NAME) or not path.endswith(datatrove.SUFFIX):
+        if format not in (None, datatrove.Datatrove.name) or not path.endswith(datatrove.SUFFIX):
             raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
         if check == "everything":
             raise FormatError(

@@ -166,7 +166,7 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
     [
         ("a.ds", "b.bin", {}, "set to, or type --to, with one of gpt-simple, megatron, nanogpt"),
         ("a.ds", "b", {}, "with one of datatrove, gpt-simple, megatron, nanogpt, token-parquet"),
-        ("a.ds", "b", {"to": "zarr"}, "there is no format 'zarr'; known: datatrove"),
+        ("a.ds", "b", {"to": "zarr"}, "format 'zarr' is unknown; known: datatrove"),
         ("a.ds", "a.ds", {}, "would be written over the shard that is read"),
         ("no.ds", "b.bin", {"to": "megatron"}, "there is no file"),
         ("no.bin", "b.ds", {}, "there is no token shard"),

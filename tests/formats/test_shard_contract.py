@@ -1,5 +1,6 @@
 """What holds of token shards in every format: what is written is what is read, and what cannot be is said."""
 
+import json
 import pickle
 import re
 import tempfile
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, StageError
+from longcrawl.formats.shards.base import Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import DocumentStream
 
@@ -449,3 +451,31 @@ def test_the_format_is_found_by_the_files(token_table, sentence_of, tmp_path):
     assert "known: check, end_of_text" in sentence_of(
         FormatError, lc.formats.open_shard, tmp_path / "megatron" / "shard.bin", token_size=2
     )
+
+
+def test_a_format_of_another_package_is_registered_and_used_as_ours(token_table, documents_in, tmp_path):
+    class Lines(ShardFormat):
+        suffix = ".tokens"
+
+        @classmethod
+        def shard_files(cls, path):
+            return (Path(path),)
+
+        @classmethod
+        def encode(cls, stream, files):
+            lines = [json.dumps(each) for batch in stream for each in batch.table()["tokens"].to_pylist()]
+            files.beside(".tokens").write_text("\n".join(lines))
+
+        @classmethod
+        def decode(cls, opening):
+            documents = [json.loads(line) for line in opening.files[0].read_text().splitlines()]
+            ends = np.cumsum([len(each) for each in documents])
+            return Parsed(np.array([token for each in documents for token in each], np.uint16), ends)
+
+    shard_format("lines")(Lines)
+    try:
+        lc.formats.datatrove.write(token_table([[1, 2], [3]]), tmp_path / "a.ds", end_of_text=END)
+        assert "shard of lines, 2 documents, 5 tokens" in str(lc.convert(tmp_path / "a.ds", tmp_path / "a.tokens"))
+        assert documents_in(lc.formats.open_shard(tmp_path / "a.tokens")) == [[1, 2, END], [3, END]]
+    finally:
+        del FORMATS["lines"]

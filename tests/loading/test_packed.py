@@ -490,7 +490,7 @@ def test_a_state_is_of_the_labels_too(tmp_path, write_shards):
             "where the feed has 32, positions 'continuous' where the feed has 'reset', mask_first 'none' where",
         ),
         ({"packing": lc.tokens.BinnedGreedy(16)}, "the packing has context_length 16 where the feed has 32: give both"),
-        ({"format": "zip"}, "there is no format 'zip'"),
+        ({"format": "zip"}, "format 'zip' is unknown"),
     ],
 )
 def test_what_does_not_fit_is_said(buckets, fields, said):

@@ -8,12 +8,14 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core.registry import Registry
 from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards.checks import BLOCK, check_ids, check_word
@@ -32,7 +34,7 @@ from longcrawl.formats.shards.writing import (
 )
 from longcrawl.storage.block_checksums import BlockChecksums, read_checksums
 
-__all__ = ["Check", "Opening", "Parsed", "Reading", "ShardFormat"]
+__all__ = ["FORMATS", "Check", "Opening", "Parsed", "Reading", "ShardFormat", "shard_format"]
 
 Check = Literal["everything", "ends", "sizes"]
 """What opening looks at: sizes and headers only; the ends of documents, too; or also every token's id."""
@@ -120,7 +122,7 @@ class Reading:
 
 
 class ShardFormat(ABC):
-    """A format of token shards; an instance is pickled by its class.
+    """A format of token shards; the class itself is used, as formats have no settings of their own.
 
     What a format's :meth:`encode` and :meth:`decode` take by keyword are its own settings of :meth:`write` and of
     :meth:`open` and :meth:`verify`.
@@ -138,8 +140,9 @@ class ShardFormat(ABC):
     holds: ClassVar[frozenset[str]] = frozenset()
     records: ClassVar[frozenset[str]] = frozenset()
 
+    @classmethod
     @abstractmethod
-    def shard_files(self, path: "str | Path") -> tuple[Path, ...]:
+    def shard_files(cls, path: "str | Path") -> tuple[Path, ...]:
         """Name the files of a shard, tokens first and the index last; others need not be there.
 
         Raises:
@@ -147,8 +150,14 @@ class ShardFormat(ABC):
 
         """
 
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Return whether a path is that of a shard of this format: its ending says so, or its first bytes do."""
+        return path.suffix == cls.suffix
+
+    @classmethod
     @abstractmethod
-    def encode(self, stream: DocumentStream, files: NewFiles, *args: Any, **settings: Any) -> None:
+    def encode(cls, stream: DocumentStream, files: NewFiles, *args: Any, **settings: Any) -> None:
         """Write all documents of a stream.
 
         Raises:
@@ -156,8 +165,9 @@ class ShardFormat(ABC):
 
         """
 
+    @classmethod
     @abstractmethod
-    def decode(self, opening: Opening, *args: Any, **settings: Any) -> Parsed:
+    def decode(cls, opening: Opening, *args: Any, **settings: Any) -> Parsed:
         """Read headers, and map arrays to memory.
 
         Raises:
@@ -166,8 +176,9 @@ class ShardFormat(ABC):
 
         """
 
+    @classmethod
     def write(
-        self,
+        cls,
         documents: Iterable[DocumentBatch] | DocumentBatch,
         path: "str | Path",
         *,
@@ -198,16 +209,17 @@ class ShardFormat(ABC):
             StageError: no column ``tokens``, or a loss mask that does not fit it.
 
         """
-        own = self.settings("write", settings)
-        files = self.shard_files(path)
-        stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, self.holds)
+        own = cls.settings("write", settings)
+        files = cls.shard_files(path)
+        stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, cls.holds)
         with whole_shard(*files) as new:
-            self.encode(stream, new, **own)
-            losses = report_losses(stream.losses(), on_loss, self.name)
+            cls.encode(stream, new, **own)
+            losses = report_losses(stream.losses(), on_loss, cls.name)
         return WrittenShard(str(files[0]), written_files(*files), stream.documents, stream.tokens, losses)
 
+    @classmethod
     def open(
-        self,
+        cls,
         path: "str | Path",
         *,
         end_of_text: int | None = None,
@@ -229,13 +241,14 @@ class ShardFormat(ABC):
             CorruptionError: the files contradict each other or the settings; the message names file and byte.
 
         """
-        shard, problems = self._load(path, end_of_text, vocabulary_size, check, settings)
+        shard, problems = cls._load(path, end_of_text, vocabulary_size, check, settings)
         for problem in problems:
             raise CorruptionError(problem)
         return shard
 
+    @classmethod
     def verify(
-        self, path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None, **settings: Any
+        cls, path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None, **settings: Any
     ) -> Verification:
         """Look at everything, and list all that is wrong; see :meth:`open`.
 
@@ -243,9 +256,9 @@ class ShardFormat(ABC):
             FormatError: there is no such file or setting, or too little is known to read it.
 
         """
-        self.settings("verify", settings)
+        cls.settings("verify", settings)
         try:
-            shard, found = self._load(path, end_of_text, vocabulary_size, "everything", settings)
+            shard, found = cls._load(path, end_of_text, vocabulary_size, "everything", settings)
             problems = tuple(found)
         except CorruptionError as broken:
             return Verification(str(path), "sizes and headers looked at", (str(broken),))
@@ -254,10 +267,11 @@ class ShardFormat(ABC):
         ids = "ids not bounded, as no vocabulary_size was given"
         if shard.vocabulary_size is not None:
             ids = f"every id compared with a vocabulary of {shard.vocabulary_size:,}"
-        found_there = f"{self.name}, {documents} documents, {len(shard.tokens):,} tokens, {shard.tokens.dtype}; {ids}"
+        found_there = f"{cls.name}, {documents} documents, {len(shard.tokens):,} tokens, {shard.tokens.dtype}; {ids}"
         return Verification(str(path), found_there, problems)
 
-    def reading(self, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
+    @classmethod
+    def reading(cls, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
         """Read a shard from its first document to its last, with settings of :meth:`open`.
 
         Raises:
@@ -265,11 +279,12 @@ class ShardFormat(ABC):
             CorruptionError: as :meth:`open` does.
 
         """
-        shard = self.open(path, **self.settings("open", settings))
+        shard = cls.open(path, **cls.settings("open", settings))
         facts = {name: getattr(shard, name) for name in ("end_of_text", "vocabulary_size", "tokenizer")}
         return Reading(shard.blocks(), shard.left_out, facts)
 
-    def has_overlaps(self, path: "str | Path", settings: Mapping[str, Any]) -> bool:
+    @classmethod
+    def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:
         """Return whether any document of a shard overlaps with the one before it.
 
         Raises:
@@ -277,25 +292,27 @@ class ShardFormat(ABC):
             CorruptionError: as :meth:`open` does.
 
         """
-        shard = self.open(path, **{**self.settings("open", settings), "check": "sizes"})
+        shard = cls.open(path, **{**cls.settings("open", settings), "check": "sizes"})
         return shard.overlaps is not None and bool(shard.overlaps.any())
 
-    def settings(self, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    @classmethod
+    def settings(cls, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings of ``open``, ``write`` or ``verify``.
 
         Raises:
             FormatError: the verb has no setting of such a name; the message lists those that it has.
 
         """
-        own = self.encode if verb == "write" else self.decode
-        known = sorted(keyword for each in (getattr(self, verb), own) for keyword in _keywords(each))
+        own = cls.encode if verb == "write" else cls.decode
+        known = sorted(keyword for each in (getattr(cls, verb), own) for keyword in _keywords(each))
         for name in settings:
             if name not in known:
-                raise FormatError(f"{self.name}.{verb} has no setting {name!r}; known: {', '.join(known)}")
+                raise FormatError(f"{cls.name}.{verb} has no setting {name!r}; known: {', '.join(known)}")
         return dict(settings)
 
+    @classmethod
     def _load(
-        self,
+        cls,
         path: "str | Path",
         end_of_text: int | None,
         vocabulary_size: int | None,
@@ -303,19 +320,17 @@ class ShardFormat(ABC):
         settings: Mapping[str, Any],
     ) -> tuple[TokenShard, Iterator[str]]:
         """Return a shard whose sizes and headers are right, and the problems of its content."""
-        own = self.settings("open", settings)
+        own = cls.settings("open", settings)
         check_word("check", check, Check)
         check_ids(end_of_text, vocabulary_size)
-        files = self.shard_files(path)
+        files = cls.shard_files(path)
         checksums = _first_checksums(*files)
-        parsed = self.decode(Opening(files, end_of_text, vocabulary_size, checksums), **own)
-        known = {
-            "end_of_text": end_of_text if parsed.end_of_text is None else parsed.end_of_text,
-            "vocabulary_size": vocabulary_size if parsed.vocabulary_size is None else parsed.vocabulary_size,
-        }
+        parsed = cls.decode(Opening(files, end_of_text, vocabulary_size, checksums), **own)
+        given = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
+        known = {name: each if getattr(parsed, name) is None else getattr(parsed, name) for name, each in given.items()}
         shard = TokenShard(
             str(files[0]),
-            self.name,
+            cls.name,
             parsed.tokens,
             parsed.ends,
             overlaps=parsed.overlaps,
@@ -323,11 +338,21 @@ class ShardFormat(ABC):
             **known,
             tokenizer=parsed.tokenizer,
             left_out=parsed.left_out,
-            opened_by=(self.open, {**own, **known, **parsed.settings}),
+            opened_by=(cls.open, {**own, **known, **parsed.settings}),
             checksums=checksums,
             first_byte=parsed.first_byte or 0,
         )
         return shard, _problems(shard, parsed, check)
+
+
+FORMATS: Registry[ShardFormat] = Registry("shard_format", ShardFormat, FormatError)
+"""Every format of token shards by its name."""
+
+
+@dataclass_transform(frozen_default=True)
+def shard_format(name: str) -> Any:
+    """Register a class as the format of token shards called ``name``."""
+    return partial(FORMATS.add, name)
 
 
 def _problems(shard: TokenShard, parsed: Parsed, check: Check) -> Iterator[str]:

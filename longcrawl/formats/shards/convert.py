@@ -179,7 +179,7 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _write(read: Reading, into: ShardFormat, target: Path, settings: Mapping[str, Any]) -> WrittenShard:
+def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mapping[str, Any]) -> WrittenShard:
     lost = () if "columns" in into.holds else read.left_out
     losses = report_losses([Loss(each) for each in lost], settings["on_loss"], into.name)
     facts = {name: value for name, value in _known(read.facts).items() if name in into.records or name != "tokenizer"}
@@ -189,7 +189,7 @@ def _write(read: Reading, into: ShardFormat, target: Path, settings: Mapping[str
 
 def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
-) -> tuple[list[tuple[Path, Path]], ShardFormat]:
+) -> tuple[list[tuple[Path, Path]], type[ShardFormat]]:
     """Return shards and what they become, and the format that they become.
 
     Raises:
@@ -211,11 +211,11 @@ def _pairs(
     return pairs, into
 
 
-def _by_ending(target: Path) -> ShardFormat:
-    fitting = [each.name for each in FORMATS.values() if each.suffix == target.suffix]
+def _by_ending(target: Path) -> type[ShardFormat]:
+    fitting = [name for name in FORMATS.loaded() if FORMATS[name].suffix == target.suffix]
     if len(fitting) != 1:
         raise FormatError(
             f"{target} does not say by its ending which format it is to be in: set to, or type --to, with one of "
-            f"{', '.join(fitting or FORMATS)}"
+            f"{', '.join(fitting or FORMATS.loaded())}"
         )
     return FORMATS[fitting[0]]

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.checks import (
     check_size,
     check_word,
@@ -39,23 +39,24 @@ from longcrawl.formats.shards.checks import (
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["INDEX", "LOSS", "METADATA", "NAME", "SUFFIX", "Datatrove", "open", "shard_files", "verify", "write"]
+__all__ = ["INDEX", "LOSS", "METADATA", "SUFFIX", "Datatrove", "open", "shard_files", "verify", "write"]
 
-NAME = "datatrove"
 SUFFIX = ".ds"
 INDEX, LOSS, METADATA = ".index", ".loss", ".metadata"
 UNKNOWN = "Unknown Tokenizer"
 """What datatrove calls a tokenizer whose name is unknown."""
 
 
+@shard_format("datatrove")
 class Datatrove(ShardFormat):
     """datatrove's shards; a path names the ``.ds`` file."""
 
-    name, suffix = NAME, SUFFIX
+    suffix = SUFFIX
     holds = frozenset([LOSS_MASK])
     records = frozenset(["tokenizer"])
 
-    def shard_files(self, path: "str | Path") -> tuple[Path, Path, Path, Path]:
+    @classmethod
+    def shard_files(cls, path: "str | Path") -> tuple[Path, Path, Path, Path]:
         """Name the files of a shard, the index last; loss and metadata need not be there."""
         file = local_path(path)
         if file.suffix != SUFFIX:
@@ -63,7 +64,8 @@ class Datatrove(ShardFormat):
         loss, metadata, index = (file.with_name(file.name + suffix) for suffix in (LOSS, METADATA, INDEX))
         return file, loss, metadata, index
 
-    def encode(self, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
+    @classmethod
+    def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
         """Write tokens, ends and loss mask as they come.
 
         Args:
@@ -87,7 +89,8 @@ class Datatrove(ShardFormat):
             text = f"{tokenizer}|{stream.token_type.itemsize}\n{stream.tokens}\n{_for_people(stream.tokens)}"
             files.beside(SUFFIX + METADATA).write_text(text, "utf-8")
 
-    def decode(self, opening: Opening, *, token_size: Literal[2, 4] | None = None) -> Parsed:
+    @classmethod
+    def decode(cls, opening: Opening, *, token_size: Literal[2, 4] | None = None) -> Parsed:
         """Map tokens, ends and loss mask.
 
         Args:
@@ -127,8 +130,7 @@ class Datatrove(ShardFormat):
         )
 
 
-FORMAT = Datatrove()
-open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # datatrove.open reads as it should
+open, shard_files, verify, write = Datatrove.open, Datatrove.shard_files, Datatrove.verify, Datatrove.write  # noqa: A001  # datatrove.open reads as it should
 
 
 def _read_index(index: Path) -> npt.NDArray[np.int64]:

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, local_path, map_file
 from longcrawl.formats.shards.shard import OVERLAP, Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
@@ -39,17 +39,16 @@ from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_sp
 __all__ = [
     "MAGIC",
     "MOST_OVERLAP",
-    "NAME",
     "SUFFIX",
     "GptSimple",
     "bin_and_idx",
+    "index_begins",
     "open",
     "shard_files",
     "verify",
     "write",
 ]
 
-NAME = "gpt-simple"
 SUFFIX = ".bin"
 OTHER_SUFFIXES = (".ds", ".index", ".parquet", ".zarr", ".npy", ".json", ".jsonl", ".txt", ".gz", ".zst")
 """Endings that say another format; others are part of a name, as in ``part-0.5``."""
@@ -59,17 +58,25 @@ MOST_ENTRIES = (1 << 32) - 1
 MOST_OVERLAP = (1 << 16) - 1
 
 
+@shard_format("gpt-simple")
 class GptSimple(ShardFormat):
     """GPT-Simple's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending."""
 
-    name, suffix = NAME, SUFFIX
+    suffix = SUFFIX
     holds = frozenset([OVERLAP])
 
-    def shard_files(self, path: "str | Path") -> tuple[Path, Path]:
+    @classmethod
+    def shard_files(cls, path: "str | Path") -> tuple[Path, Path]:
         """Name the two files of a shard."""
         return bin_and_idx(path)
 
-    def encode(self, stream: DocumentStream, files: NewFiles) -> None:
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Return whether the index beside the tokens is GPT-Simple's."""
+        return index_begins(path, MAGIC)
+
+    @classmethod
+    def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
         """Write tokens as they come, and the index with the overlaps at its end."""
         tokens, index, overlaps = files.open(".bin"), files.open(".idx"), files.spool()
         index.write(bytes(HEADER.size))
@@ -82,7 +89,8 @@ class GptSimple(ShardFormat):
         index.seek(0)
         index.write(_header(stream, files.path))
 
-    def decode(self, opening: Opening) -> Parsed:
+    @classmethod
+    def decode(cls, opening: Opening) -> Parsed:
         """Map tokens, offsets and overlaps."""
         data, index = opening.files
         width, entries = _read_header(index)
@@ -99,8 +107,7 @@ class GptSimple(ShardFormat):
         return Parsed(map_file(data, f"<u{width}", count), offsets[1:], overlaps=overlaps, of_ends=problems)
 
 
-FORMAT = GptSimple()
-open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # gpt_simple.open reads as it should
+open, shard_files, verify, write = GptSimple.open, GptSimple.shard_files, GptSimple.verify, GptSimple.write  # noqa: A001  # gpt_simple.open reads as it should
 
 
 def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
@@ -115,6 +122,17 @@ def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
         raise FormatError(f"{path} is no name of a shard of .bin and .idx: it must end in {SUFFIX}, or in neither")
     stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
     return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
+
+
+def index_begins(path: Path, magic: bytes) -> bool:
+    """Return whether a shard of ``.bin`` and ``.idx`` has an index that begins so."""
+    if path.suffix in OTHER_SUFFIXES:
+        return False
+    index = bin_and_idx(path)[1]
+    if not index.is_file():
+        return False
+    with index.open("rb") as file:
+        return file.read(len(magic)) == magic
 
 
 def _index_problems(

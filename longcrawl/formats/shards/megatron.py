@@ -34,15 +34,14 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, map_file
-from longcrawl.formats.shards.gpt_simple import bin_and_idx
+from longcrawl.formats.shards.gpt_simple import bin_and_idx, index_begins
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
-__all__ = ["MAGIC", "NAME", "SUFFIX", "Megatron", "open", "shard_files", "verify", "write"]
+__all__ = ["MAGIC", "SUFFIX", "Megatron", "open", "shard_files", "verify", "write"]
 
-NAME = "megatron"
 SUFFIX = ".bin"
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct("<9sQBQQ")
@@ -53,6 +52,7 @@ MOST = (1 << 31) - 1
 BLOCK = 1 << 20
 
 
+@shard_format("megatron")
 class Megatron(ShardFormat):
     """Megatron-LM's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending.
 
@@ -60,13 +60,20 @@ class Megatron(ShardFormat):
     memory for each sequence.
     """
 
-    name, suffix = NAME, SUFFIX
+    suffix = SUFFIX
 
-    def shard_files(self, path: "str | Path") -> tuple[Path, Path]:
+    @classmethod
+    def shard_files(cls, path: "str | Path") -> tuple[Path, Path]:
         """Name the two files of a shard."""
         return bin_and_idx(path)
 
-    def encode(self, stream: DocumentStream, files: NewFiles) -> None:
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Return whether the index beside the tokens is Megatron's."""
+        return index_begins(path, MAGIC)
+
+    @classmethod
+    def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
         """Write tokens as they come, and the index with lengths, pointers and indices of documents."""
         tokens, index, pointers = files.open(".bin"), files.open(".idx"), files.spool()
         width = stream.token_type.itemsize
@@ -85,7 +92,8 @@ class Megatron(ShardFormat):
         index.seek(0)
         index.write(HEADER.pack(MAGIC, VERSION, CODES[width], stream.documents, stream.documents + 1))
 
-    def decode(self, opening: Opening) -> Parsed:
+    @classmethod
+    def decode(cls, opening: Opening) -> Parsed:
         """Map tokens, and sum up the lengths of sequences."""
         data, index = opening.files
         opening.compare(1)
@@ -107,8 +115,7 @@ class Megatron(ShardFormat):
         )
 
 
-FORMAT = Megatron()
-open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # megatron.open reads as it should
+open, shard_files, verify, write = Megatron.open, Megatron.shard_files, Megatron.verify, Megatron.write  # noqa: A001  # megatron.open reads as it should
 
 
 def _index_problems(

@@ -29,14 +29,13 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.checks import check_size, check_word, file_bytes, find_ends, local_path, map_file
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
 
-__all__ = ["NAME", "SUFFIX", "Header", "NanoGpt", "has_header", "open", "refuse_wide", "shard_files", "verify", "write"]
+__all__ = ["SUFFIX", "Header", "NanoGpt", "open", "refuse_wide", "shard_files", "verify", "write"]
 
-NAME = "nanogpt"
 SUFFIX = ".bin"
 Header = Literal["none", "llm.c"]
 HEADER = struct.Struct("<iii")
@@ -46,20 +45,29 @@ VERSIONS = {20240520: (1, 2), 20240801: (7, 4)}
 MOST = (1 << 31) - 1
 
 
+@shard_format("nanogpt")
 class NanoGpt(ShardFormat):
     """Flat files; a path ends in ``.bin``."""
 
-    name, suffix = NAME, SUFFIX
+    suffix = SUFFIX
 
-    def shard_files(self, path: "str | Path") -> tuple[Path]:
+    @classmethod
+    def shard_files(cls, path: "str | Path") -> tuple[Path]:
         """Name the file of a shard."""
         file = local_path(path)
         if file.suffix != SUFFIX:
             raise FormatError(f"{path} is no name of a flat file of tokens: it must end in {SUFFIX}")
         return (file,)
 
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Return whether a file without an index begins with the header of llm.c."""
+        flat = path.suffix == SUFFIX and path.is_file() and not path.with_suffix(".idx").is_file()
+        return flat and _read_header(path) is not None
+
+    @classmethod
     def encode(
-        self, stream: DocumentStream, files: NewFiles, *, header: Header = "none", place: Place | None = None
+        cls, stream: DocumentStream, files: NewFiles, *, header: Header = "none", place: Place | None = None
     ) -> None:
         """Write tokens as they come, and count the documents whose ends could not be found again.
 
@@ -85,8 +93,9 @@ class NanoGpt(ShardFormat):
             tokens.write(_header(stream, files.path))
         stream.lost += marks.losses()
 
+    @classmethod
     def decode(
-        self,
+        cls,
         opening: Opening,
         *,
         token_size: Literal[2, 4] | None = None,
@@ -136,13 +145,7 @@ class NanoGpt(ShardFormat):
         )
 
 
-FORMAT = NanoGpt()
-open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # nanogpt.open reads as it should
-
-
-def has_header(file: Path) -> bool:
-    """Return whether a file begins with the header of llm.c."""
-    return _read_header(file) is not None
+open, shard_files, verify, write = NanoGpt.open, NanoGpt.shard_files, NanoGpt.verify, NanoGpt.write  # noqa: A001  # nanogpt.open reads as it should
 
 
 def refuse_wide(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> None:

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
-from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat
+from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat, shard_format
 from longcrawl.formats.shards.checks import check_ids, file_bytes, local_path
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array
@@ -42,9 +42,8 @@ from longcrawl.storage.stored_tables import table_writer
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["KEY", "NAME", "SUFFIX", "Facts", "TokenParquet", "facts", "open", "read", "shard_files", "verify", "write"]
+__all__ = ["KEY", "SUFFIX", "Facts", "TokenParquet", "facts", "open", "read", "shard_files", "verify", "write"]
 
-NAME = "token-parquet"
 SUFFIX = ".parquet"
 KEY = b"longcrawl"
 FACTS = {"end_of_text": int, "vocabulary_size": int, "tokenizer": str}
@@ -53,6 +52,7 @@ ROWS = 1_024
 """Rows that are read at a time."""
 
 
+@shard_format("token-parquet")
 class TokenParquet(ShardFormat):
     """Tokens in parquet; a path ends in ``.parquet``.
 
@@ -60,18 +60,20 @@ class TokenParquet(ShardFormat):
     file, which takes as much room on disk as the tokens.
     """
 
-    name, suffix = NAME, SUFFIX
+    suffix = SUFFIX
     holds = frozenset([OVERLAP, LOSS_MASK, "columns"])
     records = frozenset(FACTS)
 
-    def shard_files(self, path: "str | Path") -> tuple[Path]:
+    @classmethod
+    def shard_files(cls, path: "str | Path") -> tuple[Path]:
         """Name the file of a shard."""
         file = local_path(path)
         if file.suffix != SUFFIX:
             raise FormatError(f"{path} is no name of a parquet file: it must end in {SUFFIX}")
         return (file,)
 
-    def encode(self, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
+    @classmethod
+    def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
         """Write all columns; row groups do not depend on how documents are divided into tables.
 
         Args:
@@ -90,7 +92,8 @@ class TokenParquet(ShardFormat):
             for group in _row_groups(chain([first], tables), schema):
                 writer.write_table(group, row_group_size=max(group.num_rows, 1))
 
-    def decode(self, opening: Opening, *, column: str = TOKENS) -> Parsed:
+    @classmethod
+    def decode(cls, opening: Opening, *, column: str = TOKENS) -> Parsed:
         """Decode all rows; whatever is checked, all but the ids is looked at.
 
         Args:
@@ -117,15 +120,17 @@ class TokenParquet(ShardFormat):
             settings={"column": column},
         )
 
-    def reading(self, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
+    @classmethod
+    def reading(cls, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
         """Go through a shard row group by row group, without a temporary file."""
-        given = self.settings("open", settings)
+        given = cls.settings("open", settings)
         column = given.get("column", TOKENS)
         known = facts(path, column, given.get("end_of_text"), given.get("vocabulary_size"))
         recorded = {name: getattr(known, name) for name in FACTS}
         return Reading(read(path, column=column), known.left_out, recorded)
 
-    def has_overlaps(self, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG002  # no setting matters
+    @classmethod
+    def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG003  # no setting matters
         """Return whether any document overlaps with the one before it; no tokens are read."""
         with _opened(_compared(path)) as opened:
             if OVERLAP not in opened.schema_arrow.names:
@@ -133,8 +138,7 @@ class TokenParquet(ShardFormat):
             return bool(pc.any(pc.not_equal(opened.read([OVERLAP])[OVERLAP], 0)).as_py())
 
 
-FORMAT = TokenParquet()
-open, shard_files, verify, write = FORMAT.open, FORMAT.shard_files, FORMAT.verify, FORMAT.write  # noqa: A001  # token_parquet.open reads as it should
+open, shard_files, verify, write = TokenParquet.open, TokenParquet.shard_files, TokenParquet.verify, TokenParquet.write  # noqa: A001  # token_parquet.open reads as it should
 
 
 def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
@@ -201,7 +205,7 @@ def _rows(file: Path, column: str) -> Iterator[pa.Table]:
 
 def _compared(path: "str | Path") -> Path:
     """Return the file of a shard, all of which has been compared with its checksums, where it has any."""
-    (file,) = FORMAT.shard_files(path)
+    (file,) = TokenParquet.shard_files(path)
     checksums = read_checksums(file, file)
     if checksums is not None:
         checksums.check()

@@ -5,28 +5,32 @@ from typing import Any
 
 from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
-from longcrawl.formats.shards import parquet as token_parquet
-from longcrawl.formats.shards.base import ShardFormat
+from longcrawl.formats.shards import (  # noqa: F401  # each registers its format
+    datatrove,
+    gpt_simple,
+    megatron,
+    nanogpt,
+    parquet,
+)
+from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.checks import local_path
 from longcrawl.formats.shards.folders import beside_shards, described_shards, named_split, sort_into_splits
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.storage.listing import list_files
 
-__all__ = ["FORMATS", "ShardFormat", "find_format", "open_shard", "shards_in", "verify_shard", "verify_shards"]
+__all__ = [
+    "FORMATS",
+    "ShardFormat",
+    "find_format",
+    "open_shard",
+    "shard_suffixes",
+    "shards_in",
+    "verify_shard",
+    "verify_shards",
+]
 
 
-FORMATS: dict[str, ShardFormat] = {
-    each.name: each
-    for each in (datatrove.FORMAT, gpt_simple.FORMAT, megatron.FORMAT, nanogpt.FORMAT, token_parquet.FORMAT)
-}
-"""Every format of token shards by its name."""
-
-_OF_SUFFIX = {datatrove.SUFFIX: datatrove.NAME, token_parquet.SUFFIX: token_parquet.NAME}
-_OF_INDEX = {gpt_simple.MAGIC: gpt_simple.NAME, megatron.MAGIC: megatron.NAME}
-
-
-def find_format(path: "str | Path", name: str | None = None) -> ShardFormat:
+def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat]:
     """Return the format of this name, or the one that the files at ``path`` are in.
 
     Raises:
@@ -35,28 +39,30 @@ def find_format(path: "str | Path", name: str | None = None) -> ShardFormat:
 
     """
     if name is not None:
-        if name not in FORMATS:
-            raise FormatError(f"there is no format {name!r}; known: {', '.join(FORMATS)}")
-        return FORMATS[name]
+        return FORMATS.find(name, "format")
     file = local_path(path)
-    if file.suffix in _OF_SUFFIX:
-        return FORMATS[_OF_SUFFIX[file.suffix]]
+    for each in _loaded():
+        if each.is_at(file):
+            return each
     data, index = gpt_simple.bin_and_idx(file)
     if index.is_file():
-        with index.open("rb") as opened:
-            head = opened.read(16)
-        for magic, found in _OF_INDEX.items():
-            if head.startswith(magic):
-                return FORMATS[found]
         raise CorruptionError(f"{index} begins as no index of GPT-Simple or Megatron does: fetch it again")
-    if data.is_file() and nanogpt.has_header(data):
-        return FORMATS[nanogpt.NAME]
     if not data.is_file():
         raise FormatError(f"there is no token shard at {path}; its name ends in .ds, .bin or .parquet")
     raise FormatError(
         f"{data} has no {index.name} beside it and no header: if it is a flat file of tokens name its format, nanogpt, "
         "or type --from nanogpt"
     )
+
+
+def shard_suffixes(name: str | None = None) -> set[str]:
+    """Return what names of shards end with: of the format called ``name``, or of all where there is none of it."""
+    return {each.suffix for each in ([FORMATS[name]] if name in FORMATS else _loaded())}
+
+
+def _loaded() -> list[type[ShardFormat]]:
+    """Return the formats that need no import; those that a package announces are found by their names."""
+    return [FORMATS[name] for name in FORMATS.loaded()]
 
 
 def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -> TokenShard:  # noqa: A002  # the word that says what is meant
@@ -115,7 +121,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
         FormatError: there are none, or the split of one is unknown.
 
     """
-    suffixes = {FORMATS[name].suffix} if name in FORMATS else {each.suffix for each in FORMATS.values()}
+    suffixes = shard_suffixes(name)
     there = list_files(folder)
     folders = {step.as_posix() for file in there for step in Path(file).parents}
     outputs = _outputs(folder, there)
@@ -142,7 +148,7 @@ def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
     outputs = {}
     for file in files:
         path = Path(file)
-        if path.suffix == ".json" and path.stem in FORMATS:
+        if path.suffix == ".json" and path.stem in FORMATS.loaded():
             listed = described_shards(folder / path)
             if listed is not None:
                 names = {(path.parent / name).as_posix() for name in listed}
