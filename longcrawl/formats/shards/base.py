@@ -73,18 +73,11 @@ class Opening:
 
 @dataclass(frozen=True, eq=False)
 class Parsed:
-    """A shard as its files have it: arrays, facts, and problems that are looked for on demand.
+    """A shard as its files have it: what :class:`TokenShard` has, and problems that are looked for on demand.
 
     Attributes:
-        tokens: all of them, uint16 or uint32.
-        ends: int64, for each document the place after its last token; None where the files do not say it.
-        overlaps: unsigned integers, for each document.
-        loss_mask: bool, for each token.
+        ends: of documents; None where the files do not say them.
         first_byte: where tokens begin in their file; None where they are not stored as they are.
-        end_of_text: what the files say, or else the caller.
-        vocabulary_size: as for ``end_of_text``.
-        tokenizer: its name, where the files say it.
-        left_out: what else is in the files, in words.
         settings: of the format, as they are to be given when the shard is opened again.
         of_sizes: problems that are looked for whatever is checked.
         of_ends: problems of the index, which are looked for unless sizes alone are checked.
@@ -272,26 +265,14 @@ class ShardFormat(ABC):
 
     @classmethod
     def reading(cls, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
-        """Read a shard from its first document to its last, with settings of :meth:`open`.
-
-        Raises:
-            FormatError: as :meth:`open` does.
-            CorruptionError: as :meth:`open` does.
-
-        """
+        """Read a shard from its first document to its last, with settings of :meth:`open`, and errors as there."""
         shard = cls.open(path, **cls.settings("open", settings))
         facts = {name: getattr(shard, name) for name in ("end_of_text", "vocabulary_size", "tokenizer")}
         return Reading(shard.blocks(), shard.left_out, facts)
 
     @classmethod
     def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:
-        """Return whether any document of a shard overlaps with the one before it.
-
-        Raises:
-            FormatError: as :meth:`open` does.
-            CorruptionError: as :meth:`open` does.
-
-        """
+        """Return whether any document of a shard overlaps with the one before it; errors as of :meth:`open`."""
         shard = cls.open(path, **{**cls.settings("open", settings), "check": "sizes"})
         return shard.overlaps is not None and bool(shard.overlaps.any())
 
@@ -326,8 +307,10 @@ class ShardFormat(ABC):
         files = cls.shard_files(path)
         checksums = _first_checksums(*files)
         parsed = cls.decode(Opening(files, end_of_text, vocabulary_size, checksums), **own)
-        given = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
-        known = {name: each if getattr(parsed, name) is None else getattr(parsed, name) for name, each in given.items()}
+        known = {
+            "end_of_text": end_of_text if parsed.end_of_text is None else parsed.end_of_text,
+            "vocabulary_size": vocabulary_size if parsed.vocabulary_size is None else parsed.vocabulary_size,
+        }
         shard = TokenShard(
             str(files[0]),
             cls.name,
@@ -356,7 +339,6 @@ def shard_format(name: str) -> Any:
 
 
 def _problems(shard: TokenShard, parsed: Parsed, check: Check) -> Iterator[str]:
-    """Look for what is wrong with the content of a shard, as far as it is to be checked."""
     yield from _block_problems(shard, check)
     yield from parsed.of_sizes
     if check != "sizes":
@@ -385,7 +367,7 @@ def _first_checksums(*files: Path) -> BlockChecksums | None:
 
 
 def _block_problems(shard: TokenShard, check: Check) -> Iterator[str]:
-    """Compare the blocks of a shard's files, of the index alone under "ends"; yields one sentence at most."""
+    """Compare the blocks of a shard's files, of the index alone under "ends", up to the first that was changed."""
     if shard.checksums is None or check == "sizes":
         return
     try:
