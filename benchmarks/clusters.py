@@ -103,7 +103,7 @@ def resolve(documents: int, bands: int, rows: int, share: float, verify: float) 
     import pyarrow as pa
 
     from longcrawl.dedup import MinHash
-    from longcrawl.dedup.clusters import fixed_binary
+    from longcrawl.kernels.texts import fixed_binary
 
     stage = MinHash(bands=bands, rows=rows, unit="word", max_cluster=None, verify=verify or None)
     rng = np.random.default_rng(0)

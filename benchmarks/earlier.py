@@ -24,7 +24,7 @@ FEW = 100
 
 def sketches_of(count: int, bands: int, seed: int) -> pa.Table:
     """Return random sketches of documents with ids of 40 characters."""
-    from longcrawl.dedup.clusters import fixed_binary
+    from longcrawl.kernels.texts import fixed_binary
 
     rng, chunks = np.random.default_rng(seed), []
     for first in range(0, count, 10_000):

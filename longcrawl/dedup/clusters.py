@@ -5,7 +5,7 @@ whose n-grams are similar. Pairs that are in one cluster already are not compare
 In memory are a few bands at a time, and a few numbers per document.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
+from longcrawl.core.stages import reject_duplicate_ids
 from longcrawl.core.surveys import with_report
-from longcrawl.dedup._id_columns import take_ids
+from longcrawl.dedup.index import removal_table, take_ids
 from longcrawl.errors import StageError, warn_user
+from longcrawl.kernels.texts import fixed_rows
 
 if TYPE_CHECKING:
     from longcrawl.dedup._similarity_kernels import Conditions
@@ -30,10 +31,9 @@ __all__ = [
     "OnLargeCluster",
     "band_blocks",
     "estimate",
-    "fixed_binary",
+    "estimate_pairs",
     "near_duplicates",
     "ngrams_of",
-    "refuse_bound",
     "sample_bytes",
 ]
 
@@ -96,32 +96,14 @@ def near_duplicates(
     if settings.verify is None:
         gone = np.flatnonzero(roots != np.arange(len(roots)))
         removed, kept = order[gone], order[roots[gone]]
-        values = _estimates(sketches["sample"], removed, kept)
+        samples = sketches["sample"]
+        values = estimate_pairs(samples, removed, lambda some: sample_bytes(samples.take(kept[some])))
     else:
         removed, kept, values = _verified(sketches, order[_in_clusters(roots)], settings, settings.verify)
-    pairs = take_ids(sketches["id"], removed), take_ids(sketches["id"], kept)
-    stays, alarms = _look_at_sizes(kept, pairs[1], values, settings)
-    arrays = [
-        pairs[0],
-        pa.array(["near_duplicate"]).take(np.zeros(len(removed), np.int64)),
-        pa.array(values, pa.float64()),
-        pa.array(np.full(len(removed), settings.verify, np.float64), pa.float64(), from_pandas=True),
-        pairs[1],
-    ]
-    return with_report(pa.table(arrays, schema=REMOVAL_SCHEMA).filter(~stays), alarms)
-
-
-def refuse_bound(stage: str, max_cluster: int | None) -> None:
-    """Refuse a bound that every document is beyond, alone as it is."""
-    if max_cluster is not None and max_cluster < 1:
-        raise StageError(f"{stage}.max_cluster is {max_cluster}: take 1 or more, or null for no bound")
-
-
-def fixed_binary(rows: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return rows of bytes, uint8 [rows, width], as binary values of that width; rows that are not valid are null."""
-    kind = pa.binary(rows.shape[1])
-    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(rows), [mask, pa.py_buffer(np.ascontiguousarray(rows))])
+    removed_ids, kept_ids = take_ids(sketches["id"], removed), take_ids(sketches["id"], kept)
+    stays, warnings = _check_sizes(kept, kept_ids, values, settings)
+    removals = removal_table(removed_ids, "near_duplicate", kept_ids, values, settings.verify)
+    return with_report(removals.filter(~stays), warnings)
 
 
 def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
@@ -193,16 +175,10 @@ def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wi
         keys = block[: min(at_once, count - first)]
         row = 0
         for chunk in bands.chunks:
-            gather_keys(_as_numbers(chunk, count), numbers[row : row + len(chunk)], first, keys)
+            numbered = fixed_rows(pc.cast(chunk, pa.binary(8 * count))).view(np.uint64)
+            gather_keys(numbered, numbers[row : row + len(chunk)], first, keys)
             row += len(chunk)
         yield keys
-
-
-def _as_numbers(chunk: pa.Array, bands: int) -> Wide:
-    fixed = pc.cast(chunk, pa.binary(8 * bands))
-    _, data = fixed.buffers()
-    keys = np.frombuffer(data or b"", np.uint8)[8 * bands * fixed.offset :][: 8 * bands * len(fixed)]
-    return keys.view(np.uint64).reshape(-1, bands)
 
 
 def _verified(
@@ -241,13 +217,21 @@ def ngrams_of(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uin
     return np.concatenate(found), starts[numbers], stops[numbers]
 
 
-def _estimates(samples: pa.ChunkedArray, removed: Longs, kept: Longs) -> npt.NDArray[np.float64]:
-    """Estimate the similarity of pairs, given as places of two documents each, from their samples."""
-    found = np.empty(len(removed))
-    for first in range(0, len(removed), PAIRS):
-        stop = first + PAIRS
-        one, other = (sample_bytes(samples.take(places[first:stop])) for places in (removed, kept))
-        found[first:stop] = estimate(one, other)
+def estimate_pairs(
+    samples: pa.ChunkedArray, places: Longs, others: Callable[[slice], npt.NDArray[np.uint8]]
+) -> npt.NDArray[np.float64]:
+    """Estimate the similarity of the documents at some places, each to another one, some pairs at a time.
+
+    Args:
+        samples: one per document.
+        places: int64 [pairs], the document of each pair.
+        others: returns the samples of the other documents of some of the pairs, uint8 [pairs, width].
+
+    """
+    found = np.empty(len(places))
+    for first in range(0, len(places), PAIRS):
+        some = slice(first, first + PAIRS)
+        found[some] = estimate(sample_bytes(samples.take(places[some])), others(some))
     return found
 
 
@@ -259,15 +243,16 @@ def estimate(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> npt.ND
 
 
 def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    """Return samples, one or more, as uint8 [documents, width]."""
-    rows = samples.to_pylist()
-    return np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+    """Return samples as uint8 [documents, width]; without any, the width is 1."""
+    if not len(samples):
+        return np.zeros((0, 1), np.uint8)
+    return np.concatenate([fixed_rows(chunk) for chunk in samples.chunks])
 
 
-def _look_at_sizes(
+def _check_sizes(
     kept: Longs, ids: pa.ChunkedArray, values: npt.NDArray[np.float64], settings: Clustering
 ) -> tuple[npt.NDArray[np.bool_], list[str]]:
-    """Sound the alarm for clusters that are too large; say which removals do not take place for it, and the alarm.
+    """Warn of clusters that are too large: which removals are undone for it, bool [removals], and the warning.
 
     Raises:
         StageError: there is one, under the policy "error".
@@ -281,13 +266,13 @@ def _look_at_sizes(
     if not large.any():
         return stays, []
     largest = clusters == counts.argmax()
-    said = (
+    message = (
         f"{settings.stage} found {large.sum():,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
         f"documents; the largest has {counts.max() + 1:,} around {ids[int(largest.argmax())].as_py()!r}, "
         f"with a median similarity of {np.median(values[largest]):.2f} to it"
     )
     if settings.on_large_cluster == "error":
-        raise StageError(f"{said}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
+        raise StageError(f"{message}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
     outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
-    warn_user(f"{said}; {outcome}")
-    return large[clusters] if settings.on_large_cluster == "keep" else stays, [f"{said}; {outcome}"]
+    warn_user(f"{message}; {outcome}")
+    return large[clusters] if settings.on_large_cluster == "keep" else stays, [f"{message}; {outcome}"]

@@ -12,9 +12,10 @@ rule is ``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_
 and so on.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,27 +24,62 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.core.surveys import report_of, with_report
-from longcrawl.dedup._id_columns import take_ids
-from longcrawl.dedup.clusters import (
-    PAIRS,
-    Clustering,
-    band_blocks,
-    estimate,
-    near_duplicates,
-    ngrams_of,
-    sample_bytes,
-)
-from longcrawl.dedup.index import Index, write_index
-from longcrawl.errors import CorruptionError
+from longcrawl.dedup.clusters import Clustering, band_blocks, estimate_pairs, near_duplicates, ngrams_of, sample_bytes
+from longcrawl.dedup.curve import SimilarityCurve
+from longcrawl.dedup.index import Index, IndexedSurvey, removal_table, take_ids, write_index
+from longcrawl.errors import CorruptionError, StageError
 from longcrawl.ledger.funnel import number_rule
 
-__all__ = ["near_duplicates_after", "near_duplicates_of_earlier", "save_sketches"]
+__all__ = ["NearDuplicates", "near_duplicates_of_earlier", "save_sketches"]
 
 Longs = npt.NDArray[np.int64]
 Similarities = npt.NDArray[np.float64]
 
 MOST_MATCHES = 64
 """With how many earlier documents of one band key another is compared at most."""
+
+
+class NearDuplicates(IndexedSurvey):
+    """Keeps one of all documents that share a band of hash values, and none that earlier datasets have."""
+
+    within_parts: ClassVar[bool] = True
+    copies_share = "text"
+
+    max_cluster: int | None
+    """The size of a cluster beyond which ``on_large_cluster`` applies; None for never."""
+
+    @property
+    @abstractmethod
+    def clustering(self) -> Clustering:
+        """What decides about documents that share a band."""
+
+    @property
+    @abstractmethod
+    def curve(self) -> SimilarityCurve:
+        """How likely a pair of a given similarity is found; print it, or plot it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_cluster is not None and self.max_cluster < 1:
+            raise StageError(f"{self.name}.max_cluster is {self.max_cluster}: take 1 or more, or null for no bound")
+
+    def resolve(self, sketches: pa.Table) -> pa.Table:
+        """Return one removal per document that has a kept near-duplicate, those of earlier datasets first.
+
+        Raises:
+            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
+
+        """
+        if not (indexes := self.open_indexes()):
+            return near_duplicates(sketches, self.clustering)
+        earlier, gone = near_duplicates_of_earlier(sketches, indexes, self.clustering)
+        removals = near_duplicates(sketches, self.clustering, gone)
+        return with_report(pa.concat_tables([earlier.replace_schema_metadata(None), removals]), report_of(removals))
+
+    def save_index(self, kept: pa.Table, folder: Path) -> None:
+        """Write the index of documents whose sketches are given."""
+        save_sketches(folder, self.name, self.hashed(), kept, self.curve.bands)
 
 
 def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: pa.Table, bands: int) -> None:
@@ -58,7 +94,7 @@ def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: p
 
     """
     known = kept.filter(pc.is_valid(kept["bands"]))
-    more: dict[str, npt.NDArray[Any]] = {"sample": _samples(known["sample"])}
+    more: dict[str, npt.NDArray[Any]] = {"sample": sample_bytes(known["sample"])}
     if "n_ngrams" in known.column_names:
         more["n_ngrams"] = known["n_ngrams"].to_numpy().astype(np.int32)
     if "ngrams" in known.column_names:
@@ -66,20 +102,6 @@ def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: p
         more["ngram_ends"] = np.concatenate([np.zeros(1, np.int64), stops])
     blocks = band_blocks(known["bands"], np.arange(len(known)), bands)
     write_index(folder, stage, settings, known["id"], (keys[:, None] for block in blocks for keys in block), more)
-
-
-def near_duplicates_after(sketches: pa.Table, indexes: Sequence[Index], settings: Clustering) -> pa.Table:
-    """Return the removals of :func:`near_duplicates_of_earlier`, and then those among the documents that are left.
-
-    Raises:
-        StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
-
-    """
-    if not indexes:
-        return near_duplicates(sketches, settings)
-    earlier, gone = near_duplicates_of_earlier(sketches, indexes, settings)
-    removals = near_duplicates(sketches, settings, gone)
-    return with_report(pa.concat_tables([earlier.replace_schema_metadata(None), removals]), report_of(removals))
 
 
 def near_duplicates_of_earlier(
@@ -101,20 +123,12 @@ def near_duplicates_of_earlier(
     for number, index in enumerate(indexes, 1):
         rows, values = _search(sketches, left, index, settings)
         found = np.flatnonzero(rows >= 0)
-        removed, kept = left[found], rows[found]
-        similarities = (
-            _estimates(sketches["sample"], removed, index, kept) if settings.verify is None else values[found]
-        )
-        arrays = [
-            take_ids(sketches["id"], removed),
-            pa.array([number_rule("near_duplicate_of_earlier", number, len(indexes))]).take(
-                np.zeros(len(removed), np.int64)
-            ),
-            pa.array(similarities, pa.float64()),
-            pa.array(np.full(len(removed), settings.verify, np.float64), pa.float64(), from_pandas=True),
-            index.ids(kept),
-        ]
-        removals.append(pa.table(arrays, schema=REMOVAL_SCHEMA))
+        removed, kept, similarities = left[found], rows[found], values[found]
+        if settings.verify is None:
+            similarities = _estimate(sketches["sample"], removed, index, kept)
+        rule = number_rule("near_duplicate_of_earlier", number, len(indexes))
+        ids = take_ids(sketches["id"], removed)
+        removals.append(removal_table(ids, rule, index.ids(kept), similarities, settings.verify))
         gone[removed] = True
         left = left[rows < 0]
     return pa.concat_tables(removals), gone
@@ -159,14 +173,6 @@ def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, setti
     return found
 
 
-def _estimates(samples: pa.ChunkedArray, places: Longs, index: Index, rows: Longs) -> Similarities:
-    earlier, found = index.array("sample", np.uint8, index.documents, None), np.empty(len(places))
-    for first in range(0, len(places), PAIRS):
-        stop = first + PAIRS
-        found[first:stop] = estimate(sample_bytes(samples.take(places[first:stop])), earlier[rows[first:stop]])
-    return found
-
-
-def _samples(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    blocks = [sample_bytes(samples.slice(first, PAIRS)) for first in range(0, len(samples), PAIRS)]
-    return np.concatenate(blocks) if blocks else np.zeros((0, 1), np.uint8)
+def _estimate(samples: pa.ChunkedArray, places: Longs, index: Index, rows: Longs) -> Similarities:
+    earlier = index.array("sample", np.uint8, index.documents, None)
+    return estimate_pairs(samples, places, lambda some: earlier[rows[some]])

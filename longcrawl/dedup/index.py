@@ -1,4 +1,4 @@
-"""What a deduplicated dataset is known by, on disk, so that a later dump is deduplicated against it.
+"""What a deduplicated dataset is known by, on disk, and surveys that remove what earlier datasets have kept.
 
 An index is a folder::
 
@@ -15,23 +15,35 @@ memory. ``index.json`` is written last and holds its own SHA-256. A process comp
 before it maps it: that reads the file one time more, about a second for each GB.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from longcrawl.dedup._id_columns import take_ids
+from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.storage.files import checksum, content_digest, file_entries, whole_file, write_text
 from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.storage.structured import load_json
 
-__all__ = ["DESCRIPTION", "INDEX", "Index", "describe_index", "open_index", "write_index"]
+__all__ = [
+    "DESCRIPTION",
+    "INDEX",
+    "Index",
+    "IndexedSurvey",
+    "SaveIndex",
+    "open_index",
+    "removal_table",
+    "take_ids",
+    "write_index",
+]
 
 INDEX = "index"
 """The folder of a run that holds the indexes that it saved, by stage."""
@@ -39,6 +51,10 @@ INDEX = "index"
 DESCRIPTION = "index.json"
 VERSION = 1
 AGAIN = "make the index again"
+PIECE = 1 << 16
+"""Ids in a chunk of a column: below 2 GiB, where the type ``string`` ends, up to 32 KiB each."""
+
+SaveIndex = Literal["none", "save"]
 Keys = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
@@ -182,11 +198,6 @@ def _save(folder: Path, name: str, values: npt.NDArray[Any]) -> str:
     return f"{name}.npy"
 
 
-def describe_index(index: Index) -> str:
-    """Name an index by content: the SHA-256 of ``index.json``."""
-    return checksum(index.folder / DESCRIPTION)
-
-
 def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
     """Open the index of a stage.
 
@@ -230,3 +241,79 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Describe in what two mappings differ: "bands 14, here 13"."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     return ", ".join(f"{name} {there.get(name, 'not said')}, here {here.get(name, 'not said')}" for name in names)
+
+
+class IndexedSurvey(Survey):
+    """Removes documents that earlier datasets have kept already, and saves an index of those that it keeps itself."""
+
+    against: tuple[str, ...]
+    """Indexes of earlier datasets, or the runs that saved them, see :func:`open_index`."""
+    index: SaveIndex
+    """With "save", a run writes the index of the documents that it has kept in the end, to ``index/STAGE``."""
+
+    @abstractmethod
+    def hashed(self) -> dict[str, Any]:
+        """Return the settings on which the keys depend, ready for JSON."""
+
+    @abstractmethod
+    def save_index(self, kept: pa.Table, folder: Path) -> None:
+        """Write the index of documents whose sketches are given."""
+
+    @property
+    def saves_index(self) -> bool:
+        """Whether a run saves an index."""
+        return self.index == "save"
+
+    def used_indexes(self) -> dict[str, str]:
+        """Return the SHA-256 of ``index.json``, which has those of all files, by path.
+
+        Raises:
+            FormatError: there is no index at one of the paths, or it was made with other settings.
+
+        """
+        opened = zip(self.against, self.open_indexes(), strict=True)
+        return {path: checksum(index.folder / DESCRIPTION) for path, index in opened}
+
+    def prepare(self) -> None:
+        """Open the indexes, so that a wrong one is refused before any document is read."""
+        self.open_indexes()
+
+    def open_indexes(self) -> list[Index]:
+        """Open the indexes in the order in which ``against`` names them.
+
+        Raises:
+            FormatError: there is none at one of the places, or it was made with other settings.
+
+        """
+        return [open_index(path, self.name, self.hashed()) for path in self.against]
+
+
+def removal_table(
+    ids: Any, rule: str, kept_ids: Any, values: npt.NDArray[np.float64] | None = None, threshold: float | None = None
+) -> pa.Table:
+    """Return rows of ``REMOVAL_SCHEMA``: documents that leave by one rule, each for another one."""
+    nothing = pa.nulls(len(ids), pa.float64())
+    measured = nothing if values is None else pa.array(values, pa.float64())
+    bound = nothing if threshold is None else pa.repeat(pa.scalar(threshold, pa.float64()), len(ids))
+    return pa.table([ids, pa.repeat(rule, len(ids)), measured, bound, kept_ids], schema=REMOVAL_SCHEMA)
+
+
+def take_ids(ids: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
+    """Return the ids at some places, in this order; -1 is null. They may have more than 2 GiB together.
+
+    ``ChunkedArray.take`` joins all chunks first, which fails beyond 2 GiB, and reads a mapped file whole.
+    """
+    ends = np.cumsum([len(chunk) for chunk in ids.chunks] or [0])
+    order = np.argsort(places, kind="stable")
+    inside = order[np.searchsorted(places[order], 0) :]
+    taken = [pa.array([], pa.large_string())]
+    stops = np.searchsorted(places[inside], ends)
+    for chunk, end, first, stop in zip(ids.chunks, ends, [0, *stops[:-1]], stops, strict=False):
+        if stop > first:
+            here = places[inside[first:stop]] - (end - len(chunk))
+            taken.append(pc.cast(chunk, pa.large_string()).take(pa.array(here)))
+    found = np.full(len(places), -1, np.int64)
+    found[inside] = np.arange(len(inside))
+    whole = pa.concat_arrays(taken).take(pa.array(found, mask=found < 0))
+    pieces = [pc.cast(whole[first : first + PIECE], pa.string()) for first in range(0, len(whole), PIECE)]
+    return pa.chunked_array(pieces, pa.string())

@@ -3,7 +3,6 @@
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -13,16 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import column, document_ids, stage
-from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster, fixed_binary, refuse_bound
+from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
-from longcrawl.dedup.earlier import near_duplicates_after, save_sketches
-from longcrawl.dedup.index import Index
-from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
+from longcrawl.dedup.earlier import NearDuplicates
+from longcrawl.dedup.index import Index, SaveIndex
 from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normal_bytes, normalize
 from longcrawl.dedup.signatures import MinHashSignatures
 from longcrawl.errors import FormatError, StageError
-from longcrawl.kernels.texts import valid_texts
+from longcrawl.kernels.texts import fixed_binary, valid_texts
 from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 @stage
-class MinHash(IndexedSurvey):
+class MinHash(NearDuplicates):
     """Keep one of all documents whose n-grams are nearly the same.
 
     A text is normalised (:mod:`longcrawl.dedup.normalize`), cut into words or tokens, and is then the set of its
@@ -116,13 +114,10 @@ class MinHash(IndexedSurvey):
     against: tuple[str, ...] = ()
     index: SaveIndex = "none"
 
-    within_parts: ClassVar[bool] = True
-    copies_share = "text"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_bound(self.name, self.max_cluster)
         for name in ("bands", "rows", "ngram"):
             if getattr(self, name) < 1:
                 raise StageError(f"{self.name}.{name} is {getattr(self, name)}: take 1 or more")
@@ -180,6 +175,12 @@ class MinHash(IndexedSurvey):
         """How likely a pair of a given similarity is found; print it, or plot it."""
         return SimilarityCurve(self.bands, self.rows)
 
+    @property
+    def clustering(self) -> Clustering:
+        """What decides about documents that share a band."""
+        names = ("bands", "keep", "seed", "verify", "linkage", "min_size_ratio", "max_cluster", "on_large_cluster")
+        return Clustering(self.name, **{name: getattr(self, name) for name in names})
+
     def prepare(self) -> None:
         """Open the indexes, load the tokenizer and compile the kernels."""
         super().prepare()
@@ -216,16 +217,6 @@ class MinHash(IndexedSurvey):
             made["ngrams"] = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(kept[: ends[-1]]))
         return pa.table(made)
 
-    def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Return one removal per document that has a kept near-duplicate; see :class:`MinHash`.
-
-        Raises:
-            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
-            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
-
-        """
-        return near_duplicates_after(sketches, self.open_indexes(), self._clustering)
-
     def hashed(self) -> dict[str, Any]:
         """Return the settings on which band keys depend; a tokenizer's file is identified by its content.
 
@@ -236,10 +227,6 @@ class MinHash(IndexedSurvey):
         if self.unit == "token":
             made["tokenizer"] = tokenizer_digest(self.tokenizer) or self.tokenizer
         return made
-
-    def save_index(self, kept: pa.Table, folder: Path) -> None:
-        """Write the index of documents whose sketches are given."""
-        save_sketches(folder, self.name, self.hashed(), kept, self.bands)
 
     def open_indexes(self) -> list[Index]:
         """Open the indexes in the order in which ``against`` names them.
@@ -303,20 +290,6 @@ class MinHash(IndexedSurvey):
         make, arguments = super().__reduce__()[:2]
         digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
         return restore_with_tokenizer, (make, arguments, digest)
-
-    @property
-    def _clustering(self) -> Clustering:
-        return Clustering(
-            self.name,
-            self.bands,
-            self.keep,
-            self.seed,
-            self.verify,
-            self.linkage,
-            self.min_size_ratio,
-            self.max_cluster,
-            self.on_large_cluster,
-        )
 
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
         """Return the hashes of the words or tokens of all texts, and where each text starts among them."""

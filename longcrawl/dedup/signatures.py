@@ -1,7 +1,6 @@
 """Near-duplicates by the MinHash signatures that RedPajama-V2 publishes beside its documents."""
 
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -9,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import column, document_ids, stage
-from longcrawl.dedup.clusters import Clustering, OnLargeCluster, fixed_binary, refuse_bound
+from longcrawl.dedup.clusters import Clustering, OnLargeCluster
 from longcrawl.dedup.curve import SimilarityCurve
-from longcrawl.dedup.earlier import near_duplicates_after, save_sketches
-from longcrawl.dedup.indexed import IndexedSurvey, SaveIndex
+from longcrawl.dedup.earlier import NearDuplicates
+from longcrawl.dedup.index import SaveIndex
 from longcrawl.errors import StageError
+from longcrawl.kernels.texts import fixed_binary, fixed_rows
 
 __all__ = ["RPV2_BANDS", "MinHashSignatures"]
 
@@ -30,7 +30,7 @@ VALUE = 4
 
 
 @stage
-class MinHashSignatures(IndexedSurvey):
+class MinHashSignatures(NearDuplicates):
     """Keep one of all documents that share a band of a published MinHash signature; no text is read.
 
     RedPajama-V2 has four columns, lists of one binary per band with the band's hash values end to end. The source
@@ -61,12 +61,8 @@ class MinHashSignatures(IndexedSurvey):
     against: tuple[str, ...] = ()
     index: SaveIndex = "none"
 
-    within_parts: ClassVar[bool] = True
-    copies_share = "text"
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_bound(self.name, self.max_cluster)
         if self.column not in RPV2_BANDS:
             raise StageError(f"{self.name} knows no column {self.column!r}; known: {', '.join(RPV2_BANDS)}")
 
@@ -74,6 +70,12 @@ class MinHashSignatures(IndexedSurvey):
     def curve(self) -> SimilarityCurve:
         """How likely a pair of a given similarity is found; print it, or plot it."""
         return SimilarityCurve(*RPV2_BANDS[self.column])
+
+    @property
+    def clustering(self) -> Clustering:
+        """What decides about documents that share a band."""
+        settings = self.keep, self.seed, None, "single", None, self.max_cluster, self.on_large_cluster
+        return Clustering(self.name, self.curve.bands, *settings)
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Return ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (the low byte of each hash value).
@@ -87,7 +89,7 @@ class MinHashSignatures(IndexedSurvey):
         ids, given = document_ids(table, self.name), self._signatures(table)
         bands, rows = RPV2_BANDS[self.column]
         there = given.is_valid().to_numpy(zero_copy_only=False)
-        values = _band_bytes(given.drop_null().flatten(), bands * int(there.sum()), VALUE * rows, self.column)
+        values = _band_bytes(given.drop_null().flatten(), VALUE * rows, self.column)
         keys = np.zeros((len(there), bands), np.uint64)
         samples = np.zeros((len(there), bands * rows), np.uint8)
         found = np.empty((int(there.sum()), bands), np.uint64)
@@ -96,27 +98,9 @@ class MinHashSignatures(IndexedSurvey):
         samples[there] = values.reshape(-1, bands * rows, VALUE)[:, :, VALUE - 1]
         return pa.table({"id": ids, "bands": fixed_binary(keys.view(np.uint8), there), "sample": fixed_binary(samples)})
 
-    def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Return one removal per document that has a kept near-duplicate; see :class:`MinHashSignatures`.
-
-        Raises:
-            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
-            FormatError: an index of ``against`` cannot be opened, or is of another column.
-
-        """
-        bands = RPV2_BANDS[self.column][0]
-        settings = Clustering(
-            self.name, bands, self.keep, self.seed, None, "single", None, self.max_cluster, self.on_large_cluster
-        )
-        return near_duplicates_after(sketches, self.open_indexes(), settings)
-
     def hashed(self) -> dict[str, Any]:
         """Return the settings on which band keys depend."""
         return {"column": self.column, "code_version": self.code_version}
-
-    def save_index(self, kept: pa.Table, folder: Path) -> None:
-        """Write the index of documents whose sketches are given."""
-        save_sketches(folder, self.name, self.hashed(), kept, RPV2_BANDS[self.column][0])
 
     def _signatures(self, table: pa.Table) -> pa.Array:
         if self.column not in table.column_names:
@@ -139,7 +123,7 @@ class MinHashSignatures(IndexedSurvey):
         return found
 
 
-def _band_bytes(bands: pa.Array, count: int, width: int, name: str) -> npt.NDArray[np.uint8]:
+def _band_bytes(bands: pa.Array, width: int, name: str) -> npt.NDArray[np.uint8]:
     """Return the bytes of all bands, which must have ``width`` each: uint8 [bands, width]."""
     widths = pc.binary_length(bands)
     if bands.null_count or pc.any(pc.not_equal(widths, width)).as_py():
@@ -147,6 +131,4 @@ def _band_bytes(bands: pa.Array, count: int, width: int, name: str) -> npt.NDArr
         raise StageError(
             f"the bands in {name!r} have {found} bytes and not {width}: this is not RedPajama-V2's minhash"
         )
-    fixed = pc.cast(pc.cast(bands, pa.binary()), pa.binary(width))
-    data = np.frombuffer(fixed.buffers()[1] or b"", np.uint8)
-    return data[fixed.offset * width :][: count * width].reshape(count, width)
+    return fixed_rows(pc.cast(pc.cast(bands, pa.binary()), pa.binary(width)))

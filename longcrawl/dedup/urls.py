@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 
 from longcrawl.core.stages import column, stage
-from longcrawl.dedup.equal import EqualHashes
+from longcrawl.dedup.exact import EqualHashes
 from longcrawl.errors import StageError
 
 __all__ = ["TRACKING_PARAMETERS", "Urls", "normalise_url"]

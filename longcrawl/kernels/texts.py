@@ -1,4 +1,4 @@
-"""A column of texts as the buffers that kernels read, and what kernels wrote as a column again."""
+"""Columns as the buffers that kernels read, and what kernels wrote as columns again."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["refuse_masked", "text_buffers", "text_column", "valid_texts"]
+__all__ = ["fixed_binary", "fixed_rows", "refuse_masked", "text_buffers", "text_column", "valid_texts"]
 
 
 def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
@@ -54,6 +54,20 @@ def text_column(
     valid = pa.array(pc.is_valid(texts).to_numpy(zero_copy_only=False)).buffers()[1] if texts.null_count else None
     parts = [valid, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
     return pc.cast(pa.Array.from_buffers(pa.large_string(), len(texts), parts), kind)
+
+
+def fixed_binary(rows: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return rows of bytes, uint8 [rows, width], as binary values of that width; rows that are not valid are null."""
+    kind = pa.binary(rows.shape[1])
+    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(rows), [mask, pa.py_buffer(np.ascontiguousarray(rows))])
+
+
+def fixed_rows(values: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return binary values of a fixed width as rows of bytes, uint8 [rows, width], without a copy."""
+    width = values.type.byte_width
+    data = np.frombuffer(values.buffers()[1] or b"", np.uint8)
+    return data[width * values.offset :][: width * len(values)].reshape(len(values), width)
 
 
 def refuse_masked(table: pa.Table, edited_by: str) -> None:

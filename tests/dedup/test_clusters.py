@@ -14,8 +14,9 @@ from scipy.sparse.csgraph import connected_components
 
 from longcrawl.core.surveys import report_of
 from longcrawl.dedup import clusters
-from longcrawl.dedup.clusters import Clustering, fixed_binary, near_duplicates
+from longcrawl.dedup.clusters import Clustering, near_duplicates
 from longcrawl.errors import StageError
+from longcrawl.kernels.texts import fixed_binary
 
 
 def settings_for(bands, **changes):

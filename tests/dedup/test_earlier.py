@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.dedup import MinHash
-from longcrawl.dedup.clusters import PAIRS, Clustering, estimate, fixed_binary
+from longcrawl.dedup.clusters import PAIRS, Clustering, estimate
 from longcrawl.dedup.earlier import near_duplicates_of_earlier, save_sketches
 from longcrawl.dedup.index import open_index
 from longcrawl.errors import CorruptionError, FormatError, StageError
+from longcrawl.kernels.texts import fixed_binary
 
 WORDS = ["to", "be", "or", "not", "that", "is"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=8)

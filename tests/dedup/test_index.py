@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.dedup import _id_columns
-from longcrawl.dedup._id_columns import take_ids
-from longcrawl.dedup.index import open_index, write_index
+from longcrawl.dedup import index as indexes
+from longcrawl.dedup.index import open_index, take_ids, write_index
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.storage.files import file_entries
 from longcrawl.storage.sealed import seal
@@ -105,7 +104,7 @@ def test_ids_are_taken_from_their_chunks(chunks, data):
     column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks], pa.string())
     places = data.draw(st.lists(st.integers(-1, len(ids) - 1), max_size=12))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_id_columns, "PIECE", 3)
+        patch.setattr(indexes, "PIECE", 3)
         taken = take_ids(column, np.array(places, np.int64))
     assert taken.num_chunks == -(-len(places) // 3)
     assert taken.type == pa.string()
