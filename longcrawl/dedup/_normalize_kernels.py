@@ -277,3 +277,35 @@ def sources_of_spans(
         span = (first + spans[row, 0], first + spans[row, 1])
         original = data[offsets[document] : offsets[document + 1]]
         found[row, 0], found[row, 1] = _source_of_span(out, sources, (first, last), span, original, forms.kinds)
+
+
+@compiled
+def convert_spans(data: Bytes, offsets: Any, rows: Any, spans: Any, to_bytes: bool) -> None:  # noqa: FBT001  # numba
+    """Replace spans of characters by their bytes, or spans of bytes by the characters that lie in them whole.
+
+    Args:
+        data: valid UTF-8.
+        offsets: where each text starts and the last one ends.
+        rows: int64 [spans], the text of each span.
+        spans: int64 [spans, 2], start and stop in the text; those of one text follow one another and do not overlap.
+            A span of bytes without a whole character becomes empty or negative.
+        to_bytes: what they become.
+
+    """
+    row, at, characters = -1, 0, 0
+    for span in range(len(spans)):
+        if rows[span] != row:
+            row, characters = rows[span], 0
+            at = offsets[row]
+        end = offsets[row + 1]
+        for side in range(2):
+            wanted, begins = spans[span, side], True
+            while at < end:
+                begins = data[at] & 0xC0 != 0x80
+                if (begins and characters >= wanted) if to_bytes else at - offsets[row] >= wanted:
+                    break
+                characters += begins
+                at += 1
+            # A character that the span begins within has been counted, as it must; one that it ends within must not.
+            cut = side == 1 and at < end and not begins
+            spans[span, side] = at - offsets[row] if to_bytes else characters - cut

@@ -6,27 +6,23 @@ is there is not done again. What is found in the end does not depend on how many
 tokens have equal hashes, so they meet in one pass, and each stretch is compared token by token.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 from datasets.utils import tqdm
 
-from longcrawl.dedup._ranges import RangeFile, RangeWriter, join_sorted, merge_ranges, range_writer
+from longcrawl.dedup import _substring_kernels as kernels
 from longcrawl.dedup._token_store import TokenStore
 from longcrawl.errors import StageError
+from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
 
-if TYPE_CHECKING:
-    from longcrawl.dedup._substring_kernels import Windows
-
 Longs = npt.NDArray[np.int64]
-
-LEAST_MEMORY = 64 << 20
-"""Bytes below which a search would spend its time on giving memory back."""
 
 ALL_BITS = (1 << 64) - 1
 
@@ -42,6 +38,136 @@ _SAMPLE = 1 << 16
 _FEW = 64
 _LINKED = 3
 """Columns of what the second step finds: start, stop, and the start of an equal stretch."""
+_NUMBER = 8
+"""Bytes of a number of a range."""
+_LEAST_BLOCK = 512
+"""Ranges of a piece that are read at once, at least."""
+
+
+class RangeWriter:
+    """Appends pieces to a file of ranges."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.counts: list[int] = []
+
+    def add(self, ranges: Longs) -> None:
+        """Append a piece: ranges sorted by start."""
+        if len(ranges):
+            self._file.write(np.ascontiguousarray(ranges, "<i8").data)
+            self.counts.append(len(ranges))
+
+    def extend(self, ranges: Longs) -> None:
+        """Go on with the last piece: ranges that start after it."""
+        if self.counts and len(ranges):
+            self._file.write(np.ascontiguousarray(ranges, "<i8").data)
+            self.counts[-1] += len(ranges)
+        else:
+            self.add(ranges)
+
+
+@dataclass(frozen=True)
+class RangeFile:
+    """Sorted ranges [start, stop) on disk, in pieces that were made one after the other.
+
+    A range is 16 bytes, two little-endian int64, or 24 where a third number goes with each. Beside the file a JSON
+    file, written last, says how many ranges each piece has: a file without it is not finished.
+    """
+
+    path: Path
+    columns: int = 2
+    """Start, stop and, with 3, the number that goes with a range."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all pieces are there."""
+        return Marker.whole(self._index) is not None
+
+    @property
+    def pieces(self) -> list[int]:
+        """How many ranges each piece has."""
+        counts: list[int] = Marker.open(self._index).content["pieces"]
+        return counts
+
+    def read(self, first: int, count: int) -> Longs:
+        """Read ranges ``first`` … ``first + count - 1``, shape (count, columns)."""
+        stored = np.fromfile(self.path, "<i8", self.columns * count, offset=first * self.columns * _NUMBER)
+        return stored.reshape(-1, self.columns)
+
+    def blocks(self, memory: int) -> Iterator[Longs]:
+        """Return all ranges as they were written, ``memory`` bytes of them at once."""
+        count, rows = sum(self.pieces), max(memory // (self.columns * _NUMBER), 1)
+        return (self.read(first, min(rows, count - first)) for first in range(0, count, rows))
+
+    @property
+    def _index(self) -> Path:
+        return self.path.with_suffix(".json")
+
+    @contextmanager
+    def write(self) -> Iterator[RangeWriter]:
+        """Write the file, which is finished when the block ends without an error."""
+        with whole_file(self.path) as beside, beside.open("wb") as file:
+            writer = RangeWriter(file)
+            yield writer
+        Marker(self._index, {"pieces": writer.counts}, Marker.entries(self._index, [self.path])).write()
+
+
+def join_sorted(ranges: Longs) -> Longs:
+    """Sort ranges by start and join those that overlap or touch, as :func:`merge_ranges` does."""
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    return ranges[: kernels.join(ranges)]
+
+
+def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
+    """Return the ranges of all pieces of all files in increasing order, joined where they overlap or touch.
+
+    Files have as many columns each; a joined range keeps the least third number of those that start where it starts.
+
+    What is read at once stays near ``memory`` bytes, however many pieces there are, down to 8 KiB for each.
+    """
+    pieces = [piece for file in files for piece in _pieces(file)]
+    columns = max((file.columns for file in files), default=2)
+    rows = max(memory // (6 * columns * _NUMBER * max(len(pieces), 1)), _LEAST_BLOCK)
+    last = np.empty((0, columns), np.int64)
+    while pieces:
+        for piece in pieces:
+            piece.fill(rows)
+        # A piece that is not read to its end may go on with any range that starts after its last one read.
+        safe = min((piece.held[-1, 0] for piece in pieces if piece.unread), default=None)
+        ready = join_sorted(np.concatenate([last, *(piece.take(safe) for piece in pieces)]))
+        pieces = [piece for piece in pieces if piece.unread or len(piece.held)]
+        last = ready[-1:]
+        yield ready[:-1]
+    yield last
+
+
+class _Piece:
+    def __init__(self, file: RangeFile, first: int, count: int) -> None:
+        self._file = file
+        self._first = first
+        self.unread = count
+        self.held = np.empty((0, file.columns), np.int64)
+
+    def fill(self, rows: int) -> None:
+        """Hold ``rows`` ranges, or all that are left."""
+        wanted = min(rows - len(self.held), self.unread)
+        if wanted > 0:
+            self.held = np.concatenate([self.held, self._file.read(self._first, wanted)])
+            self._first += wanted
+            self.unread -= wanted
+
+    def take(self, safe: np.int64 | None) -> Longs:
+        """Release the ranges that start at ``safe`` or before; all of them where it is None."""
+        count = len(self.held) if safe is None else int(np.searchsorted(self.held[:, 0], safe, "right"))
+        taken, self.held = self.held[:count], self.held[count:]
+        return taken
+
+
+def _pieces(file: RangeFile) -> Iterator[_Piece]:
+    first = 0
+    for count in file.pieces:
+        yield _Piece(file, first, count)
+        first += count
 
 
 def find_repeats(
@@ -64,24 +190,17 @@ def find_repeats(
         StageError: ``folder`` holds passes over other documents or with other settings.
 
     """
-    from longcrawl.dedup._substring_kernels import make_windows
-
-    _refuse_strangers(store, min_tokens, memory, folder)
+    _check_same_search(store, min_tokens, memory, folder)
     if len(store.tokens) < min_tokens:
         return iter(())
-    windows = make_windows(store.tokens, store.separator, min_tokens)
+    windows = kernels.make_windows(store.tokens, store.separator, min_tokens)
     search = _Search(store, windows, memory, folder, np.uint64(hash_mask))
     return merge_ranges(search.match(search.scan()), memory // 4)
 
 
-def _refuse_strangers(store: TokenStore, min_tokens: int, memory: int, folder: Path) -> None:
-    here: dict[str, int] = {"columns": _LINKED}
-    here |= {
-        "documents": len(store.bounds) - 1,
-        "tokens": len(store.tokens),
-        "min_tokens": min_tokens,
-        "memory": memory,
-    }
+def _check_same_search(store: TokenStore, min_tokens: int, memory: int, folder: Path) -> None:
+    here = {"columns": _LINKED, "documents": len(store.bounds) - 1, "tokens": len(store.tokens)}
+    here |= {"min_tokens": min_tokens, "memory": memory}
     plan = folder / "passes.json"
     begun = Marker.whole(plan)
     if begun is None:
@@ -98,7 +217,7 @@ def _refuse_strangers(store: TokenStore, min_tokens: int, memory: int, folder: P
 @dataclass(frozen=True)
 class _Search:
     store: TokenStore
-    windows: "Windows"
+    windows: kernels.Windows
     memory: int
     folder: Path
     hash_mask: np.uint64
@@ -119,29 +238,24 @@ class _Search:
         return files
 
     def _list_anchors(self, file: RangeFile) -> None:
-        from longcrawl.dedup._anchor_kernels import list_anchors
-        from longcrawl.dedup._substring_kernels import CHUNK
-
-        changes = np.empty((16 * CHUNK, 2), np.int64)
-        with range_writer(file) as writer:
+        changes = np.empty((16 * kernels.CHUNK, 2), np.int64)
+        with file.write() as writer:
             for start, stop in self._blocks():
                 at = start
                 while at < stop:
-                    at, found = list_anchors(self.windows, at, stop, changes)
+                    at, found = kernels.list_anchors(self.windows, at, stop, changes)
                     writer.extend(changes[:found])
                 self._release()
 
     def _find_runs(self, share: tuple[int, int, int], anchors: RangeFile, file: RangeFile) -> None:
-        from longcrawl.dedup._anchor_kernels import count_anchors, find_runs
-
         counts = np.zeros(share[2] // 32 + 1, np.uint64)
         for changes in anchors.blocks(min(self.memory // 8, 1 << 20)):
-            count_anchors(changes, share, counts)
+            kernels.count_anchors(changes, share, counts)
         opened = -1
-        with range_writer(file) as writer:
+        with file.write() as writer:
             for changes in anchors.blocks(min(self.memory // 8, 1 << 20)):
                 runs = np.empty((len(changes) // 2 + 1, 2), np.int64)
-                opened, found = find_runs(changes, share, counts, opened, runs)
+                opened, found = kernels.find_runs(changes, share, counts, opened, runs)
                 writer.extend(runs[:found])
             if opened >= 0:
                 writer.extend(np.array([[opened, len(self.store.tokens) - self.windows.length + 1]]))
@@ -161,69 +275,63 @@ class _Search:
         files = [RangeFile(self.folder / f"windows-{part:04d}.bin", _LINKED) for part in range(parts)]
         for part, file in enumerate(_shown(files, "look windows up")):
             if not file.finished:
-                with range_writer(file) as writer:
+                with file.write() as writer:
                     self._match_part((part, parts), table, runs, writer)
         return files
 
     def _distinct_windows(self, runs: list[RangeFile]) -> int:
         """Estimate how many different windows the runs have, from those whose hash ends in zeros."""
-        from longcrawl.dedup._substring_kernels import FOUND, RUN, SMALL_CHUNK, STATE, sample_hashes
-
         windows = sum(int((block[:, 1] - block[:, 0]).sum()) for block in merge_ranges(runs, self.memory // 16))
         every = 1
         while windows // every > _SAMPLE:
             every *= 2
-        hashes = np.empty(2 * windows // every + 2 * SMALL_CHUNK, np.uint64)
-        state = np.zeros(STATE, np.int64)
+        hashes = np.empty(2 * windows // every + 2 * kernels.SMALL_CHUNK, np.uint64)
+        state = np.zeros(kernels.STATE, np.int64)
         for block in merge_ranges(runs, self.memory // 16):
-            state[RUN] = 0
-            while state[RUN] < len(block):
-                sample_hashes(self.windows, block, self.hash_mask, np.uint64(every - 1), self._mappable, state, hashes)
+            state[kernels.RUN] = 0
+            while state[kernels.RUN] < len(block):
+                kernels.sample_hashes(
+                    self.windows, block, self.hash_mask, np.uint64(every - 1), self._mappable, state, hashes
+                )
                 self._release()
-                if state[FOUND] + SMALL_CHUNK > len(hashes):
+                if state[kernels.FOUND] + kernels.SMALL_CHUNK > len(hashes):
                     return windows  # hashes that are far from random tell nothing
-        return every * len(np.unique(hashes[: state[FOUND]]))
+        return every * len(np.unique(hashes[: state[kernels.FOUND]]))
 
     def _match_part(
         self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: list[RangeFile], writer: RangeWriter
     ) -> None:
         """Fill the table and look up in it; where it is full, begin again at the first window that it did not take."""
-        from longcrawl.dedup._substring_kernels import START, STATE, UNSEEN
-
         buffer = _Buffer(max(self.memory // 384, 4), writer)
         first = 0
         while first >= 0:
             table[:] = 0
-            state = np.zeros(STATE, np.int64)
-            state[START], state[UNSEEN] = first, -1
+            state = np.zeros(kernels.STATE, np.int64)
+            state[kernels.START], state[kernels.UNSEEN] = first, -1
             for block in merge_ranges(runs, self.memory // 16):
                 self._match_block(share, table, block, state, buffer)
-            first = int(state[UNSEEN])
+            first = int(state[kernels.UNSEEN])
         buffer.flush()
 
     def _match_block(
         self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: Longs, state: Longs, buffer: "_Buffer"
     ) -> None:
-        from longcrawl.dedup._substring_kernels import FOUND, MAPPED, RUN, match_windows
-
         longest = max(self.memory // 64 // self.store.tokens.itemsize, 2 * self.windows.length)
         room = (int(_FULL * len(table)), len(self.store.tokens) if self._fits else longest, self._mappable)
-        state[RUN] = 0
-        while state[RUN] < len(runs):
-            match_windows(self.windows, runs, share, self.hash_mask, table, room, state, buffer.free)
-            buffer.took(int(state[FOUND]))
-            if state[MAPPED] >= self._mappable:
+        state[kernels.RUN] = 0
+        while state[kernels.RUN] < len(runs):
+            kernels.match_windows(self.windows, runs, share, self.hash_mask, table, room, state, buffer.free)
+            buffer.took(int(state[kernels.FOUND]))
+            if state[kernels.MAPPED] >= self._mappable:
                 self._release()
         self._release()
 
     @property
     def _mappable(self) -> int:
         """Bytes of tokens that may be touched before they are given back."""
-        from longcrawl.dedup._substring_kernels import CHUNK, PAGE
-
         if self._fits:
             return int(np.iinfo(np.int64).max)
-        return max(self.memory // 4 - 4 * PAGE, 4 * CHUNK * self.store.tokens.itemsize)
+        return max(self.memory // 4 - 4 * kernels.PAGE, 4 * kernels.CHUNK * self.store.tokens.itemsize)
 
     @property
     def _fits(self) -> bool:

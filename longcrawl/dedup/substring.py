@@ -6,7 +6,7 @@ Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data M
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,11 @@ import pyarrow.compute as pc
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, make_places, no_places
 from longcrawl.core.stages import Check, Edited, column, document_ids, stage, with_column
 from longcrawl.core.surveys import SpanSurvey
-from longcrawl.dedup._repeats import LEAST_MEMORY, find_repeats
 from longcrawl.dedup._token_store import store_tokens, stored_ids
-from longcrawl.dedup.units import NormalText, Unit, locate, make_unit
-from longcrawl.errors import StageError
-from longcrawl.kernels.texts import valid_texts
-from longcrawl.tokens.encoders import restore_with_tokenizer, tokenizer_digest
+from longcrawl.dedup.normalize import normalize, normalize_with_sources
+from longcrawl.errors import StageError, TokenizerError
+from longcrawl.kernels.texts import text_buffers, valid_texts
+from longcrawl.tokens.encoders import EncodedTexts, load_encoder, restore_with_tokenizer, tokenizer_digest
 
 __all__ = ["MASK_TYPE", "ExactSubstring"]
 
@@ -29,6 +28,35 @@ Longs = npt.NDArray[np.int64]
 
 MASK_TYPE = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
 """The column ``masked``: sorted spans [start, end) in characters (code points) of the text."""
+
+LEAST_MEMORY = 64 << 20
+"""Bytes below which a search would spend its time on giving memory back."""
+
+UnitName = Literal["token", "character", "byte"]
+UNITS = get_args(UnitName)
+
+
+class Unit(Protocol):
+    """What is compared: how texts become ids, equal ids for equal pieces of text, and spans of ids spans of bytes."""
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Return the ids of large strings: uint8, uint16 or uint32, always of one type, and never its greatest number.
+
+        Null has none.
+        """
+
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Find the bytes of UTF-8 that spans of ids stand for; they may begin and end inside a character.
+
+        Args:
+            texts: large strings without nulls.
+            rows: int64 [spans], the text of each span, in increasing order.
+            spans: int64 [spans, 2], start and stop in ids; those of one text are sorted and do not overlap.
+
+        Returns:
+            int64 [spans, 2], start and stop in bytes of the text, sorted as the spans are.
+
+        """
 
 
 @stage
@@ -56,8 +84,7 @@ class ExactSubstring(SpanSurvey):
     Args:
         min_tokens: 1 or more; RefinedWeb takes 50.
         policy: see above; RefinedWeb cuts.
-        unit: what is compared, see :mod:`longcrawl.dedup.units`: "token" of ``tokenizer``, "character" or
-            "byte".
+        unit: what is compared: "token" of ``tokenizer``, "character" or "byte".
         text: "normalised", see :mod:`longcrawl.dedup.normalize`, or "raw": texts as they stand, to the byte.
         tokenizer: a byte-level BPE by name or file, see :func:`longcrawl.tokens.encoders.load_encoder`.
         max_share: for "drop-partial".
@@ -83,7 +110,7 @@ class ExactSubstring(SpanSurvey):
 
     min_tokens: int = 50
     policy: Literal["cut", "mask", "drop-partial", "drop-any"] = "cut"
-    unit: Literal["token", "character", "byte"] = "token"
+    unit: UnitName = "token"
     text: Literal["normalised", "raw"] = "normalised"
     tokenizer: str = "gpt2"
     max_share: float = 0.2
@@ -133,6 +160,8 @@ class ExactSubstring(SpanSurvey):
             StageError: two documents have the same id; ``directory`` holds another search.
 
         """
+        from longcrawl.dedup._repeats import find_repeats
+
         folder = Path(directory)
         store = store_tokens(sketches, folder, self.name)
         found, links = [], []
@@ -182,9 +211,9 @@ class ExactSubstring(SpanSurvey):
     def _check(self, lengths: Longs, covered: Longs) -> Check:
         untouched = covered == 0
         if self.policy in ("cut", "mask"):
-            left = lengths - covered
-            passes = pa.array(untouched | (left >= self.min_characters))
-            return Check("characters_left", pa.array(left), passes, self.min_characters, "at_least")
+            kept = lengths - covered
+            passes = pa.array(untouched | (kept >= self.min_characters))
+            return Check("characters_left", pa.array(kept), passes, self.min_characters, "at_least")
         share = covered / np.maximum(lengths, 1)
         most = self.max_share if self.policy == "drop-partial" else 0.0
         return Check("repeated_share", pa.array(share), pa.array(untouched | (share <= most)), most, "at_most")
@@ -199,7 +228,7 @@ class ExactSubstring(SpanSurvey):
         return rows[whole], found[whole], chosen[whole]
 
     def _unit(self) -> Unit:
-        unit = _load_unit(self.unit, self.tokenizer)
+        unit = make_unit(self.unit, self.tokenizer)
         return NormalText(unit) if self.text == "normalised" else unit
 
 
@@ -223,11 +252,6 @@ def _ids(folder: Path, documents: Longs) -> pa.Array:
     return pc.cast(stored_ids(folder, documents), pa.string())
 
 
-@lru_cache(maxsize=4)
-def _load_unit(name: str, tokenizer: str) -> Unit:
-    return make_unit(name, tokenizer)
-
-
 def _cut(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
     """Return the texts without the spans."""
     if not len(rows):
@@ -249,3 +273,117 @@ def _masked(rows: Longs, places: Longs, documents: int) -> pa.Array:
     np.cumsum(np.bincount(rows, minlength=documents), out=offsets[1:])
     spans = pa.StructArray.from_arrays([pa.array(places[:, 0]), pa.array(places[:, 1])], ["start", "end"])
     return pa.ListArray.from_arrays(pa.array(offsets), spans).cast(MASK_TYPE)
+
+
+@lru_cache(maxsize=4)
+def make_unit(name: str, tokenizer: str) -> Unit:
+    """Return the unit of this name, one of ``UNITS``; ``tokenizer`` is the one that "token" takes.
+
+    Raises:
+        StageError: a tokenizer that cannot say which bytes a token stands for.
+        TokenizerError: the tokenizer cannot be loaded.
+
+    """
+    return Tokens(tokenizer) if name == "token" else Characters() if name == "character" else Bytes()
+
+
+def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+    """Find the characters (code points) that lie whole in spans of ids, from what ``Unit.to_bytes`` takes.
+
+    Returns:
+        int64 [spans, 2], start and stop in characters; a span without a whole one is empty.
+
+    """
+    from longcrawl.dedup._normalize_kernels import convert_spans
+
+    places = unit.to_bytes(texts, rows, spans)
+    convert_spans(*text_buffers(texts), rows, places, False)
+    places[:, 1] = places.max(axis=1)
+    return places
+
+
+class Tokens:
+    """Tokens of a byte-level BPE, such as GPT-2's."""
+
+    def __init__(self, tokenizer: str) -> None:
+        self._encoder = load_encoder(tokenizer)
+        try:
+            self._bytes = self._encoder.token_bytes
+        except TokenizerError as wrong:
+            raise StageError(
+                f"tokens of {tokenizer!r} do not say which bytes they stand for ({wrong}): take a byte-level BPE such "
+                "as gpt2, or the unit 'character'"
+            ) from wrong
+        self._dtype = np.uint16 if self._encoder.vocabulary_size < 1 << 16 else np.uint32
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Return token ids."""
+        ids, offsets = self._encoder.encode(texts)
+        return EncodedTexts(ids.astype(self._dtype, copy=False), offsets)
+
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Tokenise again and add up what the tokens before each place stand for."""
+        ids, offsets = self._encoder.encode(texts)
+        ends = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(self._bytes[ids], out=ends[1:])
+        starts = ends[offsets]
+        if not np.array_equal(np.diff(starts), pc.binary_length(texts).to_numpy()):
+            raise StageError("tokens do not add up to their text: take a byte-level BPE that changes nothing in it")
+        return np.asarray(ends[offsets[rows, None] + spans] - starts[rows, None])
+
+
+class Characters:
+    """Code points."""
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Return the code point of every character, uint32."""
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), out=offsets[1:])
+        ids = np.empty(offsets[-1], np.uint32)
+        for text, start, stop in zip(texts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            ids[start:stop] = np.frombuffer((text.as_py() or "").encode("utf-32-le"), "<u4")
+        return EncodedTexts(ids, offsets)
+
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Count bytes instead of characters."""
+        from longcrawl.dedup._normalize_kernels import convert_spans
+
+        places = spans.copy()
+        convert_spans(*text_buffers(texts), rows, places, True)
+        return places
+
+
+class Bytes:
+    """Bytes of UTF-8."""
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Return the bytes, uint8: 255 occurs in no UTF-8."""
+        data, offsets = text_buffers(texts)
+        return EncodedTexts(data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:  # noqa: ARG002  # ids are bytes
+        """Return the spans as they are."""
+        return spans.copy()
+
+
+class NormalText:
+    """Units of the normal form of texts, see :mod:`longcrawl.dedup.normalize`."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def encode(self, texts: pa.Array) -> EncodedTexts:
+        """Return the ids of the normal forms."""
+        return self._unit.encode(normalize(texts))
+
+    def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
+        """Find the bytes that the spans of the normal form come from; of a character that is cut, none."""
+        normal = normalize_with_sources(texts)
+        found = normal.source_spans(rows, self._unit.to_bytes(normal.texts, rows, spans))
+        # Marks that change places in the normal form may come from before the end of the span before.
+        text_starts = text_buffers(texts)[1][rows]
+        places = found + text_starts[:, None]
+        ends = np.maximum.accumulate(places[:, 1])
+        places[1:, 0] = np.maximum(places[1:, 0], ends[:-1])
+        places[:, 1] = places.max(axis=1)
+        return places - text_starts[:, None]

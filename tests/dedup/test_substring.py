@@ -26,12 +26,10 @@ import longcrawl as lc
 from longcrawl.core.stages import Spans, first_failure
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.dedup import _repeats
-from longcrawl.dedup._ranges import RangeFile, merge_ranges, range_writer
-from longcrawl.dedup._repeats import ALL_BITS, find_repeats
+from longcrawl.dedup._repeats import ALL_BITS, RangeFile, find_repeats, merge_ranges
 from longcrawl.dedup._token_store import as_store, store_tokens
 from longcrawl.dedup.normalize import normalize
-from longcrawl.dedup.substring import MASK_TYPE
-from longcrawl.dedup.units import UNITS, locate, make_unit
+from longcrawl.dedup.substring import MASK_TYPE, UNITS, locate, make_unit
 from longcrawl.errors import StageError
 from longcrawl.tokens.byte_level import _alphabet
 
@@ -139,7 +137,7 @@ def test_ranges_of_many_pieces_are_merged_in_order(tmp_path_factory, pieces):
     for number, piece in enumerate(pieces):
         files.append(RangeFile(folder / f"{number}.bin"))
         rows = np.array(sorted((start, start + size) for start, size in piece), np.int64).reshape(-1, 2)
-        with range_writer(files[-1]) as writer:
+        with files[-1].write() as writer:
             writer.add(rows[: len(rows) // 2])
             writer.add(rows[len(rows) // 2 :])
     covered = np.zeros(600, np.int8)
@@ -647,8 +645,8 @@ def test_wrong_settings_are_refused(settings, said):
 
 
 def test_a_unit_that_is_not_known_names_those_that_are():
-    with pytest.raises(StageError, match="unknown unit 'words'; known: token, character, byte"):
-        make_unit("words", "gpt2")
+    with pytest.raises(StageError, match="ExactSubstring.unit takes one of .token., .character., .byte., got .words."):
+        lc.dedup.ExactSubstring(unit="words")
 
 
 def test_a_tokenizer_whose_tokens_are_not_bytes_is_refused(tmp_path):
