@@ -135,6 +135,23 @@ def test_a_file_replaced_while_it_is_read_is_read_again(raw, tmp_path, monkeypat
     assert lc.verify(out).problems == ()
 
 
+def test_a_file_replaced_while_it_is_read_is_noticed_though_size_and_time_stay(raw, tmp_path, monkeypatch):
+    recipe, out, read = write_recipe(tmp_path, data_dir=str(raw)), tmp_path / "out", Text.read
+    file, status = raw / "a.jsonl", (raw / "a.jsonl").stat()
+
+    def replacing(self, part, bad_files):
+        for table in read(self, part, bad_files):
+            if part.name == "a.jsonl":
+                file.write_bytes(file.read_bytes().swapcase())
+                os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+            yield table
+
+    monkeypatch.setattr(Text, "read", replacing)
+    with pytest.raises(RunError, match=r"1 of 3 parts of .* still open, the first: .*a.jsonl was replaced while"):
+        lc.run(recipe, out)
+    assert file.stat().st_size == status.st_size
+
+
 def test_on_resume_a_read_file_that_differs_is_named_and_a_copy_of_it_will_do(
     raw, tmp_path, monkeypatch, directory_digest
 ):

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import os
+import resource
 import signal
 import sys
 import threading
@@ -58,6 +59,8 @@ class RunSpec:
                 before()
             run(self.recipe, self.out, processes, self.settings)
         except LongCrawlError as error:
+            _, most = resource.getrlimit(resource.RLIMIT_FSIZE)  # a trial may have lowered it below a sentence
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
             _sentence_file(log).write_text(str(error), "utf-8", "surrogateescape")
             return SENTENCE
         except KeyboardInterrupt:

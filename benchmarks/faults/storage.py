@@ -197,7 +197,8 @@ class LargestFile(Fault):
     def fault(self, chance: random.Random) -> Outcome:
         """Run under a limit, then without."""
         most = chance.choice((1, 2_000, 8_000, 20_000, 60_000))
-        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # noqa: E731  # called in the run
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))  # noqa: E731  # called in the run
         return self.ended(self.run(chance.choice((1, 2)), limit)) or self.finished()
 
 

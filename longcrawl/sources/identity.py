@@ -1,6 +1,6 @@
 """Which bytes of which files a part was read from: size and SHA-256, the entity tag of remote files.
 
-Local files are hashed in one pass after the part has been read, while they are in the page cache; their size, time of
+Local files are hashed in one pass after the part has been read, while they are in the page cache; their size, times of
 change and inode before and after show that nobody has replaced them in between. Remote files are hashed as they are
 fetched.
 """
@@ -29,8 +29,11 @@ logger = logging.getLogger("longcrawl")
 REQUESTS = 16
 """Remote files whose tags are asked for at once."""
 
-State = tuple[int, int, int]
-"""Size, time of the last change in ns and inode of a local file."""
+State = tuple[int, int, int, int]
+"""Size, times of the last change of content and of status in ns, and inode of a local file.
+
+The first time can be set back, by `cp --preserve` as by `touch`; the second cannot.
+"""
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def entity_tag(information: Mapping[str, Any]) -> str | None:
 def changed_files(read: Sequence[tuple[str, InputFile]]) -> Iterator[tuple[str, str]]:
     """Yield path and difference of every file that is not any more what was read, in order.
 
-    A local file is hashed again where its size, time or inode differ. Remote ones are compared by tag and size, where
+    A local file is hashed again where its size, times or inode differ. Remote ones are compared by tag and size, where
     the server answers with them.
     """
     remote = [url for url, known in read if is_url(url) and known.sha256 is not None]
@@ -199,4 +202,6 @@ def _state(path: str) -> State | None:
         status = os.stat(path)  # noqa: PTH116  # called for every file of a run, twice as fast as Path.stat
     except OSError:
         return None
-    return (status.st_size, status.st_mtime_ns, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
