@@ -23,12 +23,14 @@ from longcrawl.errors import LongCrawlError  # noqa: E402  # as above
 from longcrawl.formats.shards.convert import convert  # noqa: E402  # as above
 from longcrawl.hub.push import Push, push  # noqa: E402  # as above
 from longcrawl.ledger.clusters import Cluster, Clusters  # noqa: E402  # as above
-from longcrawl.ledger.funnel import Funnel, Reason  # noqa: E402  # as above
+from longcrawl.ledger.funnel import Funnel  # noqa: E402  # as above
+from longcrawl.ledger.reasons import Reason  # noqa: E402  # as above
 from longcrawl.plan import Plan, plan  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
 from longcrawl.report.removed_documents import removed_documents  # noqa: E402  # as above
 from longcrawl.report.write import write_report  # noqa: E402  # as above
-from longcrawl.run.job import RunSummary, run  # noqa: E402  # as above
+from longcrawl.run.job import run  # noqa: E402  # as above
+from longcrawl.run.summary import RunSummary  # noqa: E402  # as above
 from longcrawl.run.tokenize_files import tokenize  # noqa: E402  # as above
 
 register()

@@ -22,16 +22,8 @@ from longcrawl.errors import LedgerError, LongCrawlError, StageError, no_documen
 from longcrawl.hub.client import Visibility, push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import find_edits
-from longcrawl.ledger.funnel import (
-    LEDGER_SCHEMA,
-    Funnel,
-    FunnelRow,
-    Reason,
-    count_rules,
-    count_values,
-    entries,
-    find_reason,
-)
+from longcrawl.ledger.funnel import Funnel, FunnelRow, count_values
+from longcrawl.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
 
 __all__ = ["Crawl", "open_crawl"]
 

@@ -24,7 +24,7 @@ from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import SOURCES, Source
 from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import RecipeError
-from longcrawl.ledger.rates import Reference
+from longcrawl.ledger.funnel import Reference
 from longcrawl.printable import quoted
 from longcrawl.storage.structured import load_yaml
 from longcrawl.urls import plain_urls

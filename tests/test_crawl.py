@@ -11,7 +11,7 @@ from datasets import Dataset
 import longcrawl as lc
 from longcrawl.core.stages import Check
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
-from longcrawl.ledger.funnel import LEDGER_SCHEMA
+from longcrawl.ledger.reasons import LEDGER_SCHEMA
 from longcrawl.run.fused import Tally, run_fused
 
 WORDS = 12

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.display.word_diff import COMPARED, diff_words
 from longcrawl.ledger.clusters import find_clusters
-from longcrawl.ledger.funnel import LEDGER_SCHEMA, find_reason
+from longcrawl.ledger.reasons import LEDGER_SCHEMA, find_reason
 
 
 def ledger(*rows):

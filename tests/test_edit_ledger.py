@@ -22,7 +22,8 @@ from longcrawl.core.places import EDIT_SCHEMA, PLACE_SCHEMA, changed_places, edi
 from longcrawl.core.stages import STAGES, Check, Edit, Rewrite, stage
 from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.ledger.edits import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
-from longcrawl.ledger.funnel import Funnel, FunnelRow, open_ledger
+from longcrawl.ledger.funnel import Funnel, FunnelRow
+from longcrawl.ledger.reasons import open_ledger
 from longcrawl.run.part import run_part
 from longcrawl.storage.sealed import seal
 

@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from longcrawl.core.pipeline import label_stages
 from longcrawl.core.stages import VERDICT_SCHEMA
 from longcrawl.errors import LedgerError
-from longcrawl.ledger.funnel import (
-    LEDGER_SCHEMA,
-    Funnel,
-    FunnelRow,
-    Reason,
-    add_values,
-    count_rules,
-    count_values,
-    entries,
-    find_reason,
-)
+from longcrawl.ledger.funnel import Funnel, FunnelRow, add_values, count_values
+from longcrawl.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
 from longcrawl.printable import one_line
 
 FUNNEL = Funnel(

@@ -16,7 +16,8 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.cli import commands as cli
-from longcrawl.ledger.funnel import Funnel, Reason
+from longcrawl.ledger.funnel import Funnel
+from longcrawl.ledger.reasons import Reason
 from longcrawl.printable import as_lines, one_line, printable, show
 
 ROOT = Path(__file__).parent.parent

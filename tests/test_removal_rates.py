@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longcrawl.errors import RecipeError
-from longcrawl.ledger.funnel import Funnel, FunnelRow, total
-from longcrawl.ledger.rates import Reference, RemovalRates
+from longcrawl.ledger.funnel import Funnel, FunnelRow, Reference, RemovalRates, total
 
 FUNNEL = Funnel(
     "warc",

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import LedgerError
-from longcrawl.ledger.funnel import LEDGER, Funnel, open_ledger
+from longcrawl.ledger.funnel import Funnel
+from longcrawl.ledger.reasons import LEDGER, open_ledger
 from longcrawl.manifest.folder import read_manifest
 from longcrawl.recipe import parse_recipe
 from longcrawl.text import UrlFilter, UrlHits

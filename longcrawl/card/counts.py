@@ -12,9 +12,8 @@ from longcrawl.display.numbers import percent
 from longcrawl.ledger.analysis import Lengths, bin_name, length_table
 from longcrawl.ledger.clusters import Cluster, find_clusters
 from longcrawl.ledger.edits import EDITS, repeated_spans
-from longcrawl.ledger.funnel import LEDGER, Funnel, open_ledger
-from longcrawl.ledger.rates import RemovalRates
-from longcrawl.ledger.values import value_tables
+from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
+from longcrawl.ledger.reasons import LEDGER, open_ledger
 from longcrawl.manifest.schema import MissingEntry
 
 __all__ = ["duplicates", "edited", "funnel_and_rates", "lengths", "places", "ranked_rules", "reasons"]

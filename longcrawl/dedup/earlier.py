@@ -28,7 +28,7 @@ from longcrawl.dedup.clusters import Clustering, band_blocks, estimate_pairs, ne
 from longcrawl.dedup.curve import SimilarityCurve
 from longcrawl.dedup.index import Index, IndexedSurvey, removal_table, take_ids, write_index
 from longcrawl.errors import CorruptionError, StageError
-from longcrawl.ledger.funnel import number_rule
+from longcrawl.ledger.reasons import number_rule
 
 __all__ = ["NearDuplicates", "near_duplicates_of_earlier", "save_sketches"]
 

@@ -16,7 +16,7 @@ from longcrawl.core.stages import PART, REMOVAL_SCHEMA, Check, Judge, column, do
 from longcrawl.dedup.index import IndexedSurvey, SaveIndex, removal_table, write_index
 from longcrawl.dedup.normalize import normalize
 from longcrawl.kernels.texts import fixed_rows, valid_texts
-from longcrawl.ledger.funnel import number_rule
+from longcrawl.ledger.reasons import number_rule
 
 __all__ = ["EqualHashes", "ExactDocuments", "ListedDuplicates"]
 

@@ -6,6 +6,7 @@ HTML, is escaped here and nowhere else.
 
 import html
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -13,8 +14,6 @@ from typing import Literal, NamedTuple
 from longcrawl.display import markdown
 from longcrawl.display.numbers import percent
 from longcrawl.printable import as_lines, one_line, shortened
-
-__all__ = ["BAR", "Cell", "Code", "Column", "ShareRow", "Table", "display_width", "share_table"]
 
 BAR = 24
 """Letters of the longest bar in a terminal."""
@@ -103,6 +102,27 @@ class Table:
         places = sorted(range(len(cells)), key=lambda place: place > 1 and self.columns[place].kind != "bar")
         sides = [" style='text-align:left'" if column.kind in _LEFT else "" for column in self.columns]
         return f"<tr>{''.join(f'<{tag}{sides[place]}>{cells[place]}</{tag}>' for place in places)}</tr>"
+
+
+class Tabular(ABC):
+    """What prints as tables: in a terminal, in Markdown and in a notebook."""
+
+    @abstractmethod
+    def tables(self) -> Sequence[Table]:
+        """Return the tables in their order."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.tables()))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def markdown(self) -> str:
+        """Return the tables in Markdown, as dataset cards hold them."""
+        return "\n\n".join(table.markdown() for table in self.tables())
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables())
 
 
 class ShareRow(NamedTuple):

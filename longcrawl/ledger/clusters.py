@@ -12,10 +12,8 @@ import pyarrow.dataset as pads
 from longcrawl.display.numbers import counted
 from longcrawl.display.word_diff import WordDiff, diff_words
 from longcrawl.errors import LedgerError
-from longcrawl.ledger.funnel import EARLIER, LEDGER_SCHEMA, Reason, follow
+from longcrawl.ledger.reasons import EARLIER, LEDGER_SCHEMA, Reason, follow
 from longcrawl.printable import one_line
-
-__all__ = ["Cluster", "Clusters", "find_clusters"]
 
 NAMED = 5
 """Removed documents that are named when a cluster is printed."""

@@ -21,20 +21,6 @@ from longcrawl.display.numbers import counted
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.stored_tables import table_writer
 
-__all__ = [
-    "EDITS",
-    "EditCounts",
-    "RepeatedSpan",
-    "RuleEdits",
-    "TextEdit",
-    "add_edits",
-    "count_edits",
-    "describe_edits",
-    "edit_writer",
-    "find_edits",
-    "repeated_spans",
-]
-
 EDITS = "edits"
 """The folder of a run that holds its edit ledger."""
 

@@ -1,103 +1,25 @@
-"""Why each document was removed, and how many each stage kept.
+"""How many documents and characters each stage kept: in numbers, in percent, and by the values of a column.
 
-The ledger is a side table, one row per removed document. Kept documents are never copied to decide about others.
+A recipe may name the figures of the work that it follows under ``reference``; they stand beside those of the run, as
+in RefinedWeb's Figure 2.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
-from longcrawl.display.numbers import figure
-from longcrawl.display.table import BAR, Code, Column, Table
-from longcrawl.errors import LedgerError, unreadable
-from longcrawl.ledger.edits import EditCounts, TextEdit, describe_edits
-from longcrawl.printable import as_lines
-from longcrawl.storage.stored_tables import DAMAGED, scan_tables
+from longcrawl.core.fields import check_fields
+from longcrawl.display.numbers import percent
+from longcrawl.display.table import BAR, Code, Column, ShareRow, Table, Tabular, share_table
+from longcrawl.errors import RecipeError
+from longcrawl.ledger.edits import EditCounts, add_edits
 
-__all__ = [
-    "EARLIER",
-    "LEDGER",
-    "LEDGER_SCHEMA",
-    "Funnel",
-    "FunnelRow",
-    "Reason",
-    "add_values",
-    "count_rules",
-    "count_values",
-    "entries",
-    "find_reason",
-    "follow",
-    "number_rule",
-    "open_ledger",
-    "total",
-]
-
-LEDGER = "ledger"
-"""The folder of a run that holds the ledger of removed documents."""
-
-LEDGER_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("stage", pa.string()),
-        ("rule", pa.string()),
-        ("value", pa.float64()),
-        ("threshold", pa.float64()),
-        ("kept_id", pa.string()),
-    ]
-)
-"""``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
-
-EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
-"""The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why a document was removed, or that it was kept (``stage`` is None then)."""
-
-    id: str
-    stage: str | None = None
-    rule: str | None = None
-    value: float | None = None
-    threshold: float | None = None
-    kept_id: str | None = None
-    edits: tuple[TextEdit, ...] = ()
-    """What stages changed in the document, before it was removed or in what was kept of it."""
-    kept: "Reason | None" = None
-    """Why the document of ``kept_id`` was removed later, see :func:`follow`; None if it was kept or not looked up."""
-
-    @property
-    def leads_on(self) -> bool:
-        """Whether it was removed as the duplicate of a document of the same dataset, itself perhaps removed later."""
-        return self.kept_id is not None and re.match(EARLIER, self.rule or "") is None
-
-    @property
-    def fate(self) -> str:
-        """What became of the document, without its id and its edits; ids stand as they were crawled."""
-        return self._decision().removeprefix(f"{self.id}: ")
-
-    def __str__(self) -> str:
-        return as_lines([self._decision(), *describe_edits(self.edits)], "\n  ")
-
-    def _decision(self) -> str:
-        if self.stage is None:
-            return f"{self.id}: kept"
-        said = f"{self.id}: removed at {self.stage}, rule {self.rule}"
-        if self.kept_id is not None:
-            similarity = "" if self.value is None else f", similarity {self.value:.2f}"
-            later = "" if self.kept is None else f", which was {self.kept.fate}"
-            return f"{said}: a duplicate of {self.kept_id}{similarity}{later}"
-        if self.threshold is None:
-            return said
-        return f"{said}: {figure(self.value)} against {figure(self.threshold)}"
+MOST_VALUES = 20
+"""Values that a table names; the funnel has all."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +45,47 @@ class FunnelRow:
         """Documents that this stage removed."""
         return self.documents_in - self.documents_out
 
+    def __add__(self, other: "FunnelRow") -> "FunnelRow":
+        """Add what the same stage did to other documents."""
+        return FunnelRow(
+            self.stage,
+            self.documents_in + other.documents_in,
+            self.documents_out + other.documents_out,
+            dict(sorted((Counter(self.rules) + Counter(other.rules)).items())),
+            total([self.characters, other.characters]),
+            add_values([self.values, other.values]),
+            add_edits([self.edits, other.edits]),
+        )
 
-@dataclass(frozen=True)
-class Funnel:
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as JSON-ready values; :meth:`from_dict` is the way back."""
+        values = {column: dict(counts) for column, counts in self.values.items()}
+        return {
+            "stage": self.stage,
+            "in": self.documents_in,
+            "out": self.documents_out,
+            "rules": dict(self.rules),
+            "characters": self.characters,
+            **({"values": values} if values else {}),
+            "edits": self.edits.as_dict() if self.edits else None,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "FunnelRow":
+        """Read what :meth:`as_dict` gave, of an earlier longcrawl too."""
+        return cls(
+            values["stage"],
+            values["in"],
+            values["out"],
+            dict(values["rules"]),
+            values.get("characters"),
+            values.get("values", {}),
+            EditCounts.from_dict(values["edits"]) if values.get("edits") else None,
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Funnel(Tabular):
     """How many documents each stage kept: a table in a terminal, bars in a notebook."""
 
     source: str
@@ -158,72 +118,122 @@ class Funnel:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the funnel as JSON-ready values; :meth:`from_dict` is the way back."""
-        rows = [
-            {
-                "stage": row.stage,
-                "in": row.documents_in,
-                "out": row.documents_out,
-                "rules": dict(row.rules),
-                "characters": row.characters,
-                **({"values": {column: dict(counts) for column, counts in row.values.items()}} if row.values else {}),
-                "edits": row.edits.as_dict() if row.edits else None,
-            }
-            for row in self.rows
-        ]
+        rows = [row.as_dict() for row in self.rows]
         return {"source": self.source, "documents": self.documents, "characters": self.characters, "stages": rows}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Funnel":
         """Read what :meth:`as_dict` gave."""
-        rows = tuple(
-            FunnelRow(
-                row["stage"],
-                row["in"],
-                row["out"],
-                dict(row["rules"]),
-                row.get("characters"),
-                row.get("values", {}),
-                EditCounts.from_dict(row["edits"]) if row.get("edits") else None,
-            )
-            for row in values["stages"]
-        )
-        return cls(values["source"], values["documents"], rows, values.get("characters"))
+        rows = map(FunnelRow.from_dict, values["stages"])
+        return cls(values["source"], values["documents"], tuple(rows), values.get("characters"))
 
-    def table(self) -> Table:
-        """Return the funnel for a terminal, Markdown and a notebook."""
+    def tables(self) -> list[Table]:
+        """Return the one table."""
         columns = [Column("stage"), Column("kept", "count", 12), Column("removed", "count", 12)]
         counts = [(row.stage, row.documents_out, row.removed, _reasons(row)) for row in self.rows]
         rows = [
             [stage, documents, removed, min(documents / max(self.documents, 1), 1.0), reasons]
             for stage, documents, removed, reasons in [(self.source, self.documents, None, None), *counts]
         ]
-        return Table([*columns, Column("", "bar", BAR), Column("rules")], rows)
-
-    def __repr__(self) -> str:
-        return str(self.table())
-
-    def markdown(self) -> str:
-        """Return the funnel as a Markdown table, as dataset cards hold it."""
-        return self.table().markdown()
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        return [Table([*columns, Column("", "bar", BAR), Column("rules")], rows)]
 
 
-def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
-    """Return the ledger rows of one judged batch: the documents whose verdict names a rule."""
-    removed = pc.is_valid(verdicts["rule"])
-    gone = verdicts.filter(removed)
-    rows = gone.num_rows
-    kept_ids = gone["kept_id"] if "kept_id" in gone.column_names else pa.nulls(rows, pa.string())
-    arrays = [pc.cast(ids, pa.string()).filter(removed), pa.array([stage] * rows, pa.string())]
-    arrays += [gone["rule"], gone["value"], gone["threshold"], kept_ids]
-    return pa.table(arrays, schema=LEDGER_SCHEMA)
+@dataclass(frozen=True)
+class Reference:
+    """Figures that somebody has published: the part of a recipe under ``reference``.
+
+    ``documents`` gives the share of all documents that is left after a stage, such as ``{language: 0.48}``.
+    """
+
+    name: str = ""
+    documents: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self, RecipeError)
+        for stage, share in self.documents.items():
+            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+                raise RecipeError(f"documents.{stage} takes a share from 0 to 1, got {share!r}")
+        if self.documents and not self.name:
+            raise RecipeError("documents need a name: say whose figures they are")
 
 
-def count_rules(ledger: pa.Table) -> dict[str, int]:
-    """Count ledger rows by rule, sorted by name."""
-    return dict(sorted(Counter(ledger["rule"].to_pylist()).items()))
+@dataclass(frozen=True, repr=False)
+class RemovalRates(Tabular):
+    """A funnel in percent: a table in a terminal, in Markdown and in a notebook.
+
+    >>> from longcrawl.ledger.funnel import FunnelRow
+    >>> funnel = Funnel("warc", 200, (FunnelRow("language", 200, 100), FunnelRow("gopher_quality", 100, 25)))
+    >>> print(RemovalRates(funnel, Reference("RefinedWeb", {"language": 0.48})))
+    stage               kept    of all  of before  RefinedWeb
+    warc                 200   100.0 %
+    language             100    50.0 %     50.0 %      48.0 %
+    gopher_quality        25    12.5 %     25.0 %
+    """
+
+    funnel: Funnel
+    reference: Reference = field(default_factory=Reference)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> "RemovalRates":
+        """Take both from the manifest of a run."""
+        return cls(Funnel.from_dict(manifest["funnel"]), Reference(**manifest["recipe"].get("reference", {})))
+
+    @property
+    def head(self) -> list[str]:
+        """What the columns are called."""
+        counts = ["kept", "of all", "of before"]
+        if self.has_characters:
+            counts += ["characters", "of all", "of before"]
+        return ["stage", *counts, *([self.reference.name] if self.reference.documents else [])]
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Return the cells of each row, the input first."""
+        funnel = self.funnel
+        names = [funnel.source, *(row.stage for row in funnel)]
+        documents = _rates([funnel.documents, *(row.documents_out for row in funnel)])
+        characters = _rates([funnel.characters, *(row.characters for row in funnel)])
+        for name, one, other in zip(names, documents, characters, strict=True):
+            published = self.reference.documents.get(name)
+            cells = [name, *one, *(other if self.has_characters else [])]
+            yield cells + ([percent(published)] if self.reference.documents else [])
+
+    def tables(self) -> list[Table]:
+        """Return the one table."""
+        first, *others = self.head
+        return [Table([Column(first), *(Column(name, "count", 8) for name in others)], list(self))]
+
+    @property
+    def has_characters(self) -> bool:
+        """Whether there are columns of characters: some stage has counted them."""
+        return any(row.characters is not None for row in self.funnel)
+
+
+def value_tables(funnel: Funnel) -> list[Table]:
+    """Return a table for each column that a stage has counted: RefinedWeb's Appendix D, for languages.
+
+    A column in which no document has a value has none.
+
+    >>> from longcrawl.ledger.funnel import FunnelRow
+    >>> row = FunnelRow("identify_language", 5, 4, values={"language": {"en": 3, "de": 1}})
+    >>> print(value_tables(Funnel("warc", 5, (row,)))[0])
+    language     documents    share
+    en                   3   75.0 %  ████████████████████████
+    de                   1   25.0 %  ████████
+    after identify_language; values of language: 2
+    """
+    return [
+        share_table(
+            column,
+            [
+                ShareRow(name or "none", count, count / row.documents_out)
+                for name, count in list(counts.items())[:MOST_VALUES]
+            ],
+            f"after {row.stage}; values of {column}: {len(counts.keys() - {''}):,}",
+        )
+        for row in funnel
+        for column, counts in row.values.items()
+        if any(counts)
+    ]
 
 
 def count_values(documents: pa.Table, column: str | None) -> dict[str, dict[str, int]]:
@@ -251,62 +261,6 @@ def total(counts: Iterable[int | None]) -> int | None:
     return None if None in known else sum(count for count in known if count is not None)
 
 
-def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
-    """Look one document up, and those that it leads on to; None when it was never removed.
-
-    Raises:
-        LedgerError: several documents of this id left.
-
-    """
-    found = ledger.to_table(filter=pc.field("id") == document).to_pylist()
-    if len(found) > 1:
-        raise LedgerError(f"{len(found)} documents are called {document!r}; ids must be unique to be explained")
-    return follow(ledger, stages, [Reason(**found[0])])[0] if found else None
-
-
-def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
-    """Return reasons with what became of the documents that they name, to the end of each chain.
-
-    Args:
-        ledger: rows of ``LEDGER_SCHEMA``.
-        stages: the labels of all stages, in order; a kept document leaves at a later one.
-        reasons: rows of the ledger.
-
-    """
-    named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
-    if not named:
-        return list(reasons)
-    places = {stage: place for place, stage in enumerate(stages)}
-    left_at = [places.get(reason.stage or "", -1) for reason in reasons]
-    first = min(place for place, reason in zip(left_at, reasons, strict=True) if reason.leads_on)
-    later = pc.field("id").isin(named) & pc.field("stage").isin(pa.array(stages[first + 1 :], pa.string()))
-    found = follow(ledger, stages, [Reason(**row) for row in ledger.to_table(filter=later).to_pylist()])
-    found.sort(key=lambda row: places[row.stage or ""])
-    ends = []
-    for place, reason in zip(left_at, reasons, strict=True):
-        rows = [row for row in found if row.id == reason.kept_id and places[row.stage or ""] > place]
-        ends.append(replace(reason, kept=rows[0]) if rows and reason.leads_on else reason)
-    return ends
-
-
-@contextmanager
-def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pads.Dataset]:
-    """Open a ledger of a run: a folder of tables, none where nothing was removed, or edited.
-
-    Raises:
-        CorruptionError: a table is not as it was written.
-        LedgerError: what is read of it is damaged.
-
-    """
-    with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
-        yield scan_tables(sorted(folder.glob("*.parquet")), schema)
-
-
-def number_rule(rule: str, number: int, of: int) -> str:
-    """Name a rule by which a document leaves for one in an earlier dataset, the first, second, … of several."""
-    return rule if of == 1 else f"{rule}_{number}"
-
-
 def _reasons(row: FunnelRow) -> tuple[str, ...]:
     """Return which rules removed documents, and how many of the others were edited."""
     ranked, words = list(_largest(row.rules)), []
@@ -320,3 +274,16 @@ def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int
     ranked = sorted(rules.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ranked[most:])
     return [*ranked[:most], *([("others", rest)] if rest else [])]
+
+
+def _rates(counts: list[int | None]) -> Iterator[list[str]]:
+    """Return count, percent of the first known one and percent of the one before."""
+    first = next((count for count in counts if count is not None), None)
+    before: int | None = None
+    for count in counts:
+        if count is None:
+            yield ["", "", ""]
+        else:
+            shares = (count / whole if whole else None for whole in (first, before))
+            yield [f"{count:,}", *map(percent, shares)]
+        before = count

@@ -15,8 +15,6 @@ from math import inf, log2, sqrt
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Drawn", "Estimate", "Thinning", "Values", "estimate_parts", "estimate_total", "exact"]
-
 Doubles = npt.NDArray[np.float64]
 
 Values = Sequence[Doubles]

@@ -1,34 +1,29 @@
-"""``longcrawl plan``: documents, tokens, bytes and hours of every stage, before a run."""
+"""``longcrawl plan``: documents, tokens, bytes and hours of every stage, before a run.
+
+What an output takes is measured by writing the documents left of a sample twice, all and half of them.
+"""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import isnan
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 
-from longcrawl.display.table import Table
+from longcrawl.core.outputs import Output, Writer
+from longcrawl.core.stages import SORT_KEY, Stage
 from longcrawl.errors import RunError
-from longcrawl.ledger.funnel import Funnel
-from longcrawl.plan.costs import ROW
 from longcrawl.plan.estimates import Estimate, Values, estimate_parts, estimate_total, exact
-from longcrawl.plan.output import measure_output
+from longcrawl.plan.measure import ROW, Measured, measure_stages, quantity
+from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.plan.sample import Sample, draw_sample
-from longcrawl.plan.walk import Measured, measure_stages, quantity
-from longcrawl.printable import one_line
 from longcrawl.recipe import Recipe, load_recipe, refuse_order
-from longcrawl.run.costs import StageCost
+from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import train_parts
-from longcrawl.storage.files import write_text
-from longcrawl.storage.sealed import SEAL, is_sealed, seal
-from longcrawl.storage.structured import load_json
+from longcrawl.storage.files import file_entries, folder_bytes
 
-__all__ = ["Checked", "Plan", "PlanRow", "plan"]
-
-VERSION = 1
 ONE = exact(1.0)
 CLOCK_FACTOR = 1.5
 """The same work takes so many times more or less of a core from one run to the next, where cores are shared."""
@@ -42,192 +37,8 @@ TABLE_SECONDS = 0.0005
 """What a stage may take more of each table in a run, whose other stages have the caches in between."""
 DISK_NOISE = 0.03
 """Documents are compressed as well together as their neighbours let them."""
-
-
-@dataclass(frozen=True)
-class PlanRow:
-    """What one stage leaves, takes and keeps on disk until the run is done."""
-
-    stage: str
-    documents: Estimate
-    characters: Estimate | None
-    seconds: Estimate
-    """Of a core of this machine."""
-    disk: Estimate
-    """In bytes."""
-
-
-@dataclass(frozen=True)
-class Checked:
-    """One figure of a plan beside what became of it."""
-
-    figure: str
-    estimate: Estimate
-    truth: float
-
-    @property
-    def inside(self) -> bool:
-        """Whether the interval holds the truth."""
-        return self.truth in self.estimate
-
-    def __str__(self) -> str:
-        low, high = self.estimate.low, self.estimate.high
-        return one_line(
-            f"{self.figure} became {self.truth:.4g}, planned were {self.estimate.value:.4g} ({low:.4g} to {high:.4g})"
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        described = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
-        return described | {"high": self.estimate.high, "became": self.truth}
-
-
-@dataclass(frozen=True, repr=False)
-class Plan:
-    """What a run of a recipe would give and take; ``str`` and notebooks show the table."""
-
-    recipe: str
-    digest: str
-    sample: str
-    """What was read, in words."""
-    rows: tuple[PlanRow, ...]
-    """The source first, the output last."""
-    tokens: Estimate | None
-    written: Estimate | None
-    """Bytes of the output; None where the sample did not reach it."""
-
-    @property
-    def seconds(self) -> Estimate:
-        """Of all stages together."""
-        return sum((row.seconds for row in self.rows[1:]), self.rows[0].seconds)
-
-    @property
-    def disk(self) -> Estimate:
-        """Bytes that stages need until the run is done, and its output; ledger and saved indexes come on top."""
-        work = sum((row.disk for row in self.rows[1:]), self.rows[0].disk)
-        return work + self.written if self.written else work
-
-    def against(
-        self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = MappingProxyType({})
-    ) -> tuple[Checked, ...]:
-        """Put the figures beside those of a finished run.
-
-        Args:
-            manifest: of the run.
-            costs: what its stages took, as :class:`longcrawl.RunSummary` has it; without, seconds and bytes of disk are
-                not compared.
-
-        """
-        written = _written(manifest)
-        truths = _truths(manifest) | {"bytes written": written} | (_costs(costs, written) if costs else {})
-        figures = [(name, estimate, truths.get(name)) for name, estimate in self._figures()]
-        return tuple(Checked(name, estimate, truth) for name, estimate, truth in figures if truth is not None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; :meth:`from_dict` is the way back."""
-        rows = [{"stage": row.stage, **{name: _as_list(getattr(row, name)) for name in _FIGURES}} for row in self.rows]
-        return {
-            "longcrawl_plan": VERSION,
-            "recipe": self.recipe,
-            "digest": self.digest,
-            "sample": self.sample,
-            "stages": rows,
-            "tokens": _as_list(self.tokens),
-            "written": _as_list(self.written),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
-        """Read what :meth:`as_dict` gave.
-
-        Raises:
-            KeyError: something is missing.
-            TypeError: something is of another type.
-            ValueError: there are no rows, or the ends of an interval are in the wrong order.
-
-        """
-        if not values["stages"]:
-            raise ValueError("no stages")
-        named = [values[name] for name in ("recipe", "digest", "sample")] + [row["stage"] for row in values["stages"]]
-        if not all(isinstance(each, str) for each in named):
-            raise TypeError("a name that is not a text")
-        for row in values["stages"]:
-            if lacking := [name for name in _FIGURES if name != "characters" and row[name] is None]:
-                raise ValueError(f"no {lacking[0]} of {row['stage']}")
-        rows = tuple(PlanRow(row["stage"], *(_estimate(row[name]) for name in _FIGURES)) for row in values["stages"])
-        ends = (_estimate(values["tokens"]), _estimate(values["written"]))
-        return cls(values["recipe"], values["digest"], values["sample"], rows, *ends)
-
-    def save(self, path: str | Path, checked: Sequence[Checked] = ()) -> None:
-        """Write the plan as JSON, for ``longcrawl run --plan``; and what became of it, where that is known.
-
-        Raises:
-            RunError: it cannot be written there.
-
-        """
-        became = {"became": [each.as_dict() for each in checked]} if checked else {}
-        try:
-            write_text(Path(path), seal(self.as_dict() | became))
-        except OSError as failed:
-            raise RunError(
-                f"a plan cannot be written to {path} ({failed.strerror or failed}): name another file"
-            ) from failed
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Plan":
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            RunError: there is no plan at ``path``, or it was changed after it was written.
-
-        """
-        try:
-            values = load_json(Path(path).read_text("utf-8"))
-        except (OSError, ValueError) as wrong:
-            raise RunError(f"{path} is no plan ({wrong}): write one with longcrawl plan RECIPE --save FILE") from wrong
-        if not isinstance(values, dict) or values.get("longcrawl_plan") != VERSION:
-            raise RunError(f"{path} is no plan of version {VERSION}: write one with longcrawl plan RECIPE --save FILE")
-        if SEAL in values and not is_sealed(Path(path), values):  # earlier versions did not seal it
-            raise RunError(
-                f"{path} has been changed: the SHA-256 that it gives of itself differs; write it again with longcrawl "
-                "plan RECIPE --save FILE"
-            )
-        try:
-            return cls.from_dict(values)
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as lacking:
-            raise RunError(
-                f"{path} is no whole plan ({lacking}): write it again with longcrawl plan --save"
-            ) from lacking
-
-    def __repr__(self) -> str:
-        return str(self._table())
-
-    def _repr_html_(self) -> str:
-        return self._table()._repr_html_()
-
-    def _table(self) -> Table:
-        from longcrawl.plan.table import plan_table
-
-        return plan_table(self)
-
-    def _figures(self) -> Iterator[tuple[str, Estimate]]:
-        for row in self.rows[:-1]:
-            yield f"{row.stage}: documents", row.documents
-            if row.characters is not None:
-                yield f"{row.stage}: characters", row.characters
-        if self.tokens is not None:
-            yield "tokens", self.tokens
-        for row in self.rows:
-            yield f"{row.stage}: seconds", row.seconds
-            if row.disk.high:
-                yield f"{row.stage}: disk", row.disk
-        if self.written is not None:
-            yield "bytes written", self.written
-            yield "seconds", self.seconds
-            yield "disk", self.disk
-
-
-_FIGURES = ("documents", "characters", "seconds", "disk")
+LEAST_NOISE = 0.03
+"""The least share by which a line of measured writes is taken to be off."""
 
 
 def plan(
@@ -322,42 +133,88 @@ class _Scaled:
         return estimate_total(values, self.drawn).scaled(self.sizes_stay)
 
 
-def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a run by the names that a plan has for them."""
-    funnel = Funnel.from_dict(manifest["funnel"])
-    truths: dict[str, float | None] = {
-        f"{funnel.source}: documents": funnel.documents,
-        f"{funnel.source}: characters": funnel.characters,
-    }
-    for row in funnel:
-        truths |= {f"{row.stage}: documents": row.documents_out, f"{row.stage}: characters": row.characters}
-    for lengths in manifest["analysis"]["lengths"]:
-        if lengths["unit"] == "tokens":
-            truths["tokens"] = sum(lengths["total"].values())
-    return truths
+class Point(NamedTuple):
+    """What writing some documents took."""
+
+    amount: float
+    """Their tokens, or how many they are where they have none."""
+    took: float
 
 
-def _written(manifest: Mapping[str, Any]) -> float:
-    within = manifest["output"]["format"] + "/"
-    files = manifest.get("files", {})
-    return float(sum(entry["bytes"] for name, entry in files.items() if name.startswith(within)))
+@dataclass(frozen=True)
+class Line:
+    """A straight line over tokens, or over documents where they have no tokens."""
+
+    fixed: float
+    """What is there whatever the documents, such as a tokenizer."""
+    slope: float
+    noise: float
+    """By which share half of the documents lay off the line."""
+
+    @classmethod
+    def through(cls, one: Point, half: Point, whole: Point) -> "Line":
+        """Return the line from one document, or none, to all of them; half of them say how far off it is."""
+        slope = max((whole.took - one.took) / max(whole.amount - one.amount, 1.0), 0.0)
+        fixed = max(one.took - slope * one.amount, 0.0)
+        expected = fixed + slope * half.amount
+        return cls(fixed, slope, abs(half.took - expected) / max(expected, 1e-9))
+
+    def at(self, amount: Estimate) -> Estimate:
+        """Return the figure for this many tokens or documents."""
+        value, low, high = (self.fixed + self.slope * each for each in (amount.value, amount.low, amount.high))
+        return Estimate(value, low, high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
 
 
-def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
-    """Return what stages took by the names that a plan has for it."""
-    seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
-    disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
-    return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}
+@dataclass(frozen=True)
+class MeasuredOutput:
+    """What writing takes, by the amount that is written."""
+
+    written: Line
+    """Bytes."""
+    spilled: Line
+    """Bytes of the first pass."""
+    seconds: Line
+    """Of a core."""
+    start: float
+    """Seconds of a core that writing one document took at first."""
 
 
-def _as_list(estimate: Estimate | None) -> list[float] | None:
-    return None if estimate is None else [estimate.value, estimate.low, estimate.high]
+def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> MeasuredOutput:
+    """Write one document, half of them and all, into a folder that is removed afterwards; none of them is held out."""
+    if "heldout" in output.settings():
+        output = replace(cast("Any", output), heldout=0)
+    ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
+    sizes = (1, (ordered.num_rows + 1) // 2, ordered.num_rows)
+    nothing = _spilled(output.writer(stages), ordered.slice(0, 0))
+    _, _, start = _write(output, stages, ordered.slice(0, 1))
+    amounts = [_amount(ordered.slice(0, few)) for few in sizes]
+    took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
+    written, spilled, seconds = ([*map(Point, amounts, values)] for values in zip(*took, strict=True))
+    spilled[0] = Point(0.0, nothing)
+    return MeasuredOutput(Line.through(*written), Line.through(*spilled), Line.through(*seconds), start)
 
 
-def _estimate(described: Any) -> Any:
-    if described is None:
-        return None
-    value, low, high = map(float, described)
-    if isnan(value) or not low <= high:
-        raise ValueError(f"an interval from {low} to {high}")
-    return Estimate(value, low, high)
+def _spilled(writer: Writer, documents: pa.Table) -> float:
+    """Return the bytes of the first pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer.spill([documents], Path(folder), 0)
+        return float(folder_bytes(Path(folder)))
+
+
+def _amount(documents: pa.Table) -> float:
+    return float(np.sum(documents["n_tokens"])) if "n_tokens" in documents.column_names else float(documents.num_rows)
+
+
+def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:
+    """Return bytes written, bytes spilled, and seconds."""
+    clock = CoreClock()
+    with tempfile.TemporaryDirectory() as folder:
+        spill, made = Path(folder) / "spill", Path(folder) / "made"
+        spill.mkdir()
+        made.mkdir()
+        with clock.measure("write"):
+            writer = output.writer(stages)
+            writer.spill([documents], spill, 0)
+            writer.finish(spill, made, [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)])
+            file_entries(made, [path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()])
+        return float(folder_bytes(made)), float(folder_bytes(spill)), clock.seconds["write"]

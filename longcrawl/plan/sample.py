@@ -16,9 +16,6 @@ from longcrawl.plan.estimates import Doubles, Drawn
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.fused import characters
 
-__all__ = ["TYPICAL", "Sample", "SampledPart", "draw_sample"]
-
-
 TYPICAL = 3000.0
 """Characters: documents below it are drawn almost alike, longer ones in proportion to their length."""
 

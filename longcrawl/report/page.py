@@ -21,12 +21,9 @@ from longcrawl.card.limits import Limit, known_limits
 from longcrawl.card.source import missing_sentence
 from longcrawl.core.results import RESULTS
 from longcrawl.display.numbers import counted, percent
-from longcrawl.ledger.analysis import Analysis, Lengths
+from longcrawl.ledger.analysis import Analysis, Lengths, url_hosts
 from longcrawl.ledger.clusters import Cluster, Clusters
-from longcrawl.ledger.domains import url_hosts
-from longcrawl.ledger.funnel import Funnel
-from longcrawl.ledger.rates import RemovalRates
-from longcrawl.ledger.values import value_tables
+from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.manifest.schema import MissingEntry
 from longcrawl.printable import shortened
 from longcrawl.report.comparisons import domain_table, drawn, length_tables

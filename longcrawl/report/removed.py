@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longcrawl.ledger.funnel import Reason
+from longcrawl.ledger.reasons import Reason
 from longcrawl.printable import as_lines, one_line, shortened
 from longcrawl.report.passages import Passage, as_html, escape
 

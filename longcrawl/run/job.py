@@ -20,7 +20,8 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,12 @@ from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of
 from longcrawl.errors import RunError, warn_user
 from longcrawl.ledger.analysis import Lengths, analyse
-from longcrawl.ledger.edits import EditCounts, add_edits
-from longcrawl.ledger.funnel import Funnel, FunnelRow, add_values, count_rules, total
-from longcrawl.ledger.rates import RemovalRates
+from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
+from longcrawl.ledger.reasons import count_rules
 from longcrawl.manifest.folder import MANIFEST, PLAN, WORK, read_manifest
 from longcrawl.manifest.schema import VERSION
 from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.run.costs import RunCosts, StageCost
-from longcrawl.run.index import indexes_used, save_index
 from longcrawl.run.inputs import (
     check_files,
     check_stages,
@@ -50,21 +49,19 @@ from longcrawl.run.inputs import (
     files_read,
     no_documents,
     pin_inputs,
+    recorded_versions,
     reject_duplicate_documents,
+    reject_other_contents,
     source_lengths,
     train_parts,
 )
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
 from longcrawl.run.summary import ComparedPlan, RunSummary
-from longcrawl.run.surveys import find_spans, group_inputs, resolve
-from longcrawl.run.target import reject_other_contents
+from longcrawl.run.surveys import find_spans, group_inputs, indexes_used, resolve, save_index
 from longcrawl.run.tasks import WRITTEN, check_plan, check_results, check_spill, do_once, planned_files, write_file
-from longcrawl.run.versions import recorded_versions
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
-
-__all__ = ["RunSummary", "run"]
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -315,32 +312,20 @@ class _Job:
         self._add_counts(results)
 
     def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
-        for place, first in enumerate(results[0]["stages"]):
-            rows = [each["stages"][place] for each in results]
-            rules: dict[str, int] = {}
-            for row in rows:
-                for rule, count in row["rules"].items():
-                    rules[rule] = rules.get(rule, 0) + count
-            came, left = sum(row["in"] for row in rows), sum(row["out"] for row in rows)
-            characters = total(row["characters"] for row in rows)
-            values = add_values(row.get("values", {}) for row in rows)
-            edits = add_edits(EditCounts.from_dict(row["edits"]) if "edits" in row else None for row in rows)
-            row = FunnelRow(first["stage"], came, left, dict(sorted(rules.items())), characters, values, edits)
-            self.funnel = self.funnel.then(row)
-        self._refuse_empty()
+        for rows in zip(*(map(FunnelRow.from_dict, each["stages"]) for each in results), strict=True):
+            self.funnel = self.funnel.then(reduce(add, rows))
+        self._check_not_empty()
 
-    def _refuse_empty(self) -> None:
+    def _check_not_empty(self) -> None:
         emptied = self.funnel.emptied_by()
         if emptied is not None:
+            last = next(row.documents_in for row in self.funnel if row.stage == emptied)
             error = RunError(
-                f"no document is left: stage {emptied!r} removed the last {self._last(emptied):,}. "
+                f"no document is left: stage {emptied!r} removed the last {last:,}. "
                 f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder"
             )
             error.add_note(repr(self.funnel))
             raise error
-
-    def _last(self, label: str) -> int:
-        return next(row.documents_in for row in self.funnel if row.stage == label)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
         spill, target = self.work / SPILL, self.folder / self.recipe.output.name

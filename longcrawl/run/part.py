@@ -20,7 +20,8 @@ from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.errors import NotYetError
 from longcrawl.ledger.analysis import LengthCounts
 from longcrawl.ledger.edits import EDITS, edit_writer
-from longcrawl.ledger.funnel import LEDGER, total
+from longcrawl.ledger.funnel import total
+from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest.folder import WORK
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.fused import Tally, run_fused, text_lengths
@@ -28,22 +29,6 @@ from longcrawl.sources.identity import reading
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import read_table, write_table
-
-__all__ = [
-    "SPILL",
-    "PartTask",
-    "keep_spans",
-    "mark_fitted",
-    "part_marker",
-    "removed_file",
-    "removed_marker",
-    "run_part",
-    "sketches",
-    "spans_kept",
-    "spilled",
-    "surviving_ids",
-    "survivors",
-]
 
 SPILL = "spill"
 """The folder in it that holds what outputs write in their first pass."""
@@ -276,43 +261,23 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
 
 def _keep(kept: Iterable[pa.Table], task: PartTask) -> None:
     """Write survivors, and sketches where a survey follows; there is at least one table, perhaps an empty one."""
-    kinds = ["arrow"] if task.survey is None else ["arrow", "sketches"]
     with ExitStack() as files:
-        sinks = [
-            files.enter_context(_sink(_file(task.folder / WORK, task.segment, task.number, kind))) for kind in kinds
-        ]
+        writers: list[Any] = []
         for table in kept:
-            sinks[0].write(table)
-            if task.survey is not None:
-                sinks[1].write(task.survey.sketch(table))
-
-
-class _Sink:
-    """A file of tables, which takes its schema from the first."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer: Any = None
-
-    def write(self, table: pa.Table) -> None:
-        if self._writer is None:
-            options = pa.ipc.IpcWriteOptions(compression="zstd")
-            self._writer = pa.ipc.new_file(self._path, table.schema, options=options)
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+            tables = [table] if task.survey is None else [table, task.survey.sketch(table)]
+            if not writers:
+                pairs = zip(_written(task), tables, strict=True)
+                writers = [files.enter_context(_table_writer(path, each.schema)) for path, each in pairs]
+            for writer, each in zip(writers, tables, strict=True):
+                writer.write_table(each)
 
 
 @contextmanager
-def _sink(path: Path) -> Iterator[_Sink]:
-    with whole_file(path) as beside:
-        sink = _Sink(beside)
-        try:
-            yield sink
-        finally:
-            sink.close()
+def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """Open a file of tables, which is there whole or not at all."""
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with whole_file(path) as beside, pa.ipc.new_file(beside, schema, options=options) as writer:
+        yield writer
 
 
 def _rows(file: Path) -> int:

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from longcrawl.core.results import RESULTS
-from longcrawl.ledger.funnel import Funnel
-from longcrawl.ledger.rates import RemovalRates
+from longcrawl.ledger.funnel import Funnel, RemovalRates
 from longcrawl.printable import as_lines
 from longcrawl.run.costs import StageCost
-
-__all__ = ["ComparedFigure", "ComparedPlan", "RunSummary"]
 
 OUTSIDE = 5
 """Figures outside of a plan's intervals that are listed."""

@@ -4,26 +4,32 @@ RefinedWeb deduplicates a hundred parts one by one, since all at once is too muc
 every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
 one dump, which have neighbouring names, are spread over all. A survey with ``within_parts`` sees one part at a time,
 and takes the memory of one; every other survey sees all documents, with their part in the column ``part`` (int32).
+
+For each survey with ``index="save"``, ``RUN/index/STAGE/`` holds what the run has kept in the end, see
+:mod:`longcrawl.dedup.index`. A document that a later stage removed is not in it, so its duplicate in a later dataset
+may stay, as in RefinedWeb.
 """
 
+import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.core.stages import PART, Survey
+from longcrawl.core.stages import PART, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of, with_report
-from longcrawl.ledger.funnel import LEDGER, entries
+from longcrawl.dedup.index import DESCRIPTION, INDEX
+from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest.folder import WORK
 from longcrawl.run.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
 from longcrawl.storage.files import folder_bytes, whole_file
 from longcrawl.storage.sealed import Marker
-from longcrawl.storage.stored_tables import write_table
-
-__all__ = ["find_spans", "group_inputs", "resolve"]
+from longcrawl.storage.stored_tables import read_table, write_table
 
 
 def group_inputs(inputs: int, parts: int) -> list[list[int]]:
@@ -90,3 +96,42 @@ def _sketches(work: Path, segment: int, group: Sequence[int]) -> pa.Table:
 
 def _with_part(sketched: pa.Table, part: int) -> pa.Table:
     return sketched.append_column(PART, pa.array(np.full(sketched.num_rows, part, np.int32)))
+
+
+def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str]]:
+    """Return what each stage looks at of earlier datasets, see :meth:`longcrawl.core.stages.Stage.used_indexes`."""
+    return {label: used for label, stage in stages if (used := stage.used_indexes())}
+
+
+def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stage) -> Path:
+    """Write what a run has kept of the documents that a survey saw at the end of a segment, and return its marker.
+
+    Args:
+        folder: the run's.
+        segment: number of the segment.
+        inputs: how many the run has.
+        label: of the survey; the index goes to ``index/LABEL``.
+        survey: the survey.
+
+    """
+    gone = _gone(folder, segment, label)
+    kept = [
+        table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
+        for table in sketches(folder / WORK, segment, range(inputs))
+    ]
+    index, marker = folder / INDEX / label, folder / WORK / f"index-{label}.json"
+    survey.save_index(pa.concat_tables(kept), index)
+    files = json.loads((index / DESCRIPTION).read_text("utf-8"))["files"]
+    entries = {os.path.relpath(index / name, marker.parent): entry for name, entry in files.items()}
+    Marker(marker, {}, entries | Marker.entries(marker, [index / DESCRIPTION])).write()
+    return marker
+
+
+def _gone(folder: Path, segment: int, label: str) -> pa.Array:
+    """Return the ids of removed documents after a survey saw them: by its own ledger and those of later segments."""
+    found = [pa.array([], pa.string())]
+    for path in sorted((folder / "ledger").glob("*.parquet")):
+        number, _, rest = path.stem.partition("-")
+        if int(number) > segment or (int(number) == segment and rest == label):
+            found += read_table(path, ["id"])["id"].chunks
+    return pa.concat_arrays(found)

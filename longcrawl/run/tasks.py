@@ -19,8 +19,6 @@ from longcrawl.run.part import SPILL, part_marker, spilled
 from longcrawl.storage.files import file_entries
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 
-__all__ = ["WRITTEN", "check_plan", "check_results", "check_spill", "do_once", "planned_files", "write_file"]
-
 WRITTEN = "written"
 """The folder in ``work`` of the markers of an output's files."""
 

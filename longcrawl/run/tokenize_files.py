@@ -6,10 +6,9 @@ from typing import Any
 
 from longcrawl.errors import RecipeError
 from longcrawl.recipe import Recipe, parse_recipe
-from longcrawl.run.job import RunSummary, run
+from longcrawl.run.job import run
+from longcrawl.run.summary import RunSummary
 from longcrawl.sources.files import is_url
-
-__all__ = ["tokenize", "tokenize_recipe"]
 
 FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt")
 

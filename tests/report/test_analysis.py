@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError
-from longcrawl.ledger.analysis import analyse
-from longcrawl.ledger.domains import DomainCounts, url_hosts
+from longcrawl.ledger.analysis import DomainCounts, analyse, url_hosts
 from longcrawl.report import Analysis
 from longcrawl.storage.stored_tables import open_documents
 from longcrawl.text.urls._matches import url_hosts as hosts_of_filter
