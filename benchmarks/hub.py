@@ -84,7 +84,7 @@ def round_trip(server: Any, run: Path, repo: str, plain: str, context_length: in
     import zarr
 
     import longcrawl as lc
-    from longcrawl.formats.rectangle.chunks import open_split
+    from longcrawl.formats.rectangle.spec import open_split
 
     pushed = timed(server, "push", lambda: lc.push(run, repo, "private"))
     timed(server, "push again", lambda: lc.push(run, repo, "private"))

@@ -19,8 +19,8 @@ from longcrawl.dedup import ngrams, urls
 from longcrawl.display import markdown
 from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import FormatError
-from longcrawl.formats.documents import write as parquet
-from longcrawl.formats.rectangle import spec as rectangle_verify
+from longcrawl.formats.documents import spec as parquet
+from longcrawl.formats.token_output import unescape
 from longcrawl.ledger import domains
 from longcrawl.report import tables
 from longcrawl.sources import json_lines, redpajama_v2
@@ -234,9 +234,9 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         arrow(lambda url: pa.compute.extract_regex(url, rpv2._HOST)),
         repeated(*URLS),
     ),
-    "longcrawl/formats/documents/write.py:folder_name": (folder_name, repeated("|a|", "|~|")),
-    "longcrawl/formats/rectangle/spec.py:unescape": (
-        rectangle_verify.unescape,
+    "longcrawl/formats/documents/spec.py:folder_name": (folder_name, repeated("|a|", "|~|")),
+    "longcrawl/formats/token_output.py:unescape": (
+        unescape,
         repeated("|\\\\|", "|\\\\|a", "|\\n|", "|\\ud800|", "|a|\\u00"),
     ),
     "longcrawl/hub/client.py:_sentence": (

@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.errors import LongCrawlError, StageError, warn_user
 from longcrawl.printable import as_lines, one_line
-from longcrawl.storage.stored_tables import DESCRIPTIONS
+from longcrawl.storage.stored_tables import DESCRIPTIONS, open_documents
 
 __all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
 
@@ -79,9 +79,9 @@ class Result(ABC):
     lengths_are_ended: ClassVar[bool] = False
     """Whether ``n_tokens`` counts an end-of-text token."""
 
-    @abstractmethod
     def documents(self, described: Mapping[str, Any]) -> int:
         """Count the documents of all splits."""
+        return sum(split["documents"] for split in described["splits"].values())
 
     @abstractmethod
     def summary(self, described: Mapping[str, Any]) -> str:
@@ -147,13 +147,13 @@ class Result(ABC):
 
         """
 
-    @abstractmethod
     def ids(self, folder: Path) -> pads.FileSystemDataset:
         """Return a row per document: ``id``, and what there is of url, language, text, n_tokens.
 
         Whether a document was kept, how long documents are and where they come from is read here; the dataset has no
-        files where nothing says it.
+        files where nothing says it. It is the tables that ``lengths`` names.
         """
+        return open_documents(sorted(folder.glob(self.lengths)))
 
 
 class Results(Mapping[str, Result]):

@@ -8,12 +8,7 @@ __all__ = ["check_heldout", "heldout_rows", "split_rows"]
 
 
 def check_heldout(heldout: float, output: str) -> None:
-    """Refuse what is neither a fraction below 1 nor a whole number.
-
-    Raises:
-        StageError: naming the output.
-
-    """
+    """Raise StageError for what is neither a fraction below 1 nor a whole number; ``output`` is named."""
     if not 0 <= heldout < math.inf or (heldout >= 1 and heldout != int(heldout)):
         raise StageError(f"{output}.heldout takes a fraction below 1 or a whole number of rows, got {heldout!r}")
 
@@ -38,11 +33,6 @@ def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
 
 
 def split_rows(heldout: float, rows: int, name: str = "heldout", of: str = "") -> dict[str, tuple[int, int]]:
-    """Return the bounds of each split: of ``name``, the first rows, if any are held out, and of ``train``.
-
-    Raises:
-        FormatError: as :func:`heldout_rows` does.
-
-    """
+    """Return the bounds of each split: of ``name``, the first rows, if any are held out, and of ``train``."""
     held = heldout_rows(heldout, rows, of)
     return {name: (0, held), "train": (held, rows)} if held else {"train": (0, rows)}

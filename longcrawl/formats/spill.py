@@ -206,12 +206,7 @@ def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = Non
 def read_batches(
     spill: Path, places: npt.NDArray[Any]
 ) -> Iterator[tuple[npt.NDArray[np.intp], pa.RecordBatch, npt.NDArray[np.uint32]]]:
-    """Yield the batches that hold documents, on mapped files: which of ``places`` are in a batch, it, and its rows.
-
-    Raises:
-        FormatError: a spill file is cut.
-
-    """
+    """Yield the batches that hold documents, on mapped files: which of ``places`` are in it, it, and its rows."""
     for part in np.unique(places["part"]).tolist():
         of_part = np.flatnonzero(places["part"] == part)
         file = spill / f"{part:05d}.arrow"
@@ -226,12 +221,7 @@ def read_batches(
 
 
 def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
-    """Read documents from where they were spilled, in the order of ``places``: all columns, or of some those they have.
-
-    Raises:
-        FormatError: a spill file is cut.
-
-    """
+    """Read documents in the order of ``places`` from where they were spilled: all columns, or those named."""
     pieces, positions = [], []
     for chosen, batch, rows in read_batches(spill, places):
         wanted = batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError
-from longcrawl.formats.rectangle.chunks import SplitArray
+from longcrawl.formats.rectangle.spec import SplitArray
 from longcrawl.formats.shards import datatrove, gpt_simple
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.storage.file_systems import fetch_spans, sizes_of

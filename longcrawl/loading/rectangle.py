@@ -17,7 +17,7 @@ import numpy as np
 
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.formats.rectangle.chunks import (
+from longcrawl.formats.rectangle.spec import (
     Engine,
     OnMissingChunks,
     SplitArray,
@@ -65,7 +65,7 @@ class Rectangle(Feed):
         cache_bytes: bound on decoded chunks in memory, per process that reads, those decoded ahead included.
         prefetch: whether iterating decodes ahead in a thread; "auto" does where the process may use two CPUs or more.
         on_missing_chunks: "error", or "fill" to read a chunk file that is not there as fill value.
-        engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle.chunks`.
+        engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle.spec`.
 
     Raises:
         LoaderError: a field does not fit the rectangle; the message says what would.

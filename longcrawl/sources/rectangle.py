@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import CorruptionError, FormatError, SourceError, unreadable
-from longcrawl.formats.rectangle.chunks import SplitArray, has_split, open_loss_mask, open_split
-from longcrawl.formats.rectangle.write import DESCRIPTION
+from longcrawl.formats.rectangle.spec import DESCRIPTION, SplitArray, has_split, open_loss_mask, open_split
 from longcrawl.sources.files import absolute, is_url, join, opened
 from longcrawl.storage.file_systems import exists, fetch
 from longcrawl.storage.stored_tables import refuse_damaged

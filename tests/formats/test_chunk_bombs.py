@@ -15,7 +15,7 @@ import zarr
 import zstandard
 
 from longcrawl.errors import CorruptionError
-from longcrawl.formats.rectangle.chunks import open_split
+from longcrawl.formats.rectangle.spec import open_split
 
 TOKENS = np.arange(16 * 64, dtype=np.uint16).reshape(16, 64)
 BOMB_BYTES, ALLOWED = 256 << 20, 128 << 20

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
 from longcrawl.formats.rectangle import build as rectangle_build
 from longcrawl.formats.rectangle import write as rectangle
-from longcrawl.formats.rectangle.chunks import open_loss_mask, open_split
-from longcrawl.formats.rectangle.spec import inspect_rectangle, verify_rectangle
+from longcrawl.formats.rectangle.facts import RectangleResult
+from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.storage.stored_tables import read_table
 
 ROWS, LENGTH = 150, 96
+
+verify_rectangle = RectangleResult().verify
+inspect_rectangle = partial(RectangleResult().inspect, split="train", row=0)
 
 
 @pytest.fixture
@@ -139,7 +143,7 @@ def test_metadata_that_is_missing_or_of_another_rectangle_is_noticed(tmp_path):
 CUT = """
 import sys
 from longcrawl.errors import LongCrawlError
-from longcrawl.formats.rectangle.chunks import open_split
+from longcrawl.formats.rectangle.spec import open_split
 for folder in sys.argv[1:]:
     try:
         array = open_split(folder, "train", "zarr", "fill")

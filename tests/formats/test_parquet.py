@@ -22,7 +22,8 @@ from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LedgerError, StageError
 from longcrawl.formats import spill
-from longcrawl.formats.documents.write import ParquetOutput, folder_name
+from longcrawl.formats.documents.spec import folder_name
+from longcrawl.formats.documents.write import ParquetOutput
 from longcrawl.formats.spill import row_bytes
 
 LANGUAGES = ["en", "en", "en", "de", "de", None]

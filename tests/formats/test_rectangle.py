@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, StageError
+from longcrawl.formats.heldout import heldout_rows
 from longcrawl.formats.rectangle import build as rectangle_build
 from longcrawl.formats.rectangle import write as rectangle
-from longcrawl.formats.rectangle.chunks import open_split
-from longcrawl.formats.rectangle.spec import inspect_rectangle, unescape, verify_rectangle
+from longcrawl.formats.rectangle.facts import RectangleResult
+from longcrawl.formats.rectangle.spec import open_split
 from longcrawl.formats.rectangle.write import RectangleOutput
+from longcrawl.formats.token_output import unescape
 
 END_OF_TEXT = 7
 
@@ -101,7 +103,7 @@ def test_plain_zarr_reads_what_was_written(tmp_path, zarr_format, codec, length,
         "json_escaped": False,
         "rolled": False,
     }
-    assert verify_rectangle(tmp_path / "made").problems == ()
+    assert RectangleResult().verify(tmp_path / "made").problems == ()
 
 
 def test_zarr_v3_has_one_shard_per_2048_rows_with_chunks_of_64_by_2048(tmp_path):
@@ -149,7 +151,7 @@ def test_documents_of_nothing_but_end_of_text_are_written_too(tmp_path, zarr_for
     tokens = np.full((130, 50), END_OF_TEXT, np.uint16)
     build(tmp_path / "made", tokens, zarr_format=zarr_format)
     assert np.array_equal(zarr.open_array(str(tmp_path / "made" / "train"), mode="r")[:], tokens)
-    assert verify_rectangle(tmp_path / "made").problems == ()
+    assert RectangleResult().verify(tmp_path / "made").problems == ()
     batch = lc.loading.Rectangle(tmp_path / "made", batch_size=130)[0]
     assert np.array_equal(batch["targets"], tokens)
 
@@ -195,13 +197,12 @@ def test_the_same_documents_make_the_same_bytes(tmp_path, text_rectangle, direct
 
 @given(rows=st.integers(2, 5000), heldout=st.floats(0, 1, exclude_max=True))
 def test_a_fraction_held_out_is_rounded_but_never_to_nothing(rows, heldout):
-    output = RectangleOutput(heldout=heldout)
     wanted = round(rows * heldout) or int(heldout > 0)
     if wanted >= rows:
         with pytest.raises(FormatError, match="leaves none to train on: set it lower"):
-            output.heldout_rows(rows)
+            heldout_rows(heldout, rows)
     else:
-        assert output.heldout_rows(rows) == wanted
+        assert heldout_rows(heldout, rows) == wanted
 
 
 @pytest.mark.parametrize(("heldout", "rows"), [(0, 0), (3, 3), (0.5, 5), (0.0001, 1), (9, 9)])
@@ -305,7 +306,7 @@ def test_without_truncate_the_length_must_be_said(tmp_path):
 
 
 def test_without_tokenize_the_end_of_text_must_be_said(tmp_path):
-    with pytest.raises(StageError, match="a rectangle needs an end-of-text token: add the stage tokenize"):
+    with pytest.raises(StageError, match="rectangle needs an end-of-text token: add the stage tokenize"):
         crawl_of(made_up(3, 20)).to_rectangle(tmp_path / "made", context_length=20)
 
 
@@ -371,13 +372,13 @@ def copy(whole, tmp_path) -> Path:
 def found_wrong(path: Path) -> bool:
     """Return whether verify finds something; what makes the folder no rectangle at all is an error of ours."""
     try:
-        return bool(verify_rectangle(path).problems)
+        return bool(RectangleResult().verify(path).problems)
     except FormatError:
         return True
 
 
 def test_a_whole_rectangle_has_no_problems(whole):
-    verification = verify_rectangle(whole)
+    verification = RectangleResult().verify(whole)
     assert verification.problems == ()
     assert str(verification).endswith("files compared with their SHA-256")
     assert "whole" in str(verification)
@@ -399,7 +400,7 @@ def test_every_missing_file_is_named(copy):
     for file in sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "rectangle.json"):
         content = file.read_bytes()
         file.unlink()
-        assert f"{file.relative_to(copy).as_posix()} is missing" in verify_rectangle(copy).problems
+        assert f"{file.relative_to(copy).as_posix()} is missing" in RectangleResult().verify(copy).problems
         file.write_bytes(content)
 
 
@@ -407,7 +408,7 @@ def test_a_cut_file_is_named(copy):
     shard = copy / "train" / "c" / "0" / "0"
     size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:-10])
-    assert verify_rectangle(copy).problems == (f"train/c/0/0 has {size - 10:,} bytes, expected {size:,}",)
+    assert RectangleResult().verify(copy).problems == (f"train/c/0/0 has {size - 10:,} bytes, expected {size:,}",)
 
 
 def test_a_changed_shape_is_named(copy):
@@ -415,7 +416,7 @@ def test_a_changed_shape_is_named(copy):
     told = json.loads(metadata.read_text())
     told["shape"][0] = 9
     metadata.write_text(json.dumps(told))
-    changed, opened = verify_rectangle(copy).problems
+    changed, opened = RectangleResult().verify(copy).problems
     assert re.fullmatch(r"train/zarr\.json has [\d,]+ bytes, expected [\d,]+", changed)
     assert opened.startswith("train cannot be opened")
 
@@ -423,7 +424,7 @@ def test_a_changed_shape_is_named(copy):
 def test_metadata_that_is_no_json_is_a_problem_and_no_traceback(copy):
     (copy / "train" / "zarr.json").write_text("{")
     (copy / "heldout" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "array", "shape": []}')
-    problems = verify_rectangle(copy).problems
+    problems = RectangleResult().verify(copy).problems
     assert any(problem.startswith("train cannot be opened") for problem in problems)
     assert any(problem.startswith("heldout cannot be opened") for problem in problems)
 
@@ -431,12 +432,12 @@ def test_metadata_that_is_no_json_is_a_problem_and_no_traceback(copy):
 def test_a_chunk_too_many_is_named(copy):
     (copy / "train" / "c" / "1").mkdir()
     shutil.copy(copy / "train" / "c" / "0" / "0", copy / "train" / "c" / "1" / "0")
-    assert verify_rectangle(copy).problems == ("train/c/1/0 is not part of this rectangle",)
+    assert RectangleResult().verify(copy).problems == ("train/c/1/0 is not part of this rectangle",)
 
 
 def test_a_missing_split_is_named(copy):
     shutil.rmtree(copy / "heldout")
-    problems = verify_rectangle(copy).problems
+    problems = RectangleResult().verify(copy).problems
     assert "split heldout is missing" in problems
     assert "heldout/c/0/0 is missing" in problems
 
@@ -447,14 +448,14 @@ def test_a_missing_split_is_named(copy):
 def test_a_description_that_is_none_is_one_sentence(copy, text):
     (copy / "rectangle.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(FormatError, match=r"rectangle\.json|rectangle of version"):
-        verify_rectangle(copy)
+        RectangleResult().verify(copy)
 
 
 def test_a_folder_without_a_rectangle_is_one_sentence(tmp_path):
     with pytest.raises(FormatError, match="holds no rectangle: expected rectangle.json, or arrays such as train.zarr"):
-        verify_rectangle(tmp_path)
+        RectangleResult().verify(tmp_path)
     with pytest.raises(FormatError, match="holds no rectangle"):
-        verify_rectangle(tmp_path / "nowhere")
+        RectangleResult().verify(tmp_path / "nowhere")
 
 
 # -------------------- the original layout
@@ -481,7 +482,7 @@ def original(folder: Path, separator: str = ".", rows: int = 90, length: int = 7
 @pytest.mark.parametrize("separator", [".", "/"])
 def test_a_whole_original_store_has_no_problems(tmp_path, separator):
     path, _ = original(tmp_path / "store", separator)
-    verification = verify_rectangle(path)
+    verification = RectangleResult().verify(path)
     assert verification.problems == ()
     assert "every chunk of heldout.zarr, train.zarr looked for and decoded" in verification.checked
 
@@ -490,7 +491,7 @@ def test_a_whole_original_store_has_no_problems(tmp_path, separator):
 def test_a_missing_chunk_of_an_original_store_is_named(tmp_path, separator):
     path, _ = original(tmp_path / "store", separator)
     (path / "train.zarr" / f"1{separator}2").unlink()
-    assert verify_rectangle(path).problems == (f"train.zarr/1{separator}2 is missing and would be read as 0",)
+    assert RectangleResult().verify(path).problems == (f"train.zarr/1{separator}2 is missing and would be read as 0",)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "cut by one", "header", "longer"])
@@ -507,7 +508,7 @@ def test_a_broken_chunk_of_an_original_store_is_named(tmp_path, damage):
             "longer": content + b"more",
         }[damage]
     )
-    (problem,) = verify_rectangle(path).problems
+    (problem,) = RectangleResult().verify(path).problems
     assert problem.startswith("train.zarr/0.1 does not decode: ")
 
 
@@ -516,37 +517,37 @@ def test_a_wrong_shape_of_an_original_store_is_found_both_ways(tmp_path):
     metadata = path / "train.zarr" / ".zarray"
     told = json.loads(metadata.read_text())
     metadata.write_text(json.dumps(told | {"shape": [told["shape"][0], 32]}))
-    problems = verify_rectangle(path).problems
+    problems = RectangleResult().verify(path).problems
     assert "train.zarr/0.1 lies outside the shape (80, 32): the shape is wrong" in problems
     metadata.write_text(json.dumps(told | {"shape": [told["shape"][0] + 32, 70]}))
-    assert "train.zarr/3.0 is missing and would be read as 0" in verify_rectangle(path).problems
+    assert "train.zarr/3.0 is missing and would be read as 0" in RectangleResult().verify(path).problems
 
 
 def test_metadata_of_an_original_store_that_is_no_json_is_a_problem(tmp_path):
     path, _ = original(tmp_path / "store")
     (path / "train.zarr" / ".zarray").write_text("{")
-    (problem,) = verify_rectangle(path).problems
+    (problem,) = RectangleResult().verify(path).problems
     assert problem.startswith("train.zarr cannot be opened")
 
 
 def test_an_unfinished_rectangle_of_ours_is_checked_chunk_by_chunk(copy):
     (copy / "rectangle.json").unlink()
     missing = "rectangle.json is missing: without it no checksum can be compared"
-    assert verify_rectangle(copy).problems == (missing,)
+    assert RectangleResult().verify(copy).problems == (missing,)
     (copy / "train" / "c" / "0" / "0").unlink()
-    assert verify_rectangle(copy).problems == (missing, "train/c/0/0 is missing and would be read as 0")
+    assert RectangleResult().verify(copy).problems == (missing, "train/c/0/0 is missing and would be read as 0")
 
 
 def test_chunks_that_have_lost_their_metadata_are_a_problem(tmp_path):
     path, _ = original(tmp_path / "store")
     (path / "train.zarr" / ".zarray").unlink()
-    (problem,) = verify_rectangle(path).problems
+    (problem,) = RectangleResult().verify(path).problems
     assert problem == "train.zarr has chunks and no .zarray or zarr.json: it cannot be opened"
 
 
 def test_the_original_layout_inspects_without_text(tmp_path):
     path, tokens = original(tmp_path / "store")
-    inspection = inspect_rectangle(path, "heldout", 3)
+    inspection = RectangleResult().inspect(path, "heldout", 3)
     assert inspection.shape == (10, 70)
     assert inspection.text is None
     assert "no tokenizer.json beside the arrays: the row stays undecoded" in str(inspection)
@@ -562,7 +563,7 @@ def test_inspect_decodes_a_row_from_the_start_of_its_document(text_rectangle, js
     seen = set()
     for split, rows in (("train", 10), ("heldout", 2)):
         for row in range(rows):
-            inspection = inspect_rectangle(path, split, row)
+            inspection = RectangleResult().inspect(path, split, row)
             assert texts[inspection.row_id].startswith(inspection.text)
             assert inspection.text.startswith(f"№{inspection.row_id.split()[1]} ")
             assert len(inspection.text) > 300
@@ -573,7 +574,7 @@ def test_inspect_decodes_a_row_from_the_start_of_its_document(text_rectangle, js
 
 
 def test_inspect_says_shape_codec_and_ratio(whole):
-    inspection = inspect_rectangle(whole)
+    inspection = RectangleResult().inspect(whole, "train", 0)
     assert (inspection.shape, inspection.dtype) == ((10, 500), "uint16")
     stored = (whole / "train" / "c" / "0" / "0").stat().st_size
     assert inspection.stored_bytes == stored
@@ -596,7 +597,7 @@ def test_inspect_says_shape_codec_and_ratio(whole):
 )
 def test_inspect_names_what_is_not_there(whole, split, row, said):
     with pytest.raises(FormatError, match=said):
-        inspect_rectangle(whole, split, row)
+        RectangleResult().inspect(whole, split, row)
 
 
 def test_inspect_of_a_damaged_rectangle_is_one_sentence(copy):
@@ -604,19 +605,19 @@ def test_inspect_of_a_damaged_rectangle_is_one_sentence(copy):
     content = rows.read_bytes()
     rows.write_bytes(content[: len(content) // 2])
     with pytest.raises(CorruptionError, match=r"rows/train\.parquet has 967 bytes, expected 1,934"):
-        inspect_rectangle(copy)
+        RectangleResult().inspect(copy, "train", 0)
     rows.write_bytes(content)
     (copy / "train" / "c" / "0" / "0").unlink()
     with pytest.raises(CorruptionError, match="is missing, which holds chunk"):
-        inspect_rectangle(copy)
+        RectangleResult().inspect(copy, "train", 0)
     (copy / "train" / "zarr.json").write_text("{")
     with pytest.raises(CorruptionError, match=r"train/zarr\.json has been changed"):
-        inspect_rectangle(copy)
+        RectangleResult().inspect(copy, "train", 0)
 
 
 def test_inspect_of_nothing_is_one_sentence(tmp_path):
     with pytest.raises(FormatError, match="has no split 'train'; there is: nothing"):
-        inspect_rectangle(tmp_path / "nowhere")
+        RectangleResult().inspect(tmp_path / "nowhere", "train", 0)
 
 
 @given(st.text(), st.integers(0, 40), st.booleans())

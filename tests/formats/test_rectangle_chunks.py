@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec
 
 from longcrawl.errors import CorruptionError, FormatError, NotYetError
-from longcrawl.formats.rectangle.chunks import SplitArray, open_split
+from longcrawl.formats.rectangle.spec import SplitArray, open_split
 from longcrawl.storage import network
 
 END_OF_TEXT = 777

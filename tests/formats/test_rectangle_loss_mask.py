@@ -19,8 +19,8 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, StageError
 from longcrawl.formats.rectangle import build as rectangle_build
 from longcrawl.formats.rectangle import write as rectangle
-from longcrawl.formats.rectangle.chunks import open_loss_mask, open_split
-from longcrawl.formats.rectangle.spec import inspect_rectangle, verify_rectangle
+from longcrawl.formats.rectangle.facts import RectangleResult
+from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.rectangle.write import RectangleOutput
 
 END_OF_TEXT = 7
@@ -87,7 +87,7 @@ def test_plain_zarr_reads_the_mask_beside_the_tokens(tmp_path, small_bands, zarr
         assert (mask.chunks, mask.shards) == (group[split].chunks, group[split].shards)
     assert group.attrs["loss_mask"] is True
     assert json.loads((path / "rectangle.json").read_text())["loss_mask"] is True
-    assert verify_rectangle(path).problems == ()
+    assert RectangleResult().verify(path).problems == ()
     for engine in ("direct", "zarr"):
         array = open_loss_mask(open_split(path, "train", engine))
         down, across = map(range, array.layout.chunk_grid)
@@ -161,7 +161,7 @@ def test_the_source_rectangle_gives_the_mask_and_it_can_be_written_again(tmp_pat
     if context_length is None:
         lc.Crawl(data).to_rectangle(tmp_path / "again", context_length=21, end_of_text=END_OF_TEXT)
         assert np.array_equal(zarr.open_array(str(tmp_path / "again" / "train_loss_mask"), mode="r")[:], flags)
-        assert verify_rectangle(tmp_path / "again").problems == ()
+        assert RectangleResult().verify(tmp_path / "again").problems == ()
 
 
 # -------------------- what is wrong is said
@@ -173,19 +173,19 @@ def test_verify_finds_what_happened_to_a_mask(tmp_path):
     chunk = path / "train_loss_mask" / "c" / "0" / "0"
     kept = chunk.read_bytes()
     chunk.write_bytes(kept[:50] + bytes([kept[50] ^ 1]) + kept[51:])
-    assert verify_rectangle(path).problems == ("train_loss_mask/c/0/0 has been changed: its SHA-256 differs",)
+    assert RectangleResult().verify(path).problems == ("train_loss_mask/c/0/0 has been changed: its SHA-256 differs",)
     chunk.unlink()
-    assert verify_rectangle(path).problems == ("train_loss_mask/c/0/0 is missing",)
+    assert RectangleResult().verify(path).problems == ("train_loss_mask/c/0/0 is missing",)
     with pytest.raises(CorruptionError, match="train_loss_mask/c/0/0 is missing"):
         lc.loading.Rectangle(path, batch_size=2)[0]
     chunk.write_bytes(kept)
     (chunk.parent / "1").write_bytes(b"")
-    assert verify_rectangle(path).problems == ("train_loss_mask/c/0/1 is not part of this rectangle",)
+    assert RectangleResult().verify(path).problems == ("train_loss_mask/c/0/1 is not part of this rectangle",)
     (path / "rectangle.json").unlink()
     (chunk.parent / "1").unlink()
-    assert [each for each in verify_rectangle(path).problems if "loss_mask" in each] == []
+    assert [each for each in RectangleResult().verify(path).problems if "loss_mask" in each] == []
     chunk.unlink()
-    assert "train_loss_mask/c/0/0 is missing and would be read as 1" in verify_rectangle(path).problems
+    assert "train_loss_mask/c/0/0 is missing and would be read as 1" in RectangleResult().verify(path).problems
 
 
 def test_a_mask_that_is_gone_or_lies_otherwise_is_not_passed_over(tmp_path):
@@ -194,7 +194,7 @@ def test_a_mask_that_is_gone_or_lies_otherwise_is_not_passed_over(tmp_path):
     shutil.rmtree(path / "train_loss_mask")
     with pytest.raises(FormatError, match=r"train_loss_mask/zarr\.json is missing"):
         lc.loading.Rectangle(path, batch_size=2)
-    assert any("train_loss_mask cannot be opened" in each for each in verify_rectangle(path).problems)
+    assert any("train_loss_mask cannot be opened" in each for each in RectangleResult().verify(path).problems)
     zarr.create_array(str(path / "train_loss_mask"), shape=(70, 100), dtype="bool", chunks=(10, 10))
     (path / "rectangle.json").unlink()
     with pytest.raises(FormatError, match=r"lies as its tokens, \(70, 100\) in chunks of \(64, 100"):
@@ -205,7 +205,7 @@ def test_a_mask_is_no_split_of_tokens(tmp_path):
     path = build(tmp_path / "made", *made_up(10, 20))
     with pytest.raises(FormatError, match="token ids are uint16 or uint32, this array has bool"):
         open_split(path, "train_loss_mask")
-    assert inspect_rectangle(path).split == "train"
+    assert RectangleResult().inspect(path, "train", 0).split == "train"
 
 
 def test_masked_texts_without_a_mask_of_their_tokens_are_refused(tmp_path):

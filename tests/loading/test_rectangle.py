@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec
 
 from longcrawl.errors import CorruptionError, FormatError, LoaderError
-from longcrawl.formats.rectangle.chunks import SplitArray
+from longcrawl.formats.rectangle.spec import SplitArray
 from longcrawl.loading import Rectangle
 
 END_OF_TEXT = 777

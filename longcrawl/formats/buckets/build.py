@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from longcrawl.formats.buckets.plan import PIECE, PlannedBucket
 from longcrawl.formats.rectangle.build import BAND, Layout, write_band
-from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
+from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.spill import ORDER, PLACE, read_batches, read_order, read_places

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
 from longcrawl.composition.measures import LEGEND
 from longcrawl.core.results import Inspection, Result, Verification, result
@@ -23,17 +22,14 @@ from longcrawl.formats.buckets.spec import (
     open_composed,
     read_description,
 )
-from longcrawl.formats.rectangle.spec import unescape
 from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.token_output import decode_beginning
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.sealed import verify_described
-from longcrawl.storage.stored_tables import open_documents, read_table
-from longcrawl.tokens.encoders import load_encoder
+from longcrawl.storage.stored_tables import read_table
 
 __all__ = ["ComposedInspection", "ComposedResult"]
 
-CHARACTERS = 600
-TOKENIZER = "tokenizer.json"
 BUCKETS = """@misc{liu2024bucket,
   title = {Bucket Pre-training is All You Need},
   author = {Liu, Hongtao and Peng, Qiyao and Yang, Qing and Liu, Kai and Xu, Hongyan},
@@ -227,10 +223,6 @@ class ComposedResult(Result):
             lossless=int((~read.loss_mask).sum()),
         )
 
-    def ids(self, folder: Path) -> pads.FileSystemDataset:
-        """Return the tables of documents."""
-        return open_documents(sorted(folder.glob(self.lengths)))
-
 
 def _domain_row(row: Mapping[str, Any]) -> str:
     measures = f"{row['r_pad']:.4%} | {row['r_tru']:.2%} | {row['r_cat']:.2f}".replace("%", "")
@@ -255,14 +247,9 @@ def _pieces(folder: Path, bucket: ComposedBucket, sample: int) -> list[dict[str,
 
 def _decoded(opened: Composed, tokens: list[int]) -> str | None:
     """Decode the beginning of a piece; one that begins within an escape stays escaped."""
-    file = Path(opened.path) / TOKENIZER
-    if not file.exists():
-        return None
+    folder, escaped = Path(opened.path), opened.described["json_escaped"]
     inside = tokens[:-1] if tokens[-1:] == [opened.described["end_of_text"]] else tokens
-    text = load_encoder(str(file)).decode(inside[:CHARACTERS])
-    if opened.described["json_escaped"]:
-        try:
-            text = unescape(text)
-        except ValueError:
-            return text[:CHARACTERS]
-    return text[:CHARACTERS]
+    try:
+        return decode_beginning(folder, inside, json_escaped=escaped)
+    except ValueError:
+        return decode_beginning(folder, inside, json_escaped=False)

@@ -11,7 +11,7 @@ from longcrawl.composition.buckets import Buckets
 from longcrawl.composition.measures import Bucket, Composition, combine, measure
 from longcrawl.composition.plan import Plan
 from longcrawl.composition.strategies import Longs, Strategy
-from longcrawl.formats.documents.write import UNKNOWN
+from longcrawl.formats.documents.spec import UNKNOWN
 from longcrawl.storage.files import whole_file
 
 __all__ = ["PIECE", "PlannedBucket", "PlannedSplit", "by_split", "composition_numbers", "composition_of", "plan_split"]

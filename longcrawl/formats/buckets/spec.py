@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.rectangle.chunks import SplitArray, open_loss_mask, open_split
+from longcrawl.formats.rectangle.spec import SplitArray, open_loss_mask, open_split
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage import sealed
@@ -211,12 +211,7 @@ class Composed:
     """The content of ``composed.json``."""
 
     def bucket(self, capacity: int, split: str = "train", domain: str = "") -> ComposedBucket:
-        """Return one bucket.
-
-        Raises:
-            FormatError: there is none; the message lists those that there are.
-
-        """
+        """Return one bucket; raise FormatError, which lists all, if there is none."""
         for each in self.buckets:
             if (each.capacity, each.split, each.domain) == (capacity, split, domain):
                 return each
@@ -255,12 +250,7 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``composed.json``.
-
-    Raises:
-        FormatError: there is none, or it is of a version that this longcrawl does not know.
-
-    """
+    """Read ``composed.json``, with the errors of :func:`longcrawl.storage.sealed.read_description`."""
     needed = ("stored_as", "dtype", "end_of_text", "json_escaped", "loss_mask", "splits", "buckets", "files")
     return sealed.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
 

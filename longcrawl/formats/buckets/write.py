@@ -28,10 +28,10 @@ from longcrawl.formats.buckets.build import (
 )
 from longcrawl.formats.buckets.plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
 from longcrawl.formats.buckets.spec import DESCRIPTION, HOLDS_MASK, VERSION
-from longcrawl.formats.documents.write import folder_name
+from longcrawl.formats.documents.spec import folder_name
 from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
-from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
+from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.entries import entries_of, refuse_no_text
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS
 from longcrawl.formats.shards.spec import FORMATS
@@ -102,15 +102,11 @@ class ComposedOutput(TokenOutput):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_least(shard_bytes=1)
         self.chosen()
 
     def chosen(self) -> Strategy:
-        """Return the strategy.
-
-        Raises:
-            StageError: the capacities do not ascend, or do not go with it.
-
-        """
+        """Return the strategy; raise StageError unless the capacities ascend and fit it."""
         return named_strategy(
             self.strategy, self.capacities, self.padding_threshold, self.planner, self.seed, self.pool_size
         )

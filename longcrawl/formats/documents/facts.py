@@ -13,7 +13,7 @@ from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.documents.write import DESCRIPTION, UNKNOWN, dataset_configs, read_description
+from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, dataset_configs, read_description
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.sealed import is_sealed, verify_files
 from longcrawl.storage.stored_tables import open_documents, read_footers, read_row
@@ -58,10 +58,6 @@ class ParquetResult(Result):
     tags: ClassVar[tuple[str, ...]] = ("web-text",)
     fewer_files: ClassVar[str] = "a larger parquet.file_bytes"
     smaller_files: ClassVar[str] = "a smaller parquet.file_bytes"
-
-    def documents(self, described: Mapping[str, Any]) -> int:
-        """Count the documents."""
-        return sum(split["documents"] for split in described["splits"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return documents and files of every split, and how many folders of languages."""

@@ -98,12 +98,7 @@ class ArrayLayout:
 
 
 def parse_layout(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
-    """Parse array metadata of either Zarr format.
-
-    Raises:
-        FormatError: not a two-dimensional array of uint16, uint32 or bool on a regular grid, or beyond a limit.
-
-    """
+    """Parse array metadata of either Zarr format; raise FormatError for what is not a grid of tokens or flags."""
     with unreadable(f"the Zarr metadata of {where}", FormatError, "copy it again from where the array was made"):
         layout = _parse_v2(metadata, where) if metadata["zarr_format"] == 2 else _parse_v3(metadata, where)
     _check_limits(layout, where)

@@ -8,16 +8,17 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from struct import Struct
 from typing import Any, Literal, Protocol
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError, SourceError, reason_of
-from longcrawl.formats.rectangle._folder import Folder
+from longcrawl.errors import CorruptionError, NotYetError, SourceError, reason_of
 from longcrawl.formats.rectangle._layout import MOST_CHUNK_BYTES, ArrayLayout
-from longcrawl.storage.file_systems import open_ranges
+from longcrawl.storage.file_systems import exists, fetch, file_system_of, open_ranges
 from longcrawl.storage.network import ask, verdict_of
 from longcrawl.urls import is_url
 
@@ -32,6 +33,61 @@ BLOSC_HEADER = 16
 HEADER_SIZES = Struct("<4xI4xI")
 """Bytes when decoded, and bytes as stored."""
 CHECKSUM_BYTES = 4
+
+
+class Folder(Protocol):
+    """The folder that a rectangle lies in, local or behind a URL of fsspec."""
+
+    root: str
+
+    def read(self, name: str) -> bytes | None: ...
+    def exists(self, name: str) -> bool: ...
+    def names(self) -> list[str] | None: ...
+
+
+class _LocalFolder:
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/") or "/"
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return Path(self.root, name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def exists(self, name: str) -> bool:
+        return Path(self.root, name).is_file()
+
+    def names(self) -> list[str] | None:
+        return sorted(entry.name for entry in Path(self.root).iterdir()) if Path(self.root).is_dir() else None
+
+
+class _RemoteFolder:
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/")
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return fetch(f"{self.root}/{name}")
+        except FileNotFoundError:
+            return None
+
+    def exists(self, name: str) -> bool:
+        return exists(f"{self.root}/{name}")
+
+    def names(self) -> list[str] | None:
+        files, path = file_system_of(self.root)
+        try:
+            listed = ask(self.root, partial(files.ls, path, detail=False))
+        except (FileNotFoundError, NotYetError):
+            return None
+        return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in listed)
+
+
+def open_folder(root: str) -> Folder:
+    if root.startswith("file://"):
+        return _LocalFolder(unquote(urlsplit(root).path))
+    return _RemoteFolder(root) if is_url(root) else _LocalFolder(root)
 
 
 class ChunkReader(Protocol):
@@ -68,12 +124,7 @@ class StoredArray:
         )
 
     def check_file(self, place: tuple[int, int], content: bytes) -> None:
-        """Compare a chunk that is a file of its own with the checksum of that file, where one is known.
-
-        Raises:
-            CorruptionError: it differs.
-
-        """
+        """Raise CorruptionError if a chunk that is a file of its own differs from its recorded checksum."""
         expected = self.file_checksums.get(f"{self.name}/{self.layout.file_name(*place)}")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise self.corrupt(place, "it differs from its SHA-256")

@@ -7,7 +7,7 @@ band of rows by its places and writes it whole: one writer per shard, so nothing
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from longcrawl.core.stages import SORT_KEY, column
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.shards.shard import TOKENS
-from longcrawl.formats.spill import read_batches, read_order, read_places, spill_documents
+from longcrawl.formats.spill import read_batches, read_order, read_places
 from longcrawl.storage.files import PARTIAL, publish
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
-__all__ = ["BAND", "Checksum", "Layout", "gather", "lay_out", "spill_rows", "write_band"]
+__all__ = ["BAND", "Checksum", "Layout", "gather", "lay_out", "row_bytes", "row_table", "write_band"]
 
 Checksum = Literal["crc32c", "none"]
 """What each chunk carries, so that readers notice changed bytes."""
@@ -77,19 +77,6 @@ class Layout:
         return zarr.create_array(
             str(store), chunks=(rows_of_chunk, columns), shards=(BAND, shard_columns), compressors=codecs, **shared
         )
-
-
-def spill_rows(tables: Iterable[pa.Table], spill: Path, part: int, context_length: int, *, shuffled: bool) -> None:
-    """Write the rows of one part, with :func:`spill_documents`: tokens, loss mask in bits, if any, and origin of each.
-
-    Raises:
-        FormatError: a document does not have exactly ``context_length`` tokens.
-        StageError: the documents have no tokens, or not of type uint16 or uint32; they are masked, and there is no
-            loss mask that fits the tokens.
-
-    """
-    rows = (_row_table(table, context_length, shuffled=shuffled) for table in tables)
-    spill_documents(rows, spill, part, shuffled=shuffled, sizes=_row_bytes, unique="rectangle")
 
 
 def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> None:
@@ -165,8 +152,8 @@ def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], l
     return names
 
 
-def _row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Table:
-    """Return what is kept of documents that are rows."""
+def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Table:
+    """Return what is spilled of documents that are rows: tokens, loss mask in bits, if any, and origin of each."""
     tokens = column(table, TOKENS, "a rectangle")
     _check_type(tokens.type)
     _check_lengths(table, tokens, context_length)
@@ -183,7 +170,8 @@ def _row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Ta
     return pa.table(columns)
 
 
-def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the bytes of the tokens of each row."""
     width = batch.schema.field(TOKENS).type.value_type.bit_width // 8
     lengths: npt.NDArray[np.int64] = pc.list_value_length(batch.column(TOKENS)).to_numpy().astype(np.int64) * width
     return lengths

@@ -1,275 +1,309 @@
-"""Is a rectangle whole? What does it hold?
+"""The rectangle: one document per row, all rows of one length, as Zarr. Opened for reading chunk by chunk.
 
-Ours has a checksum for every file, so one flipped bit is found. The original LongCrawl64 layout has none: there every
-chunk must be present and decode; a chunk that is absent would otherwise be read as zeros, "!" in GPT-2's vocabulary,
-silently.
+Specification
+-------------
+``NAME/`` is a Zarr group with the arrays ``train`` and, when any rows are held out, ``heldout``: (rows,
+context_length), little-endian uint16 or uint32, fill value = the end-of-text token. Zarr v3 (the default) has one
+shard per band of 2,048 rows with inner chunks of 64 x 2,048 tokens, Blosc zstd level 3 *without* shuffle: on GPT-2
+tokens of long documents that is 1.64 times smaller than raw, with shuffle 1.43, with bitshuffle 1.19
+(benchmarks/codecs.py). Behind each inner chunk is its crc32c, Zarr's codec of this name, so that every reader notices
+changed bytes. ``zarr_format=2`` gives the chunks of the original LongCrawl64, 2,048 x 2,048 (103,296 files for its 6.6
+million rows where v3 has 3,228), with the same codec and no checksum in them: each is a file, whose SHA-256 is in
+``rectangle.json``.
+
+Beside the arrays lie
+
+* ``train_loss_mask``, ``heldout_loss_mask``, only where the documents have a column ``loss_mask``: arrays of the shape,
+  chunks and codec of the tokens, bool, fill value true; false where no loss is to be computed;
+* ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
+  truncation);
+* ``tokenizer.json``, when the tokens were made here: what decodes a row;
+* ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file and, last, its own. It is written last:
+  without it the rectangle is not finished.
+
+The group's attributes hold ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped`` and ``rolled``,
+and ``loss_mask``, true, where there are loss masks.
+
+Reading
+-------
+A rectangle is a folder with two token arrays of shape (documents, tokens per document), dtype uint16 or uint32, one
+document per row. Each split lies in ``<folder>/<split>`` (ours, Zarr format 3 or 2) or ``<folder>/<split>.zarr`` (the
+original LongCrawl64, Zarr format 2). Two engines give equal chunks:
+
+* ``"direct"`` reads little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked against its
+  crc32c) or not;
+* ``"zarr"`` reads everything that zarr-python reads.
+
+Both read local folders and URLs of fsspec (``http://``, ``hf://``, ``memory://``). "direct" fetches the index of a
+shard once and then the bytes of each chunk that is asked for; plain Zarr over ``hf://`` reads five megabytes ahead.
+
+A chunk that a shard's index records as absent is all fill value. A *file* that is absent reads as fill value in plain
+Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError` unless ``on_missing_chunks="fill"``.
+
+Changed bytes are a CorruptionError too, in what longcrawl has written. Shards carry a crc32c behind each chunk,
+compared whenever that is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when it
+is first read. Metadata is compared with that file when a split is opened. :attr:`SplitArray.checksum` says which. In
+arrays that carry none, changed bytes are noticed only where blosc notices them.
 """
 
-import json
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice, product
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow.compute as pc
 
-from longcrawl.core.results import Inspection, Verification
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.formats.rectangle._layout import ArrayLayout
-from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX, SplitArray, open_loss_mask, open_split
-from longcrawl.formats.rectangle.write import DESCRIPTION, TOKENIZER, read_description
-from longcrawl.printable import as_lines, printable
-from longcrawl.storage.sealed import is_sealed, verify_files
-from longcrawl.storage.stored_tables import read_table
+from longcrawl.formats.rectangle._layout import ArrayLayout, parse_layout
+from longcrawl.formats.rectangle._readers import (
+    ChunkReader,
+    DirectReader,
+    Folder,
+    OnMissingChunks,
+    StoredArray,
+    Tokens,
+    ZarrReader,
+    open_folder,
+)
+from longcrawl.storage import sealed
+from longcrawl.storage.structured import load_json
 
-__all__ = ["RectangleInspection", "inspect_rectangle", "verify_rectangle"]
+__all__ = [
+    "DESCRIPTION",
+    "GPT2_END_OF_TEXT",
+    "LOSS_MASK_SUFFIX",
+    "VERSION",
+    "Engine",
+    "OnMissingChunks",
+    "SplitArray",
+    "has_split",
+    "open_loss_mask",
+    "open_split",
+    "read_description",
+]
 
-MOST_NAMED = 1000
-"""Missing files of an array that are named; the others are counted."""
+Engine = Literal["auto", "direct", "zarr"]
+"""Who decodes chunks: "direct" (blosc), "zarr" (zarr-python), or "auto": direct where it can."""
 
-CHECKED = {
-    "crc32c": "a crc32c behind each chunk",
-    "sha256": "a SHA-256 of each chunk in rectangle.json",
-    "none": "no checksum of chunks",
-}
-"""What readers compare."""
+GPT2_END_OF_TEXT = 50256
+"""The end-of-text id of a rectangle that does not name its own, as the original LongCrawl64 does not."""
+
+DESCRIPTION = "rectangle.json"
+VERSION = 1
+
+DESCRIPTIONS = (DESCRIPTION, "composed.json")
+"""What names the checksums of all files: of a rectangle; of a composed dataset, whose splits are folders of arrays."""
+
+LOSS_MASK_SUFFIX = "_loss_mask"
+"""What follows the name of a split in that of its loss mask: ``train_loss_mask``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RectangleInspection(Inspection):
-    """What one split of a rectangle holds, and one of its rows as text, rolled back."""
+@dataclass(frozen=True)
+class SplitArray:
+    """One split of a rectangle, or its loss mask; picklable, usable from threads and after a fork.
 
-    shape: tuple[int, int]
-    dtype: str
-    chunks: str
-    codec: str
-    checksum: Literal["crc32c", "sha256", "none"]
-    stored_bytes: int
-    roll: int | None
-    n_tokens: int | None
+    Attributes:
+        root: the rectangle's folder or URL.
+        name: the array's folder in it: ``train`` or ``train.zarr``.
+        layout: shape, dtype, chunk shape and fill value.
+        end_of_text: id that separates documents, from the group's attributes.
+        vocabulary_size: ids are below it, from there, too; None where it is not recorded.
+        engine: the engine that reads, never "auto".
+        on_missing_chunks: what a missing file does.
+        masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
+        file_checksums: SHA-256 of chunks that are files of their own, by their names in ``root``, where recorded.
+
+    """
+
+    root: str
+    name: str
+    layout: ArrayLayout
+    end_of_text: int
+    engine: Literal["direct", "zarr"]
+    on_missing_chunks: OnMissingChunks = "error"
+    masked: bool = False
+    file_checksums: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    vocabulary_size: int | None = None
+    _reader: ChunkReader = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        reader: ChunkReader
+        stored = StoredArray(self.root, self.name, self.layout, self.file_checksums)
+        if self.engine == "direct":
+            reader = DirectReader(stored, self.on_missing_chunks)
+        else:
+            reader = ZarrReader(stored, open_folder(self.root), self.on_missing_chunks)
+        object.__setattr__(self, "_reader", reader)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without open files."""
+        names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
+        return SplitArray, tuple(getattr(self, name) for name in names)
 
     @property
-    def ratio(self) -> float:
-        """How many times smaller than raw tokens the chunks are."""
-        return float(np.prod(self.shape, dtype=np.float64)) * np.dtype(self.dtype).itemsize / max(self.stored_bytes, 1)
+    def shape(self) -> tuple[int, int]:
+        """Documents, and tokens per document."""
+        return self.layout.shape
 
-    def __str__(self) -> str:
-        rows, length = self.shape
-        lines = [
-            f"{self.path}  split {self.split}: {rows:,} rows x {length:,} tokens, {self.dtype}",
-            f"chunks {self.chunks}, {self.codec}, {CHECKED[self.checksum]}",
-            f"{self.stored_bytes:,} bytes stored, {self.ratio:.2f} times smaller than raw",
-            f"row {self.row}: {self.row_id or 'of unknown origin'}  {self.url or ''}".rstrip(),
-        ]
-        if self.n_tokens is not None:
-            lines.append(
-                f"  {self.n_tokens:,} tokens before truncation, rolled by {self.roll or 0:,}; shown rolled back"
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """The stored dtype in native byte order: uint16 or uint32, bool of a loss mask."""
+        return self.layout.dtype
+
+    @property
+    def checksum(self) -> Literal["crc32c", "sha256", "none"]:
+        """What the bytes of each chunk are compared with as they are read."""
+        return "sha256" if self.layout.checksum == "none" and self.file_checksums else self.layout.checksum
+
+    def read_chunk(self, row_chunk: int, column_chunk: int) -> Tokens:
+        """Decode one chunk: a new array, clipped at the array's last row and column.
+
+        Raises:
+            CorruptionError: the file is missing, cut or does not decode; the message names file and chunk.
+            IndexError: there is no such chunk.
+
+        """
+        if not (0 <= row_chunk < self.layout.chunk_grid[0] and 0 <= column_chunk < self.layout.chunk_grid[1]):
+            raise IndexError(
+                f"{self.root}/{self.name} has {self.layout.chunk_grid} chunks, none at {(row_chunk, column_chunk)}"
             )
-        undecoded = "  (no tokenizer.json beside the arrays: the row stays undecoded)"
-        return f"{as_lines(lines)}\n{undecoded if self.text is None else printable(self.text)}"
+        return self._reader.read(row_chunk, column_chunk)
 
 
-def verify_rectangle(path: Path) -> Verification:
-    """Check a rectangle of ours by its checksums, or one in the original layout chunk by chunk.
+def open_split(
+    path: str | os.PathLike[str],
+    split: str = "train",
+    engine: Engine = "auto",
+    on_missing_chunks: OnMissingChunks = "error",
+) -> SplitArray:
+    """Open one split of the rectangle at ``path``, a local folder or an fsspec URL.
 
-    Raises:
-        FormatError: there is no rectangle at ``path``.
-
-    """
-    if (path / DESCRIPTION).exists():
-        described = read_description(path)
-        if not is_sealed(path / DESCRIPTION, described):
-            problems = [f"{DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
-        else:
-            problems = [*verify_files(path, described["files"]), *_wrong_shapes(path, described)]
-        return Verification(str(path), f"{len(described['files'])} files compared with their SHA-256", tuple(problems))
-    arrays = _arrays(path)
-    if not arrays:
-        raise FormatError(f"{path} holds no rectangle: expected {DESCRIPTION}, or arrays such as train.zarr")
-    problems = [*_lost_metadata(path), *(problem for array in arrays for problem in _bad_chunks(path, array))]
-    names = ", ".join(arrays)
-    return Verification(str(path), f"no checksums here: every chunk of {names} looked for and decoded", tuple(problems))
-
-
-def inspect_rectangle(path: Path, split: str = "train", row: int = 0, characters: int = 600) -> RectangleInspection:
-    """Describe a split and decode the start of one row.
+    >>> array = open_split("mini64.zarr", "heldout")  # doctest: +SKIP
+    >>> array.shape, array.dtype, array.layout.chunks  # doctest: +SKIP
+    ((52131, 65536), dtype('uint16'), (64, 2048))
 
     Raises:
-        FormatError: no such split or row.
+        FormatError: no such folder or split (the message names what is there), or not a rectangle.
 
     """
-    import zarr
-    from zarr.codecs import Crc32cCodec
-
-    name = next((name for name in (split, f"{split}.zarr") if name in _arrays(path)), None)
-    if name is None:
-        raise FormatError(f"{path} has no split {split!r}; there is: {', '.join(_arrays(path)) or 'nothing'}")
-    opened = open_split(path, split)
-    if not 0 <= row < opened.shape[0]:
-        raise FormatError(f"{path} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
-    origin = _origin(path, split, row)
-    tokens = np.roll(_row(opened, row), -(origin.get("roll") or 0))
-    folder = path / name
-    with unreadable(f"the Zarr metadata of {folder}", FormatError, "copy it again from where the array was made"):
-        array = zarr.open_array(str(folder), mode="r")
-    shard = f" in shards {array.shards}" if array.shards else ""
-    return RectangleInspection(
-        path=str(path),
-        split=split,
-        shape=(array.shape[0], array.shape[1]),
-        dtype=str(array.dtype),
-        chunks=f"{array.chunks}{shard}",
-        codec=", ".join(_codec(codec) for codec in array.compressors if not isinstance(codec, Crc32cCodec)),
-        checksum=opened.checksum,
-        stored_bytes=sum(file.stat().st_size for file in _chunk_files(folder)),
-        row=row,
-        row_id=origin.get("id"),
-        url=origin.get("url"),
-        roll=origin.get("roll"),
-        n_tokens=origin.get("n_tokens"),
-        text=_decode(path, tokens, characters),
-    )
+    array = _open(os.fspath(path), split, engine, on_missing_chunks)
+    if array.dtype == np.bool_:
+        raise FormatError(f"{array.root}/{array.name}: token ids are uint16 or uint32, this array has {array.dtype}")
+    return array
 
 
-def unescape(text: str) -> str:
-    r"""Undo JSON escaping; an escape that truncation has cut at the end is dropped.
-
-    >>> unescape('caf\\u00e9\\n\\u00')
-    'café\n'
-    """
-    whole = re.sub(r"(?<!\\)((?:\\\\)*)\\(u[0-9a-fA-F]{0,3})?$", r"\1", text)
-    unescaped = str(json.loads(f'"{whole}"', strict=False))
-    # A pair of surrogates that is cut in the middle leaves its first half, which is no character.
-    return re.sub("[\ud800-\udfff]", "\ufffd", re.sub("[\ud800-\udbff]$", "", unescaped))
+def read_description(path: Path) -> dict[str, Any]:
+    """Read ``rectangle.json``, with the errors of :func:`longcrawl.storage.sealed.read_description`."""
+    return sealed.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
 
 
-def _lost_metadata(path: Path) -> Iterator[str]:
-    """Find what has chunks and no metadata, and what was written here and has lost its description."""
-    for folder in sorted(entry for entry in path.glob("*") if entry.is_dir() and entry.name not in _arrays(path)):
-        if any(_chunk_files(folder)) and folder.name != "rows":
-            yield f"{folder.name} has chunks and no .zarray or zarr.json: it cannot be opened"
-    if (path / "rows").is_dir() or (path / TOKENIZER).exists():
-        yield f"{DESCRIPTION} is missing: without it no checksum can be compared"
+def has_split(path: str | os.PathLike[str], split: str) -> bool:
+    """Return whether there is metadata of a split, whole or not."""
+    folder = open_folder(os.fspath(path))
+    return any(folder.exists(file) for file in _metadata_files(split))
 
 
-def _arrays(path: Path) -> list[str]:
-    """Name the folders that hold an array."""
-    return sorted(
-        entry.name for entry in path.glob("*") if (entry / ".zarray").exists() or (entry / "zarr.json").exists()
-    )
-
-
-def _row(array: SplitArray, row: int) -> Any:
-    rows = array.layout.chunks[0]
-    columns = range(array.layout.chunk_grid[1])
-    return np.concatenate([array.read_chunk(row // rows, column)[row % rows] for column in columns])
-
-
-def _wrong_shapes(path: Path, described: dict[str, Any]) -> Iterator[str]:
-    for split, shape in described["shapes"].items():
-        if not (path / split).is_dir():
-            yield f"split {split} is missing"
-            continue
-        extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / split)} - described["files"].keys()
-        yield from (f"{name} is not part of this rectangle" for name in sorted(extra))
-        try:
-            array = open_split(path, split)
-        except FormatError as broken:
-            yield f"{split} cannot be opened: {broken}"
-            continue
-        if list(array.shape) != shape:
-            yield f"{split} has shape {tuple(array.shape)}, expected {tuple(shape)}"
-        if described.get("loss_mask"):
-            yield from _wrong_loss_mask(path, array, described)
-
-
-def _wrong_loss_mask(path: Path, tokens: SplitArray, described: dict[str, Any]) -> Iterator[str]:
-    name = f"{tokens.name}{LOSS_MASK_SUFFIX}"
-    extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / name)} - described["files"].keys()
-    yield from (f"{each} is not part of this rectangle" for each in sorted(extra))
-    try:
-        open_loss_mask(tokens)
-    except FormatError as broken:
-        yield f"{name} cannot be opened: {broken}"
-
-
-def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
-    try:
-        split = folder.removesuffix(".zarr").removesuffix(LOSS_MASK_SUFFIX)
-        array = open_split(path, split)
-        array = open_loss_mask(array) if folder.endswith(LOSS_MASK_SUFFIX) else array
-    except FormatError as broken:
-        yield f"{folder} cannot be opened: {broken}"
-        return
-    layout, grid = array.layout, array.layout.chunk_grid
-    down, across = layout.chunks_per_file
-    names = sorted(file.relative_to(path / folder).as_posix() for file in _chunk_files(path / folder))
-    present = {name: layout.chunk_of_file(name) for name in names}
-    for name, corner in present.items():
-        if corner is None:
-            yield f"{folder}/{name} lies outside the shape {array.shape}: the shape is wrong"
-            continue
-        rows, columns = (
-            range(first, min(first + many, most))
-            for first, many, most in zip(corner, (down, across), grid, strict=True)
+def open_loss_mask(array: SplitArray) -> SplitArray:
+    """Open the loss mask of a ``masked`` split; raise FormatError unless it is bool and lies as the tokens do."""
+    name = f"{array.name}{LOSS_MASK_SUFFIX}"
+    mask = _open(array.root, name, "zarr" if array.engine == "zarr" else "auto", array.on_missing_chunks)
+    if mask.dtype != np.bool_ or mask.shape != array.shape or mask.layout.chunks != array.layout.chunks:
+        raise FormatError(
+            f"{mask.root}/{mask.name} is {mask.dtype} {mask.shape} in chunks of {mask.layout.chunks}, a loss mask is "
+            f"bool and lies as its tokens, {array.shape} in chunks of {array.layout.chunks}; build the rectangle again"
         )
-        try:
-            for chunk in product(rows, columns):
-                array.read_chunk(*chunk)
-        except CorruptionError as broken:
-            yield f"{folder}/{name} does not decode: {broken}"
-    yield from _missing_files(folder, layout, {corner for corner in present.values() if corner is not None})
+    return mask
 
 
-def _missing_files(folder: str, layout: ArrayLayout, there: set[tuple[int, int]]) -> Iterator[str]:
-    """Name the first files that are not there, and count the others: of wrong shapes there may be millions."""
-    (rows, columns), (down, across) = layout.chunk_grid, layout.chunks_per_file
-    corners = ((row, column) for row in range(0, rows, down) for column in range(0, columns, across))
-    for corner in islice((corner for corner in corners if corner not in there), MOST_NAMED):
-        yield f"{folder}/{layout.file_name(*corner)} is missing and would be read as {layout.fill_value}"
-    if layout.files - len(there) > MOST_NAMED:
-        yield f"{folder} lacks {layout.files - len(there) - MOST_NAMED:,} more files"
-
-
-def _codec(codec: Any) -> str:
-    """Spell a compressor of Zarr v3 or v2 in a few words."""
-    recorded = codec.to_dict().get("configuration", {}) if hasattr(codec, "to_dict") else codec.get_config()
-    words = {name: getattr(value, "value", value) for name, value in recorded.items()}
-    spelled: dict[Any, str] = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle"}
-    shuffle = spelled.get(words.get("shuffle"), words.get("shuffle"))
-    return f"{type(codec).__name__} {words.get('cname', '')} level {words.get('clevel', words.get('level'))} {shuffle}"
-
-
-def _chunk_files(folder: Path) -> Iterator[Path]:
-    return (
-        file for file in folder.rglob("*") if file.is_file() and file.name not in ("zarr.json", ".zarray", ".zattrs")
+def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChunks) -> SplitArray:
+    folder = open_folder(path)
+    checksums = _recorded_checksums(folder, split)
+    name, metadata = _find_array(folder, split, checksums)
+    layout = parse_layout(metadata, f"{folder.root}/{name}")
+    if engine == "direct" and layout.indirect:
+        raise FormatError(f"{folder.root}/{name}: the direct engine does not read {layout.indirect}; use engine='auto'")
+    chosen: Literal["direct", "zarr"] = "zarr" if engine == "zarr" or layout.indirect else "direct"
+    attributes = _attributes(folder, checksums)
+    return SplitArray(
+        folder.root,
+        name,
+        layout,
+        _end_of_text(folder.root, attributes),
+        chosen,
+        on_missing_chunks,
+        attributes.get("loss_mask") is True,
+        {file: each for file, each in checksums.items() if layout.index_at == "none" and file.startswith(f"{name}/")},
+        _vocabulary_size(folder.root, attributes),
     )
 
 
-def _origin(path: Path, split: str, row: int) -> dict[str, Any]:
-    rows = path / "rows" / f"{split}.parquet"
-    if not rows.exists():
-        return {}
-    found = read_table(rows, condition=pc.field("row") == row).to_pylist()
-    return dict(found[0]) if found else {}
+def _recorded_checksums(folder: Folder, split: str) -> dict[str, str]:
+    """Return the SHA-256 of all files of a finished dataset of longcrawl; nothing of others."""
+    name = DESCRIPTIONS["/" in split]
+    text = folder.read(name)
+    return {} if text is None else sealed.sealed_files(text, f"{folder.root}/{name}")
 
 
-def _decode(path: Path, tokens: Any, characters: int) -> str | None:
-    if not (path / TOKENIZER).exists():
+def _attributes(folder: Folder, checksums: Mapping[str, str]) -> Mapping[str, Any]:
+    attributes = (_read_json(folder, "zarr.json", checksums) or {}).get("attributes")
+    attributes = attributes or _read_json(folder, ".zattrs", checksums) or {}
+    if not isinstance(attributes, dict):
+        raise FormatError(f"{folder.root}: the attributes in zarr.json are not an object; fetch this file again")
+    return attributes
+
+
+def _metadata_files(split: str) -> list[str]:
+    return [f"{name}/{file}" for name in (split, f"{split}.zarr") for file in ("zarr.json", ".zarray")]
+
+
+def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    for file in _metadata_files(split):
+        metadata = _read_json(folder, file, checksums)
+        if metadata is not None and metadata.get("node_type", "array") == "array":
+            return file.rpartition("/")[0], metadata
+    if folder.exists(".zarray") or (_read_json(folder, "zarr.json", checksums) or {}).get("node_type") == "array":
+        parent = folder.root.rsplit("/", 1)[0]
+        raise FormatError(
+            f"{folder.root} is one array, not a rectangle: open the folder that holds its splits, {parent!r}"
+        )
+    names = folder.names()
+    if names is None:
+        raise FormatError(
+            f"there is no rectangle at {folder.root}, which does not exist or cannot be listed; check the path"
+        )
+    found = ", ".join(repr(name) for name in names[:8]) or "nothing"
+    inside = f"; open the rectangle in it, {f'{folder.root}/rectangle'!r}" if "rectangle" in names else ""
+    raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}{inside}")
+
+
+def _end_of_text(root: str, attributes: Mapping[str, Any]) -> int:
+    end_of_text = attributes.get("end_of_text", GPT2_END_OF_TEXT)
+    if not isinstance(end_of_text, int) or isinstance(end_of_text, bool) or end_of_text < 0:
+        raise FormatError(f"{root}: the attribute end_of_text must be a token id, it is {end_of_text!r}")
+    return end_of_text
+
+
+def _vocabulary_size(root: str, attributes: Mapping[str, Any]) -> int | None:
+    size = attributes.get("vocabulary_size")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        raise FormatError(f"{root}: the attribute vocabulary_size must be a number of ids, it is {size!r}")
+    return size
+
+
+def _read_json(folder: Folder, name: str, checksums: Mapping[str, str]) -> dict[str, Any] | None:
+    text = folder.read(name)
+    if text is None:
+        if name in checksums:
+            raise CorruptionError(f"{folder.root}/{name} is missing, which was written with this dataset; copy it back")
         return None
-    from longcrawl.tokens.encoders import load_encoder
-
-    # A token is at least a character in nearly all text, so this many tokens are enough.
-    text = load_encoder(str(path / TOKENIZER)).decode(tokens[:characters])
-    if (path / DESCRIPTION).exists() and read_description(path)["json_escaped"]:
-        try:
-            text = unescape(text)
-        except ValueError as broken:
-            raise CorruptionError(
-                f"a row of {path} is not JSON-escaped from its start, so its rows table is not its own: {broken}; "
-                f"type longcrawl verify {path}"
-            ) from broken
-    return text[:characters]
+    if name in checksums and hashlib.sha256(text).hexdigest() != checksums[name]:
+        raise CorruptionError(
+            f"{folder.root}/{name} has been changed: its SHA-256 differs from the one recorded; copy this file again"
+        )
+    with unreadable(f"{folder.root}/{name}", FormatError, "it must be JSON; fetch this file again"):
+        value = load_json(text)
+    if not isinstance(value, dict):
+        raise FormatError(f"{folder.root}/{name} holds no JSON object; fetch this file again")
+    return value

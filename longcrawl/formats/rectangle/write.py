@@ -1,29 +1,4 @@
-"""The rectangle: one document per row, all rows of one length, as Zarr. Written in two passes with bounded memory.
-
-Specification
--------------
-``NAME/`` is a Zarr group with the arrays ``train`` and, when any rows are held out, ``heldout``: (rows,
-context_length), little-endian uint16 or uint32, fill value = the end-of-text token. Zarr v3 (the default) has one
-shard per band of 2,048 rows with inner chunks of 64 x 2,048 tokens, Blosc zstd level 3 *without* shuffle: on GPT-2
-tokens of long documents that is 1.64 times smaller than raw, with shuffle 1.43, with bitshuffle 1.19
-(benchmarks/codecs.py). Behind each inner chunk is its crc32c, Zarr's codec of this name, so that every reader notices
-changed bytes. ``zarr_format=2`` gives the chunks of the original LongCrawl64, 2,048 x 2,048 (103,296 files for its 6.6
-million rows where v3 has 3,228), with the same codec and no checksum in them: each is a file, whose SHA-256 is in
-``rectangle.json``.
-
-Beside the arrays lie
-
-* ``train_loss_mask``, ``heldout_loss_mask``, only where the documents have a column ``loss_mask``: arrays of the shape,
-  chunks and codec of the tokens, bool, fill value true; false where no loss is to be computed;
-* ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
-  truncation);
-* ``tokenizer.json``, when the tokens were made here: what decodes a row;
-* ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file and, last, its own. It is written last:
-  without it the rectangle is not finished.
-
-The group's attributes hold ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped`` and ``rolled``,
-and ``loss_mask``, true, where there are loss masks.
-"""
+"""Rectangles as the end of a crawl or a run, see :mod:`longcrawl.formats.rectangle.spec`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,30 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
+from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, StageError
-from longcrawl.formats.heldout import check_heldout, heldout_rows, split_rows
-from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, lay_out, spill_rows, write_band
-from longcrawl.formats.rectangle.chunks import LOSS_MASK_SUFFIX
+from longcrawl.formats.heldout import split_rows
+from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, lay_out, row_bytes, row_table, write_band
+from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION
 from longcrawl.formats.shards.shard import TOKENS
-from longcrawl.formats.spill import order_documents
+from longcrawl.formats.spill import order_documents, spill_documents
+from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import read_table, table_writer, write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK
-from longcrawl.tokens.tokenize import Tokenize
 
-__all__ = ["DESCRIPTION", "RectangleOutput", "RectangleWriter", "read_description"]
-
-DESCRIPTION = "rectangle.json"
-TOKENIZER = "tokenizer.json"
-VERSION = 1
+__all__ = ["RectangleOutput", "RectangleWriter"]
 
 
 @output("rectangle")
-class RectangleOutput(Output):
-    """Write a rectangle (see this module's docstring).
+class RectangleOutput(TokenOutput):
+    """Write a rectangle, see :mod:`longcrawl.formats.rectangle.spec`.
 
     ``heldout`` is a fraction below 1 of all rows, or a whole number of rows; they are the first rows of the order that
     ``shuffle`` gave. ``context_length`` and ``end_of_text`` are taken from the stages ``truncate`` and ``tokenize``
@@ -74,6 +45,8 @@ class RectangleOutput(Output):
     """
 
     second_pass = ("heldout", "zarr_format", "codec", "checksum")
+    vocabulary_size = None
+    dtype = "auto"
 
     heldout: float = 0
     zarr_format: Literal[2, 3] = 3
@@ -84,56 +57,39 @@ class RectangleOutput(Output):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heldout(self.heldout, "rectangle")
-        self.check_least(context_length=1, end_of_text=0)
+        self.check_least(context_length=1)
 
     def writer(self, stages: Sequence[Stage]) -> "RectangleWriter":
         """Take length, end of text and tokenizer from ``truncate`` and ``tokenize``."""
         by_name = {stage.name: stage for stage in stages}
-        length = (
-            self.context_length or by_name["truncate"].settings()["n"] if "truncate" in by_name else self.context_length
-        )
+        cut = by_name["truncate"].settings()["n"] if "truncate" in by_name else None
+        length = self.context_length or cut
         if length is None:
             raise StageError(
                 "a rectangle needs rows of one length: add truncate: {n: 65536}, or set rectangle.context_length"
             )
-        cut = by_name["truncate"].settings()["n"] if "truncate" in by_name else length
-        if cut != length:
+        if cut not in (None, length):
             raise StageError(
                 f"rectangle.context_length {length:,} and truncate.n {cut:,} differ: leave context_length out"
             )
-        tokenize = by_name.get("tokenize")
-        if not isinstance(tokenize, Tokenize) and self.end_of_text is None:
-            raise StageError(
-                "a rectangle needs an end-of-text token: add the stage tokenize, or set rectangle.end_of_text"
-            )
-        known = tokenize if isinstance(tokenize, Tokenize) else None
+        tokenize = self.find_tokenize(stages)
         return RectangleWriter(
-            self, are_shuffled(stages), context_length=length, tokenize=known, rolled="roll" in by_name
+            self, are_shuffled(stages), tokenize=tokenize, context_length=length, rolled="roll" in by_name
         )
-
-    def heldout_rows(self, rows: int) -> int:
-        """Return how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
-
-        Raises:
-            FormatError: nothing would be left to train on.
-
-        """
-        return heldout_rows(self.heldout, rows)
 
 
 @dataclass(frozen=True)
-class RectangleWriter(OrderedWriter):
+class RectangleWriter(TokenWriter):
     """Writes one rectangle."""
 
     settings: RectangleOutput
     context_length: int = 0
-    tokenize: Tokenize | None = None
     rolled: bool = False
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the rows of one part and their origins."""
-        spill_rows(tables, spill, part, self.context_length, shuffled=self.shuffled)
+        rows = (row_table(table, self.context_length, shuffled=self.shuffled) for table in tables)
+        spill_documents(rows, spill, part, shuffled=self.shuffled, sizes=row_bytes, unique="rectangle")
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all rows, cut off the held-out ones, lay out empty arrays and list the bands."""
@@ -152,7 +108,7 @@ class RectangleWriter(OrderedWriter):
             for split, (start, stop) in splits.items()
             for suffix, layout in layouts.items()
         }
-        lay_out(target, arrays, self._attributes(masked=masked))
+        lay_out(target, arrays, self._group_attributes(masked=masked))
         return [
             WriteTask(f"{split}-{number:05d}", (split, number, first, min(first + BAND, stop), dtype, masked))
             for split, (start, stop) in splits.items()
@@ -207,7 +163,7 @@ class RectangleWriter(OrderedWriter):
             "zarr_format": self.settings.zarr_format,
             "dtype": written[0]["dtype"],
             "shapes": shapes,
-            **self._attributes(masked=written[0]["masked"]),
+            **self._group_attributes(masked=written[0]["masked"]),
             "files": dict(sorted(files.items())),
         }
         write_text(target / DESCRIPTION, sealed.seal(described))
@@ -226,32 +182,8 @@ class RectangleWriter(OrderedWriter):
         )
         return {"": tokens} | ({LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)} if masked else {})
 
-    def _end_of_text(self) -> int:
-        if self.settings.end_of_text is not None:
-            return self.settings.end_of_text
-        if self.tokenize is None:
-            raise StageError("a rectangle needs an end-of-text token: set rectangle.end_of_text")
-        return self.tokenize.encoder().end_of_text
-
-    def _attributes(self, *, masked: bool) -> dict[str, Any]:
-        encoder = self.tokenize.encoder() if self.tokenize is not None else None
-        return {
-            "end_of_text": self._end_of_text(),
-            "vocabulary_size": encoder.vocabulary_size if encoder else None,
-            "tokenizer": encoder.fingerprint if encoder else None,
-            "json_escaped": self.tokenize.json_escaped if self.tokenize else False,
-            "rolled": self.rolled,
-        } | ({"loss_mask": True} if masked else {})
-
-
-def read_description(path: Path) -> dict[str, Any]:
-    """Read ``rectangle.json``.
-
-    Raises:
-        FormatError: there is none, or it is of a version that this longcrawl does not know.
-
-    """
-    return sealed.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
+    def _group_attributes(self, *, masked: bool) -> dict[str, Any]:
+        return self._attributes() | {"rolled": self.rolled} | ({"loss_mask": True} if masked else {})
 
 
 def _join(pieces: Sequence[Path], path: Path) -> None:

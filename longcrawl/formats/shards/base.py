@@ -58,12 +58,7 @@ class Opening:
     checksums: BlockChecksums | None
 
     def compare(self, number: int, stop: int | None = None) -> None:
-        """Compare the blocks of one of the files up to byte ``stop``, of all of it by default, with their checksums.
-
-        Raises:
-            CorruptionError: one was changed.
-
-        """
+        """Raise CorruptionError if a block of one of the files, up to byte ``stop`` or the end, was changed."""
         if self.checksums is not None:
             stem = str(self.files[0])[: -len(self.files[0].suffix)]
             blocks = self.checksums.files.get(str(self.files[number]).removeprefix(stem))
@@ -136,12 +131,7 @@ class ShardFormat(ABC):
     @classmethod
     @abstractmethod
     def shard_files(cls, path: "str | Path") -> tuple[Path, ...]:
-        """Name the files of a shard, tokens first and the index last; others need not be there.
-
-        Raises:
-            FormatError: the path does not end as files of the format do.
-
-        """
+        """Name the files of a shard, tokens first and the index last; raise FormatError for a wrong ending."""
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
@@ -151,12 +141,7 @@ class ShardFormat(ABC):
     @classmethod
     @abstractmethod
     def encode(cls, stream: DocumentStream, files: NewFiles, *args: Any, **settings: Any) -> None:
-        """Write all documents of a stream.
-
-        Raises:
-            FormatError: something cannot be stored.
-
-        """
+        """Write all documents of a stream; raise FormatError for what cannot be stored."""
 
     @classmethod
     @abstractmethod
@@ -278,12 +263,7 @@ class ShardFormat(ABC):
 
     @classmethod
     def settings(cls, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settings of ``open``, ``write`` or ``verify``.
-
-        Raises:
-            FormatError: the verb has no setting of such a name; the message lists those that it has.
-
-        """
+        """Return settings of a verb, such as ``open``; raise FormatError for one that it does not have."""
         own = cls.encode if verb == "write" else cls.decode
         known = sorted(keyword for each in (getattr(cls, verb), own) for keyword in _keywords(each))
         for name in settings:

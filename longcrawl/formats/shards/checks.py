@@ -13,36 +13,21 @@ BLOCK = 1 << 22
 
 
 def local_path(path: "str | Path") -> Path:
-    """Return a path of this machine.
-
-    Raises:
-        FormatError: it is a URL.
-
-    """
+    """Return a path of this machine; raise FormatError for a URL."""
     if "://" in str(path):
         raise FormatError(f"{path} is not on this machine, where it could be mapped to memory: copy it here first")
     return Path(path)
 
 
 def file_bytes(file: Path) -> int:
-    """Return the size of a file.
-
-    Raises:
-        FormatError: there is none.
-
-    """
+    """Return the size of a file; raise FormatError if there is none."""
     if not file.is_file():
         raise FormatError(f"there is no file {file}; check the path")
     return file.stat().st_size
 
 
 def check_size(file: Path, expected: int, because: str) -> None:
-    """Compare a file's size with what another file, or its own header, says of it.
-
-    Raises:
-        CorruptionError: it is cut, or has grown.
-
-    """
+    """Raise CorruptionError unless a file is as large as another file, or its own header, says."""
     found = file_bytes(file)
     if found == expected:
         return
@@ -58,24 +43,14 @@ def map_file(file: Path, dtype: npt.DTypeLike, count: int, offset: int = 0) -> n
 
 
 def check_word(name: str, value: Any, words: Any) -> None:
-    """Refuse a word that is none of ``words``, a ``Literal`` type or a tuple.
-
-    Raises:
-        FormatError: naming the words that it has.
-
-    """
+    """Raise FormatError unless a value is one of ``words``, a ``Literal`` type or a tuple."""
     known = words if isinstance(words, tuple) else get_args(words)
     if value not in known:
         raise FormatError(f"{name} takes one of {', '.join(repr(word) for word in known)}, got {value!r}")
 
 
 def check_ids(end_of_text: int | None, vocabulary_size: int | None) -> None:
-    """Refuse ids that cannot be.
-
-    Raises:
-        FormatError: negative, or an end of text that is not in the vocabulary.
-
-    """
+    """Raise FormatError for ids that cannot be: negative, or an end of text that is not in the vocabulary."""
     if vocabulary_size is not None and vocabulary_size < 1:
         raise FormatError(f"vocabulary_size is {vocabulary_size:,}: give the number of ids, or leave it out")
     if end_of_text is not None and not 0 <= end_of_text < (vocabulary_size or 1 << 32):

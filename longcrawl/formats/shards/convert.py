@@ -190,13 +190,7 @@ def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mappi
 def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
 ) -> tuple[list[tuple[Path, Path]], type[ShardFormat]]:
-    """Return shards and what they become, and the format that they become.
-
-    Raises:
-        FormatError: the format is not named and cannot be seen, there is nothing to convert, or a shard would be
-            written over itself.
-
-    """
+    """Return shards and what they become, and the format that they become; none is written over itself."""
     folder = source.is_dir()
     into = find_format(target, to) if to is not None else _by_ending(target)
     if not folder:

@@ -40,12 +40,7 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
 
 
 def refuse_no_text(table: pa.Table, name: str, setting: str) -> None:
-    """Refuse a column that a setting names if it is no text.
-
-    Raises:
-        StageError: it is something else, or not there.
-
-    """
+    """Raise StageError unless a column that a setting names is text."""
     kind = column(table, name, setting).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):

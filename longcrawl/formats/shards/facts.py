@@ -6,25 +6,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow.dataset as pads
-
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.rectangle.spec import unescape
 from longcrawl.formats.shards.shard import TokenShard
-from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.formats.shards.write import read_description
+from longcrawl.formats.shards.spec import FORMATS, read_description
+from longcrawl.formats.token_output import decode_beginning
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.sealed import verify_described
-from longcrawl.storage.stored_tables import open_documents, read_row
-from longcrawl.tokens.encoders import load_encoder
+from longcrawl.storage.stored_tables import read_row
 
 __all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
 
-CHARACTERS = 600
-TOKENIZER = "tokenizer.json"
 DATATROVE = """@software{penedo2024datatrove,
   title = {{DataTrove}: large scale data processing},
   author = {Penedo, Guilherme and Kydl{\\'i}{\\v{c}}ek, Hynek and Cappelli, Alessandro and Sasko, Mario
@@ -76,10 +70,6 @@ class ShardResult(Result):
         cls.description = f"{cls.name}.json"
         cls.fewer_files = f"a larger {cls.name}.shard_bytes"
         cls.smaller_files = f"a smaller {cls.name}.shard_bytes"
-
-    def documents(self, described: Mapping[str, Any]) -> int:
-        """Count the documents; windows of one count once."""
-        return sum(split["documents"] for split in described["splits"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return tokens, documents and shards of every split."""
@@ -194,10 +184,6 @@ class ShardResult(Result):
             n_tokens=found["n_tokens"],
         )
 
-    def ids(self, folder: Path) -> pads.FileSystemDataset:
-        """Return the tables of where documents came from."""
-        return open_documents(sorted(folder.glob(self.lengths)))
-
     def _first(self, described: Mapping[str, Any]) -> str:
         """Name the first shard to train on."""
         buckets = described.get("buckets")
@@ -269,9 +255,7 @@ def _document(tables: list[Path], row: int) -> dict[str, Any]:
 
 
 def _decoded(folder: Path, tokens: list[int], described: Mapping[str, Any]) -> str | None:
-    if not (folder / TOKENIZER).exists():
-        return None
-    inside = tokens[:-1] if tokens[-1:] == [described["end_of_text"]] else tokens
-    inside = inside[1:] if inside[:1] == [described["end_of_text"]] else inside
-    text = load_encoder(str(folder / TOKENIZER)).decode(inside[:CHARACTERS])
-    return (unescape(text) if described["json_escaped"] else text)[:CHARACTERS]
+    end = [described["end_of_text"]]
+    inside = tokens[:-1] if tokens[-1:] == end else tokens
+    inside = inside[1:] if inside[:1] == end else inside
+    return decode_beginning(folder, inside, json_escaped=described["json_escaped"])

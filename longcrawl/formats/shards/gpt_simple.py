@@ -111,12 +111,7 @@ open, shard_files, verify, write = GptSimple.open, GptSimple.shard_files, GptSim
 
 
 def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
-    """Name the ``.bin`` and ``.idx`` files of a shard by either of them, or by what both begin with.
-
-    Raises:
-        FormatError: the path ends as another format's files do.
-
-    """
+    """Name the ``.bin`` and ``.idx`` files of a shard by either of them, or by what both begin with."""
     file = local_path(path)
     if file.suffix in OTHER_SUFFIXES:
         raise FormatError(f"{path} is no name of a shard of .bin and .idx: it must end in {SUFFIX}, or in neither")

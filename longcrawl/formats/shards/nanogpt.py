@@ -149,12 +149,7 @@ open, shard_files, verify, write = NanoGpt.open, NanoGpt.shard_files, NanoGpt.ve
 
 
 def refuse_wide(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> None:
-    """Refuse uint32 where nothing in the file says so and nobody has asked for it, as readers take uint16.
-
-    Raises:
-        FormatError: saying what to type.
-
-    """
+    """Raise FormatError for uint32 that nothing in the file records and nobody asked for: readers take uint16."""
     if stored == np.uint32 and header == "none" and dtype == "auto":
         raise FormatError(
             "tokens would be uint32 in a flat file without a header, which nanoGPT reads as uint16: name a "

@@ -21,7 +21,6 @@ without a name, which is mapped. :func:`read` goes through it row group by row g
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -42,7 +41,7 @@ from longcrawl.storage.stored_tables import table_writer
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["KEY", "SUFFIX", "Facts", "TokenParquet", "facts", "open", "read", "shard_files", "verify", "write"]
+__all__ = ["KEY", "SUFFIX", "TokenParquet", "open", "read", "shard_files", "verify", "write"]
 
 SUFFIX = ".parquet"
 KEY = b"longcrawl"
@@ -113,11 +112,8 @@ class TokenParquet(ShardFormat):
             documents.overlaps,
             documents.loss_mask,
             first_byte=None,
-            end_of_text=known.end_of_text,
-            vocabulary_size=known.vocabulary_size,
-            tokenizer=known.tokenizer,
-            left_out=known.left_out,
             settings={"column": column},
+            **known,
         )
 
     @classmethod
@@ -125,9 +121,11 @@ class TokenParquet(ShardFormat):
         """Go through a shard row group by row group, without a temporary file."""
         given = cls.settings("open", settings)
         column = given.get("column", TOKENS)
-        known = facts(path, column, given.get("end_of_text"), given.get("vocabulary_size"))
-        recorded = {name: getattr(known, name) for name in FACTS}
-        return Reading(read(path, column=column), known.left_out, recorded)
+        file = _compared(path)
+        with _opened(file) as opened:
+            schema = opened.schema_arrow
+        known = _facts(schema, file, column, given.get("end_of_text"), given.get("vocabulary_size"))
+        return Reading(_rows(file, column), known.pop("left_out"), known)
 
     @classmethod
     def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG003  # no setting matters
@@ -152,32 +150,10 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
     return _rows(_compared(path), column)
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a file records of its tokens, and the columns in it that no shard holds."""
-
-    end_of_text: int | None
-    vocabulary_size: int | None
-    tokenizer: str | None
-    left_out: tuple[str, ...]
-
-
-def facts(
-    path: "str | Path", column: str = TOKENS, end_of_text: int | None = None, vocabulary_size: int | None = None
-) -> Facts:
-    """Read what a file records of its tokens, and add what is known besides.
-
-    Raises:
-        FormatError: there is no such file, or no column of tokens in it, or it says otherwise.
-        CorruptionError: its metadata cannot be read.
-
-    """
-    file = _compared(path)
-    with _opened(file) as opened:
-        return _facts(opened.schema_arrow, file, column, end_of_text, vocabulary_size)
-
-
-def _facts(schema: pa.Schema, file: Path, column: str, end_of_text: int | None, vocabulary_size: int | None) -> Facts:
+def _facts(
+    schema: pa.Schema, file: Path, column: str, end_of_text: int | None, vocabulary_size: int | None
+) -> dict[str, Any]:
+    """Return what a file records of its tokens, with what is known besides, and the columns that no shard holds."""
     _token_type(schema, column, file)
     known = _recorded(schema, file)
     others = [name for name in schema.names if name not in OWN and name != column]
@@ -185,7 +161,7 @@ def _facts(schema: pa.Schema, file: Path, column: str, end_of_text: int | None, 
     known["end_of_text"] = _agreed(file, "end_of_text", known["end_of_text"], end_of_text)
     known["vocabulary_size"] = _agreed(file, "vocabulary_size", known["vocabulary_size"], vocabulary_size)
     check_ids(known["end_of_text"], known["vocabulary_size"])
-    return Facts(**known, left_out=left_out)
+    return known | {"left_out": left_out}
 
 
 def _rows(file: Path, column: str) -> Iterator[pa.Table]:

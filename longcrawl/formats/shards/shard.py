@@ -152,12 +152,7 @@ class TokenShard:
         return self.document_ends
 
     def compare(self, first: int, stop: int) -> None:
-        """Compare the blocks that hold tokens ``first:stop`` and their loss mask with their checksums, each once.
-
-        Raises:
-            CorruptionError: one was changed.
-
-        """
+        """Raise CorruptionError if a block of tokens ``first:stop`` or their mask was changed; each is read once."""
         blocks, mask = self._token_blocks, self._mask_blocks
         if blocks is not None and blocks.left:
             width = self.tokens.itemsize
@@ -166,12 +161,7 @@ class TokenShard:
             mask.check(first, stop)
 
     def compare_index(self) -> None:
-        """Compare all files of the shard but those of tokens and of their loss mask with their checksums, each once.
-
-        Raises:
-            CorruptionError: one was changed.
-
-        """
+        """Raise CorruptionError if a file other than tokens and loss mask was changed; each is read once."""
         for blocks in self._index_blocks:
             if blocks.left:
                 blocks.check()
@@ -201,12 +191,7 @@ class TokenShard:
         return len(self.ends)
 
     def document(self, number: int) -> npt.NDArray[Any]:
-        """Return the tokens of one document, a view.
-
-        Raises:
-            IndexError: there is no such document.
-
-        """
+        """Return the tokens of one document, a view; raise IndexError if there is none of this number."""
         if not 0 <= number < len(self):
             raise IndexError(f"{self.path} has documents 0 to {len(self) - 1:,}, not {number}")
         first, stop = self.start(number), int(self.ends[number])

@@ -1,4 +1,23 @@
-"""The formats of token shards by name, and which of them a file is in."""
+"""Token shards as outputs have them, the formats by name, and which of them a file is in.
+
+Specification
+-------------
+``NAME/`` holds shards of one format (each format's module has its specification) and what they were made of:
+
+* ``train/00000.bin``, ``train/00001.bin`` … and, where documents are held out, ``val/00000.bin`` …, with the files that
+  belong to each; with ``buckets: COLUMN`` in a folder for each value of that column, such as ``train/web/00000.bin``,
+  named as the folders of languages of the output ``parquet`` are;
+* ``documents/train/00000.parquet`` …, in the same folders: for each shard its documents in order, with ``shard`` (the
+  path of its file of tokens), ``entry`` and ``entries`` (the first and how many it is in the shard, several where it is
+  cut into windows), ``id``, ``url``, ``language`` and ``n_tokens``, whichever of these the documents have;
+* ``tokenizer.json``, when the tokens were made here;
+* ``NAME.json``, such as ``gpt-simple.json``: what there is of each split and bucket, and bytes and SHA-256 of every
+  file and, last, its own. It is written last: without it the output is not finished.
+
+Every document ends with the end-of-text token, which is added where it is missing; under the header of llm.c it begins
+with it instead. Documents come part after part as they were read, or in the order of the shuffle where there was one.
+A document and its windows are in one shard.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -16,18 +35,24 @@ from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.checks import local_path
 from longcrawl.formats.shards.folders import beside_shards, described_shards, named_split, sort_into_splits
 from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.storage import sealed
 from longcrawl.storage.listing import list_files
 
 __all__ = [
     "FORMATS",
+    "VERSION",
     "ShardFormat",
     "find_format",
     "open_shard",
+    "read_description",
     "shard_suffixes",
     "shards_in",
     "verify_shard",
     "verify_shards",
 ]
+
+
+VERSION = 1
 
 
 def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat]:
@@ -53,6 +78,12 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
         f"{data} has no {index.name} beside it and no header: if it is a flat file of tokens name its format, nanogpt, "
         "or type --from nanogpt"
     )
+
+
+def read_description(path: Path, name: str) -> dict[str, Any]:
+    """Read ``NAME.json``, with the errors of :func:`longcrawl.storage.sealed.read_description`."""
+    needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
+    return sealed.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
 
 
 def shard_suffixes(name: str | None = None) -> set[str]:
@@ -95,12 +126,7 @@ def verify_shard(path: "str | Path", format: str | None = None, **settings: Any)
 
 
 def verify_shards(folder: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
-    """Look at all that is in the token shards below a folder, and say what is wrong.
-
-    Raises:
-        FormatError: there are none, or the files do not tell their format, or it does not have such a setting.
-
-    """
+    """List all that is wrong with the token shards below a folder; errors as of :func:`verify_shard`."""
     found = [verify_shard(file, format, **settings) for file in shards_in(Path(folder), format, None)]
     checked = found[0].checked if len(found) == 1 else f"{len(found):,} shards, the first: {found[0].checked}"
     return Verification(str(folder), checked, tuple(problem for each in found for problem in each.problems))

@@ -1,23 +1,4 @@
-"""Token shards as the end of a crawl or a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``.
-
-Specification
--------------
-``NAME/`` holds shards of one format (each format's module has its specification) and what they were made of:
-
-* ``train/00000.bin``, ``train/00001.bin`` … and, where documents are held out, ``val/00000.bin`` …, with the files that
-  belong to each; with ``buckets: COLUMN`` in a folder for each value of that column, such as ``train/web/00000.bin``,
-  named as the folders of languages of the output ``parquet`` are;
-* ``documents/train/00000.parquet`` …, in the same folders: for each shard its documents in order, with ``shard`` (the
-  path of its file of tokens), ``entry`` and ``entries`` (the first and how many it is in the shard, several where it is
-  cut into windows), ``id``, ``url``, ``language`` and ``n_tokens``, whichever of these the documents have;
-* ``tokenizer.json``, when the tokens were made here;
-* ``NAME.json``, such as ``gpt-simple.json``: what there is of each split and bucket, and bytes and SHA-256 of every
-  file and, last, its own. It is written last: without it the output is not finished.
-
-Every document ends with the end-of-text token, which is added where it is missing; under the header of llm.c it begins
-with it instead. Documents come part after part as
-they were read, or in the order of the shuffle where there was one. A document and its windows are in one shard.
-"""
+"""Token shards as the end of a crawl or a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,20 +12,21 @@ import pyarrow as pa
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
-from longcrawl.formats.documents.write import folder_name
+from longcrawl.formats.documents.spec import folder_name
 from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
-from longcrawl.formats.shards.shard import TOKENS
+from longcrawl.formats.shards.shard import OVERLAP, TOKENS
 from longcrawl.formats.shards.shard import Documents as Entries
-from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.spec import FORMATS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
 from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
-from longcrawl.formats.token_output import TokenOutput, TokenWriter
+from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import write_table
 from longcrawl.tokens.encoders import local_file
+from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
 
@@ -55,12 +37,10 @@ __all__ = [
     "NanoGptOutput",
     "ShardOutput",
     "ShardWriter",
-    "read_description",
 ]
 
 Longs = npt.NDArray[np.int64]
 
-VERSION = 1
 SPLITS = ("train", "val")
 RECORDED = ("id", "url", "language", "n_tokens")
 GROUP_BYTES = 8 << 20
@@ -69,7 +49,7 @@ GROUP_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class ShardOutput(TokenOutput):
-    """Write token shards (see this module's docstring).
+    """Write token shards, see :mod:`longcrawl.formats.shards.spec`.
 
     ``shard_bytes`` is how many bytes of tokens a shard holds at most, on average. ``heldout`` is a fraction below 1
     of all documents, or a whole number of them, of each bucket where there are several: the first of the order, which
@@ -82,8 +62,6 @@ class ShardOutput(TokenOutput):
     """
 
     second_pass: ClassVar[tuple[str, ...]] = ("shard_bytes", "heldout", "end_of_text", "on_loss")
-    overlaps: ClassVar[Literal["overlap", "loss_mask", "none"]] = "none"
-    """How the format says that no loss is due on the beginning of a window."""
     windows: ClassVar[bool] = True
     """Whether a window that does not end its document can be distinguished from the next one."""
 
@@ -95,33 +73,33 @@ class ShardOutput(TokenOutput):
     dtype: TokenType = "auto"
     on_loss: OnLoss = "error"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_least(shard_bytes=1)
+
     def writer(self, stages: Sequence[Stage]) -> "ShardWriter":
         """Take end of text and tokenizer from ``tokenize``, and refuse windows that the format cannot hold."""
         tokenize = self.find_tokenize(stages)
-        windows = next((stage for stage in reversed(stages) if isinstance(stage, Windows)), None)
+        windows = last_stage(stages, Windows)
         if windows is not None:
             self._check_windows(windows)
         return ShardWriter(self, are_shuffled(stages), tokenize=tokenize, windows=windows)
 
+    @property
+    def overlaps(self) -> str:
+        """The column by which the format says that no loss is due on the beginning of a window; "" if it cannot."""
+        return next((name for name in (OVERLAP, LOSS_MASK) if name in FORMATS[self.name].holds), "")
+
     def format_settings(self) -> dict[str, Any]:
-        """Return what the format's ``write`` takes beside what all of them do."""
+        """Return what the format's ``write`` takes beside what all of them do, which the description has, too."""
         return {}
 
     def ends(self) -> bool:
         """Return whether a document ends with the end-of-text token, and does not begin with it."""
         return True
 
-    def recorded(self) -> dict[str, Any]:
-        """Return what is to be known of the files beside what all formats tell."""
-        return {}
-
     def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
-        """Refuse a type of tokens that readers of the format would not expect.
-
-        Raises:
-            FormatError: saying what to set.
-
-        """
+        """Raise FormatError for a type of tokens that readers of the format would not expect."""
 
     def _check_windows(self, windows: Windows) -> None:
         if not self.windows:
@@ -129,12 +107,12 @@ class ShardOutput(TokenOutput):
                 f"{self.name} cannot tell windows apart, which end without an end-of-text token: leave the stage "
                 "windows out, a flat file needs none"
             )
-        if windows.overlap_size and self.overlaps == "none":
+        if windows.overlap_size and not self.overlaps:
             raise StageError(
                 f"{self.name} cannot say that windows overlap, so their overlaps would count twice in the loss: set "
                 "windows.overlap_size to 0, or write gpt-simple or datatrove"
             )
-        if self.overlaps == "overlap" and windows.overlap_size > gpt_simple.MOST_OVERLAP:
+        if self.overlaps == OVERLAP and windows.overlap_size > gpt_simple.MOST_OVERLAP:
             raise StageError(
                 f"windows.overlap_size is {windows.overlap_size:,}, the index of {self.name} holds "
                 f"{gpt_simple.MOST_OVERLAP:,}: make it smaller, or write datatrove"
@@ -145,8 +123,6 @@ class ShardOutput(TokenOutput):
 class GptSimpleOutput(ShardOutput):
     """Write GPT-Simple's ``.bin`` and ``.idx``, with overlaps of windows; fields as those of :class:`ShardOutput`."""
 
-    overlaps = "overlap"
-
 
 @output("datatrove")
 class DatatroveOutput(ShardOutput):
@@ -154,8 +130,6 @@ class DatatroveOutput(ShardOutput):
 
     A loss mask is written to ``.ds.loss``, and there are overlaps of windows, too.
     """
-
-    overlaps = "loss_mask"
 
 
 @output("megatron")
@@ -183,12 +157,8 @@ class NanoGptOutput(ShardOutput):
         """Report that llm.c has the token at the start."""
         return self.header == "none"
 
-    def recorded(self) -> dict[str, Any]:
-        """Return the header, which comes before the tokens."""
-        return {"header": self.header}
-
     def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
-        """Refuse uint32 without a header unless it is asked for."""
+        """Raise FormatError for uint32 without a header, unless it is asked for."""
         nanogpt.refuse_wide(stored, asked, self.header)
 
 
@@ -253,7 +223,7 @@ class ShardWriter(TokenWriter):
             "max_length": self.windows.max_length if self.windows else None,
             "overlap_size": self.windows.overlap_size if self.windows else None,
             "shuffled": self.shuffled or self.in_order,
-            **self.settings.recorded(),
+            **self.settings.format_settings(),
             "splits": _totals(written),
         }
         if self.settings.buckets is not None:
@@ -277,7 +247,7 @@ class ShardWriter(TokenWriter):
     def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
         """Return the entries of some documents, and how many each document has."""
         # Without overlaps no window needs a mask.
-        overlaps = "none" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
+        overlaps = "" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
         end_of_text = self._end_of_text() if self.settings.ends() else None
         stored: TokenType = "uint16" if self._stored_type(table[TOKENS].type) == np.uint16 else "uint32"
         return entries_of(table, end_of_text, self.settings.name, overlaps, stored)
@@ -332,17 +302,6 @@ class _Gathered:
         self.dtype = str(entries.tokens.dtype)
         self._entries += int(counts.sum())
         return entries
-
-
-def read_description(path: Path, name: str) -> dict[str, Any]:
-    """Read ``NAME.json``.
-
-    Raises:
-        FormatError: there is none, or it is of a version that this longcrawl does not know.
-
-    """
-    needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
-    return sealed.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
 
 
 def _tokenizer_name(tokenize: Tokenize) -> str:

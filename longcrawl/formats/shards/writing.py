@@ -139,12 +139,7 @@ class DocumentStream:
             yield kept
 
     def put_at(self, place: Place) -> None:
-        """Set where the end-of-text token goes, before the first document has passed.
-
-        Raises:
-            FormatError: there is no such place.
-
-        """
+        """Set where the end-of-text token goes, before the first document has passed."""
         check_word("place", place, Place)
         self.place = place
 
@@ -259,12 +254,7 @@ def documents_of(table: pa.Table) -> Documents:
 
 
 def check_overlaps(documents: Documents, first: int) -> None:
-    """Refuse overlaps that are no part of their documents, of which the first one has the number ``first``.
-
-    Raises:
-        FormatError: naming the document.
-
-    """
+    """Raise FormatError for overlaps longer than their documents, the first of which has the number ``first``."""
     overlaps, lengths = documents.overlaps, documents.lengths
     if overlaps is not None and np.any(wrong := (overlaps < 0) | (overlaps > lengths)):
         number = int(np.argmax(wrong))
@@ -275,12 +265,7 @@ def check_overlaps(documents: Documents, first: int) -> None:
 
 
 def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_name: str) -> tuple[Loss, ...]:
-    """Stop, or warn, if anything is lost; give the losses.
-
-    Raises:
-        FormatError: something is, and the policy is "error".
-
-    """
+    """Return the losses; raise FormatError for any under the policy "error", warn of each under "warn"."""
     if on_loss != NOTE:
         check_word("on_loss", on_loss, OnLoss)
     if losses and on_loss == "error":
