@@ -28,7 +28,7 @@ from longcrawl.sources.warc import charsets
 from longcrawl.sources.warc import http as warc_http
 from longcrawl.sources.warc import records as warc_records
 from longcrawl.sources.warc import source as warc
-from longcrawl.text.gopher import marks as _marks
+from longcrawl.text.gopher import pages
 from longcrawl.text.language import codes as _language_codes
 from longcrawl.text.language import identify
 from longcrawl.text.lines import formatting
@@ -186,21 +186,12 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated("en|-a|", "en|-latn|", "en-|a|", "|a|"),
     ),
     "longcrawl/text/language/codes.py:_SCRIPT": (_language_codes.parse_tag, repeated("en|-lat|", "en|-latn0|")),
-    "longcrawl/text/gopher/marks.py:words": (lambda text: _marks._Text(text, "whitespace", 0).words, repeated(*BLANK)),
-    "longcrawl/text/gopher/marks.py:raw_lines": (
-        lambda text: _marks._Text(text, "whitespace", 0).lines,
-        repeated(*BLANK),
+    "longcrawl/text/gopher/pages.py:_matches": (
+        lambda text: [pages.find_marks(text, rule) for rule in ("max_hash_ratio", "max_ellipsis_ratio")],
+        repeated(*BLANK, "|#|", "|.|"),
     ),
-    "longcrawl/text/gopher/marks.py:_hash_signs": (
-        lambda text: list(_marks._hash_signs(_marks._Text(text, "whitespace", 0))),
-        repeated(*BLANK),
-    ),
-    "longcrawl/text/gopher/marks.py:_ellipses": (
-        lambda text: list(_marks._ellipses(_marks._Text(text, "whitespace", 0))),
-        repeated(*BLANK),
-    ),
-    "longcrawl/text/gopher/marks.py:_unspaced_letters": (
-        lambda text: list(_marks._unspaced_letters(_marks._Text(text, "whitespace", 0))),
+    "longcrawl/text/gopher/pages.py:_unspaced_letters": (
+        lambda text: pages.find_marks(text, "max_unspaced_letters"),
         repeated(*BLANK, "|双|"),
     ),
     "longcrawl/text/urls/_matches.py:_BEYOND_ASCII": (

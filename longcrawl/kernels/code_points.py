@@ -28,6 +28,7 @@ __all__ = [
     "Characters",
     "RawWords",
     "cached_arrays",
+    "flags_of_code_points",
     "load_characters",
 ]
 
@@ -111,16 +112,28 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longcrawl"
 
 
-def _build(raw_words: RawWords) -> Characters:
-    assigned = [point for point in range(CODE_POINTS) if unicodedata.category(chr(point)) not in _UNTOUCHED]
+def _assigned() -> list[int]:
+    return [point for point in range(CODE_POINTS) if unicodedata.category(chr(point)) not in _UNTOUCHED]
+
+
+def flags_of_code_points(rules: Rules) -> npt.NDArray[np.uint16]:
+    """Return for every code point the flags of the rules that hold, or-ed; shape (0x110000,)."""
+    assigned = _assigned()
     characters = list(map(chr, assigned))
-    flags = np.full(CODE_POINTS, PLAIN, np.uint16)
+    flags = np.zeros(CODE_POINTS, np.uint16)
+    for flag, holds in rules.items():
+        flags[assigned] |= np.fromiter(map(holds, characters), np.bool_, len(characters)) * np.uint16(flag)
+    return flags
+
+
+def _build(raw_words: RawWords) -> Characters:
+    flags = flags_of_code_points(_RULES | _RAW_RULES[raw_words]) | np.uint16(PLAIN)
     mapped = np.arange(CODE_POINTS, dtype=np.uint32)
     combining = np.zeros(CODE_POINTS, np.uint8)
-    combining[assigned] = list(map(unicodedata.combining, characters))
-    flags[assigned] |= _properties(characters, _RULES | _RAW_RULES[raw_words])
     sequences: list[int] = []
-    for point, character in zip(assigned, characters, strict=True):
+    for point in _assigned():
+        character = chr(point)
+        combining[point] = unicodedata.combining(character)
         normal = "" if character in string.punctuation else unicodedata.normalize("NFD", character.lower())
         if character.isspace() or (normal == character and not combining[point]):
             flags[point] |= NUMERIC * character.isnumeric()
@@ -132,13 +145,6 @@ def _build(raw_words: RawWords) -> Characters:
             mapped[point] = len(sequences)
             sequences += [len(normal), sum(map(str.isnumeric, normal)), *map(ord, normal)]
     return Characters(flags, mapped, np.array(sequences, np.uint32), combining)
-
-
-def _properties(characters: list[str], rules: Rules) -> npt.NDArray[np.uint16]:
-    found = np.zeros(len(characters), np.uint16)
-    for flag, holds in rules.items():
-        found |= np.fromiter(map(holds, characters), np.bool_, len(characters)) * np.uint16(flag)
-    return found
 
 
 def _becomes_final_sigma(before: str) -> bool:

@@ -15,7 +15,7 @@ from longcrawl.kernels.word_lists import Vocabulary
 __all__ = ["compiled", "fill_table", "find_word", "inlined", "mixed", "round_all", "round_to_8_digits"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-Points = npt.NDArray[np.uint32]
+Letters = npt.NDArray[Any]
 
 _U = np.uint64
 _MIX = _U(0xFF51AFD7ED558CCD)
@@ -71,28 +71,28 @@ def mixed(number: np.uint64) -> np.int64:
 
 
 @compiled
-def _sampled(language: int, points: Points, start: int, stop: int) -> np.int64:
-    """Hash a listed word by its length and its first and last two code points, which tell most of a list apart."""
+def _sampled(language: int, letters: Letters, start: int, stop: int) -> np.int64:
+    """Hash a listed word by its length and its first and last two letters, which tell most of a list apart."""
     second, before_last = min(start + 1, stop - 1), max(stop - 2, start)
-    head = _U(points[start]) | _U(points[second]) << _U(21) | _U(stop - start) << _U(42)
-    tail = _U(points[stop - 1]) | _U(points[before_last]) << _U(21) | _U(language) << _U(42)
+    head = _U(letters[start]) | _U(letters[second]) << _U(21) | _U(stop - start) << _U(42)
+    tail = _U(letters[stop - 1]) | _U(letters[before_last]) << _U(21) | _U(language) << _U(42)
     return mixed(head * _PRIME ^ tail)
 
 
 @inlined
-def find_word(vocabulary: Vocabulary, language: int, points: Points, start: int, stop: int) -> int:
-    """Return the number of the word ``points[start:stop]`` in a language's list, -1 where it is not there."""
+def find_word(vocabulary: Vocabulary, language: int, letters: Letters, start: int, stop: int) -> int:
+    """Return the number of the word ``letters[start:stop]`` in a language's list, -1 where it is not there."""
     length = stop - start
     if language < 0 or length > vocabulary.longest:
         return -1
     mask = len(vocabulary.table) - 1
-    at = _sampled(language, points, start, stop) & mask
+    at = _sampled(language, letters, start, stop) & mask
     while vocabulary.table[at] != 0:
         word = vocabulary.table[at] - 1
         first = vocabulary.bounds[word]
         if vocabulary.languages[word] == language and vocabulary.bounds[word + 1] - first == length:
             same = 0
-            while same < length and vocabulary.points[first + same] == points[start + same]:
+            while same < length and vocabulary.letters[first + same] == letters[start + same]:
                 same += 1
             if same == length:
                 return word
@@ -106,7 +106,7 @@ def fill_table(vocabulary: Vocabulary) -> None:
     mask = len(vocabulary.table) - 1
     for word in range(len(vocabulary.languages)):
         start, stop = vocabulary.bounds[word], vocabulary.bounds[word + 1]
-        at = _sampled(vocabulary.languages[word], vocabulary.points, start, stop) & mask
+        at = _sampled(vocabulary.languages[word], vocabulary.letters, start, stop) & mask
         while vocabulary.table[at] != 0:
             at = (at + 1) & mask
         vocabulary.table[at] = word + 1

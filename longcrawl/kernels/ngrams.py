@@ -1,23 +1,68 @@
-"""Repeated n-grams of numbered words, as numba kernels.
+"""Equal words and repeated n-grams of one document, as numba kernels.
 
-An n-gram is the pair of its two (n-1)-grams, so no two different n-grams can be taken for one. A place can start a
-repeated n-gram only where both its (n-1)-grams repeat: long ones cost little.
+Words get numbers by full comparison, so no two different ones can be taken for one. An n-gram is the pair of its two
+(n-1)-grams, so neither can two n-grams. A place can start a repeated n-gram only where both its (n-1)-grams repeat:
+long ones cost little.
 """
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, mixed
 
-__all__ = ["clear", "covered", "keep_repeated", "lengthen", "repeated_words", "repetitions"]
+__all__ = [
+    "HASHED",
+    "Repeats",
+    "clear",
+    "covered",
+    "keep_repeated",
+    "lengthen",
+    "make_repeats",
+    "number_words",
+    "repeated_words",
+    "repetitions",
+    "same_letters",
+]
 
 _U = np.uint64
 _GOLDEN = _U(0x9E3779B97F4A7C15)
+HASHED = _U(1 << 63)
+"""Set in the key of a word that is a hash; other keys are the word itself."""
+
+
+class Repeats(NamedTuple):
+    """Memory for one document at a time, made for the longest of a batch; what is not touched costs nothing."""
+
+    ids: npt.NDArray[np.int32]
+    """Number of each word, equal for equal words, counted in the order in which they first come."""
+    firsts: npt.NDArray[np.int32]
+    """The first word of each number."""
+    counts: npt.NDArray[np.int32]
+    """How often each number comes."""
+    places: npt.NDArray[np.int32]
+    """The words at which a repeated n-gram starts, ascending."""
+    grams: npt.NDArray[np.int32]
+    """The number of the n-gram at each of ``places``."""
+    gram_firsts: npt.NDArray[np.int32]
+    gram_counts: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.uint64]
+    table: npt.NDArray[np.int32]
+    """Open addressing, a number + 1, 0 where empty."""
+
+
+def make_repeats(words: int) -> Repeats:
+    """Allocate memory for documents of up to so many words."""
+    per_word = [np.empty(words, np.int32) for _ in range(7)]
+    return Repeats(
+        *per_word,
+        keys=np.empty(words, np.uint64),
+        table=np.empty(max(16, 1 << (2 * words).bit_length()), np.int32),
+    )
 
 
 @compiled
@@ -31,9 +76,54 @@ def clear(table: npt.NDArray[np.int32], entries: int) -> int:
 
 
 @compiled
-def lengthen(scratch: Any, size: int) -> tuple[int, int]:
+def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
+    """Whether two stretches of a text are equal."""
+    same = 0
+    while same < length and letters[first + same] == letters[second + same]:
+        same += 1
+    return same == length
+
+
+@compiled
+def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, repeats: Repeats) -> int:
+    """Write ``ids``, ``firsts`` and ``counts`` of words, or of any other stretches of a text; give how many differ.
+
+    Args:
+        letters: the text.
+        begins: int64 [words], where each word begins in it.
+        ends: int64 [words], where each word ends.
+        keys: uint64 [words], equal for equal words; other than hashes, marked by ``HASHED``, for no others.
+        words: how many words there are.
+        repeats: written.
+
+    """
+    table, ids, firsts, counts = repeats.table, repeats.ids, repeats.firsts, repeats.counts
+    mask = clear(table, words)
+    unique = 0
+    for word in range(words):
+        key, begin = keys[word], begins[word]
+        length = ends[word] - begin
+        at = mixed(key ^ _U(length)) & mask
+        while table[at] != 0:
+            other = firsts[table[at] - 1]
+            same = keys[other] == key and ends[other] - begins[other] == length
+            if same and (key & HASHED == _U(0) or same_letters(letters, begins[other], begin, length)):
+                break
+            at = (at + 1) & mask
+        if table[at] == 0:
+            firsts[unique] = word
+            counts[unique] = 0
+            unique += 1
+            table[at] = unique
+        ids[word] = table[at] - 1
+        counts[ids[word]] += 1
+    return unique
+
+
+@compiled
+def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
     """Join neighbours among the first ``size`` places to n-grams: how many places are left, how many n-grams."""
-    places, grams, table, keys = scratch.places, scratch.grams, scratch.table, scratch.keys
+    places, grams, table, keys = repeats.places, repeats.grams, repeats.table, repeats.keys
     left = 0
     for place in range(size - 1):
         left += places[place + 1] == places[place] + 1
@@ -48,21 +138,21 @@ def lengthen(scratch: Any, size: int) -> tuple[int, int]:
             at = (at + 1) & mask
         if table[at] == 0:
             keys[found] = key
-            scratch.gram_counts[found] = 0
-            scratch.gram_firsts[found] = places[place]
+            repeats.gram_counts[found] = 0
+            repeats.gram_firsts[found] = places[place]
             found += 1
             table[at] = found
         places[left] = places[place]
         grams[left] = table[at] - 1
-        scratch.gram_counts[grams[left]] += 1
+        repeats.gram_counts[grams[left]] += 1
         left += 1
     return left, found
 
 
 @compiled
-def keep_repeated(scratch: Any, size: int) -> int:
+def keep_repeated(repeats: Repeats, size: int) -> int:
     """Keep the places whose n-gram comes more than once; give how many there are."""
-    places, grams, counts = scratch.places, scratch.grams, scratch.gram_counts
+    places, grams, counts = repeats.places, repeats.grams, repeats.gram_counts
     left = 0
     for place in range(size):
         places[left] = places[place]
@@ -72,20 +162,20 @@ def keep_repeated(scratch: Any, size: int) -> int:
 
 
 @compiled
-def _top(scratch: Any, found: int, n: int) -> int:
+def _top(repeats: Repeats, starts: Any, found: int, n: int) -> int:
     """Count the characters in all occurrences of the most frequent n-gram, the first of those as frequent."""
     top = 0
     for gram in range(found):
-        if scratch.gram_counts[gram] > scratch.gram_counts[top]:
+        if repeats.gram_counts[gram] > repeats.gram_counts[top]:
             top = gram
-    first = scratch.gram_firsts[top]
-    return (scratch.starts[first + n] - scratch.starts[first]) * scratch.gram_counts[top]
+    first = repeats.gram_firsts[top]
+    return (starts[first + n] - starts[first]) * repeats.gram_counts[top]
 
 
 @compiled
-def covered(scratch: Any, size: int, n: int) -> int:
+def covered(repeats: Repeats, starts: Any, size: int, n: int) -> int:
     """Count the characters of all words that a repeated n-gram covers, each word once."""
-    starts, places, total, reached = scratch.starts, scratch.places, 0, 0
+    places, total, reached = repeats.places, 0, 0
     for at in range(size):
         place = places[at]
         total += starts[place + n] - starts[max(place, reached)]
@@ -94,31 +184,31 @@ def covered(scratch: Any, size: int, n: int) -> int:
 
 
 @compiled
-def repeated_words(scratch: Any, words: int) -> int:
+def repeated_words(repeats: Repeats, words: int) -> int:
     """Write the places of all words that come more than once; give how many there are."""
     size = 0
     for word in range(words):
-        scratch.places[size] = word
-        scratch.grams[size] = scratch.ids[word]
-        size += scratch.counts[scratch.ids[word]] > 1
+        repeats.places[size] = word
+        repeats.grams[size] = repeats.ids[word]
+        size += repeats.counts[repeats.ids[word]] > 1
     return size
 
 
 @compiled
-def repetitions(scratch: Any, words: int, characters: Any) -> None:
+def repetitions(repeats: Repeats, starts: Any, words: int, characters: Any) -> None:
     """Write how many characters are in the most frequent 2- to 4-gram, and in all repeated 5- to 10-grams.
 
     Args:
-        scratch: has the number of each word (``ids``), how often each number comes (``counts``), where each word starts
-            among the characters of all words (``starts``), and room for n-grams.
+        repeats: has the words by their numbers.
+        starts: int64 [words + 1], where each word starts among the characters of all words.
         words: how many words there are.
         characters: float64 [NGRAMS], zeros, written.
 
     """
-    size = repeated_words(scratch, words)
+    size = repeated_words(repeats, words)
     for n in range(2, 11):
-        size, found = lengthen(scratch, size)
-        size = keep_repeated(scratch, size)
+        size, found = lengthen(repeats, size)
+        size = keep_repeated(repeats, size)
         if size == 0:
             return
-        characters[n - 2] = _top(scratch, found, n) if n <= 4 else covered(scratch, size, n)
+        characters[n - 2] = _top(repeats, starts, found, n) if n <= 4 else covered(repeats, starts, size, n)

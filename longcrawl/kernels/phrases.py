@@ -24,7 +24,7 @@ class PhraseTree(NamedTuple):
     sure: int
     """Characters of the shortest phrase, or 8."""
     places: npt.NDArray[np.uint8]
-    """Shape (129,): bit n says whether a phrase can have this ASCII character as the n-th of its ``sure``, likewise."""
+    """Shape (129,): bit n says whether a phrase can have this ASCII character as the n-th of its ``sure``, as above."""
 
 
 def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree:

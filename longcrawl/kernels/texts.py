@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["fixed_binary", "fixed_rows", "refuse_masked", "text_buffers", "text_column", "valid_texts"]
+__all__ = ["check_not_masked", "fixed_binary", "fixed_rows", "text_buffers", "text_column", "valid_texts"]
 
 
 def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
@@ -70,8 +70,8 @@ def fixed_rows(values: pa.Array) -> npt.NDArray[np.uint8]:
     return data[width * values.offset :][: width * len(values)].reshape(len(values), width)
 
 
-def refuse_masked(table: pa.Table, edited_by: str) -> None:
-    """Refuse to change texts whose masks say where in them no loss is computed.
+def check_not_masked(table: pa.Table, edited_by: str) -> None:
+    """Check that no masks say where in the texts no loss is computed: a change would move these places.
 
     Raises:
         StageError: there is a column ``masked``.

@@ -4,7 +4,7 @@ import gzip
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +21,18 @@ _LANGUAGE_FILE = re.compile(r"(?P<language>[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*)(?:\.
 
 
 class Vocabulary(NamedTuple):
-    """Words of several languages, to be looked up by their code points."""
+    """Words of several languages, to be looked up by their letters: code points, or bytes of UTF-8."""
 
     table: npt.NDArray[np.int32]
     """Shape (a power of two,): open addressing, word number + 1, 0 where empty."""
     languages: npt.NDArray[np.int32]
     """Shape (words,): which list a word is of."""
     bounds: npt.NDArray[np.int64]
-    """Shape (words + 1,): where each word starts in ``points``."""
-    points: npt.NDArray[np.uint32]
+    """Shape (words + 1,): where each word starts in ``letters``."""
+    letters: npt.NDArray[Any]
+    """The words one after the other: uint32 code points or uint8 bytes."""
     longest: int
-    """Code points of the longest word."""
+    """Letters of the longest word."""
 
 
 class Phrases(NamedTuple):
@@ -45,19 +46,21 @@ class Phrases(NamedTuple):
     words: npt.NDArray[np.int32]
 
 
-def make_vocabulary(words: Iterable[tuple[int, str]]) -> Vocabulary:
+def make_vocabulary(
+    words: Iterable[tuple[int, str]], letters: Literal["code points", "bytes"] = "code points"
+) -> Vocabulary:
     """Make a vocabulary of pairs of a language's number and a word; words are numbered in sorted order."""
     from longcrawl.kernels.lookup import fill_table
 
     chosen = sorted({(language, word) for language, word in words if word})
-    bounds = np.cumsum([0, *(len(word) for _, word in chosen)], dtype=np.int64)
-    text = "".join(word for _, word in chosen).encode("utf-32-le", "surrogatepass")
+    encoding, kind = ("utf-8", np.uint8) if letters == "bytes" else ("utf-32-le", np.uint32)
+    spelled = [np.frombuffer(word.encode(encoding, "surrogatepass"), kind) for _, word in chosen]
     vocabulary = Vocabulary(
         np.zeros(1 << (4 * len(chosen)).bit_length(), np.int32),
         np.array([language for language, _ in chosen], np.int32),
-        bounds,
-        np.frombuffer(text, np.uint32).copy(),
-        max((len(word) for _, word in chosen), default=0),
+        np.cumsum([0, *map(len, spelled)], dtype=np.int64),
+        np.concatenate([np.zeros(0, kind), *spelled]),
+        max(map(len, spelled), default=0),
     )
     fill_table(vocabulary)
     return vocabulary
@@ -136,7 +139,7 @@ def _json(file: Path) -> Any:
     try:
         return load_json(_read(file))
     except ValueError as error:
-        raise StageError(f"{file} is no JSON ({error}); give a JSON file, or a folder of word lists") from error
+        raise StageError(f"{file} is not valid JSON ({error}); give a JSON file, or a folder of word lists") from error
 
 
 def _read(file: Path) -> str:

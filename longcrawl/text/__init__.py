@@ -3,10 +3,9 @@
 from longcrawl.text.explain import explain
 from longcrawl.text.explanation import Explanation
 from longcrawl.text.extract.stage import ExtractText
-from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords
+from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords, SignalRules
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
-from longcrawl.text.gopher.fineweb import FineWebQuality
-from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
+from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRepetition
 from longcrawl.text.language.identify import IdentifyLanguage
 from longcrawl.text.language.shares import language_shares
 from longcrawl.text.languages import find_language, language_tables, read_languages
@@ -14,7 +13,6 @@ from longcrawl.text.lines.c4 import C4Quality
 from longcrawl.text.lines.corrections import LineCorrections
 from longcrawl.text.lines.formatting import format_text
 from longcrawl.text.rpv2.signals import Signals
-from longcrawl.text.signals import SignalRules
 from longcrawl.text.urls.filter import UrlFilter, UrlMatch
 from longcrawl.text.urls.hits import UrlHits, url_hits
 from longcrawl.text.values import rule_values

@@ -19,9 +19,9 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.storage.files import write_text
 from longcrawl.text.gopher.pages import distinct_words
+from longcrawl.text.gopher.stages import TextRules
 from longcrawl.text.language.codes import parse_tag
 from longcrawl.text.languages import VERSION
-from longcrawl.text.rules import TextRules
 from longcrawl.text.values import tables
 
 __all__ = ["FittedThresholds", "fit_thresholds"]
@@ -87,9 +87,9 @@ class FittedThresholds:
 
     def _left_out(self) -> str:
         few = [f"{name} {count:,}" for name, count in self.too_few.items()]
-        said = [f"fewer than {self.min_documents:,} documents ({', '.join(few)})"] if few else []
-        said += [f"{self.without_language:,} without a language"] if self.without_language else []
-        return " and ".join(said)
+        reasons = [f"fewer than {self.min_documents:,} documents ({', '.join(few)})"] if few else []
+        reasons += [f"{self.without_language:,} without a language"] if self.without_language else []
+        return " and ".join(reasons)
 
 
 @dataclass(frozen=True)

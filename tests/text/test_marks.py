@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from collections import Counter
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.text.gopher._page_characters import ALPHANUMERIC, MARK, UNSPACED, load_page_characters
 
 STAGES = (lc.text.GopherQuality, lc.text.GopherRepetition, lc.text.FineWebQuality)
 MODES = [
@@ -50,10 +52,29 @@ def share(part: int, whole: int) -> float:
 
 
 def words_of(text: str, mode: str) -> list[str]:
-    """Cut a text as the marks do; that there are as many words as the kernels count is asserted."""
-    from longcrawl.text.gopher.marks import _Text
+    """Cut a text in plain Python; that there are as many words as the kernels count is asserted."""
+    words = []
+    for run in text.split():
+        breaks = icu_breaks(run) if mode == "icu" else range(len(run))
+        begins = [
+            0,
+            *(at for at in range(1, len(run)) if mode != "whitespace" and at in breaks and cuts(run, at, mode)),
+        ]
+        words += [run[begin:end] for begin, end in pairwise([*begins, len(run)])]
+    return words
 
-    return _Text(text, mode, 0).spelled
+
+def cuts(run: str, at: int, mode: str) -> bool:
+    """Whether a word can begin at a character: of a script without spaces, or behind one of such a script."""
+    before, flag = load_page_characters()[[ord(run[at - 1]), ord(run[at])]]
+    unspaced = flag & UNSPACED or (before & UNSPACED and flag & ALPHANUMERIC)
+    return bool(unspaced) and (mode == "icu" or not flag & MARK)
+
+
+def icu_breaks(run: str) -> set[int]:
+    from icu4py.breakers import WordBreaker
+
+    return set(accumulate(map(len, WordBreaker(run, "und"))))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -212,7 +212,7 @@ def test_columns_of_ccnet_become_signals():
     [
         (None, "does not exist"),
         ("[1]", "holds no lists by language"),
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ('{"en": [1]}', "not one of words"),
     ],
 )

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.kernels.texts import refuse_masked, valid_texts
+from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract._pool import WorkerSettings, extract_pages, start_worker
 from longcrawl.text.lines.formatting import format_text
 
@@ -109,7 +109,7 @@ class ExtractText(Edit):
             StageError: there is no column ``html``, it is not one of strings, or the engine is not installed.
 
         """
-        refuse_masked(table, self.name)
+        check_not_masked(table, self.name)
         pages = valid_texts(column(table, "html", self.name), self.name, "html")
         given, kind = _given_texts(table)
         sizes = pc.binary_length(pages)

@@ -14,33 +14,38 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined, mixed
-from longcrawl.kernels.ngrams import clear
+from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words
+from longcrawl.kernels.utf8 import decode
+from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHANUMERIC, MARK, SPACE, UNSPACED
-from longcrawl.text.gopher.page_columns import (
-    DUPLICATE_CHARACTERS,
-    DUPLICATES,
-    EACH_CHARACTER,
-    LATER_CHARACTERS,
-    LATER_DUPLICATES,
-    SEGMENT_CHARACTERS,
-    SEGMENTS,
-    WHOLE_RUNS,
-)
 
 Integers = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
 
 _U = np.uint64
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x9E3779B97F4A7C15)
-_HASHED = _U(1 << 63)
 _NEWLINE = 0x0A
 _PACKED = 7
-"""Bytes of a word that is its own key; the top bit of the key says that it is a hash."""
+"""Bytes of a word that is its own key."""
 
 _STOP = np.uint16(1 << 15)
 """White space, or the first byte of a character that is not ASCII."""
+
+
+class Texts(NamedTuple):
+    """The documents of a batch, and how they are split into words."""
+
+    data: npt.NDArray[np.uint8]
+    """Valid UTF-8 of all documents."""
+    offsets: Integers
+    """Shape (documents + 1,): the byte at which each document starts."""
+    flags: npt.NDArray[np.uint16]
+    """Shape (0x110000,): the flags of every code point."""
+    mode: int
+    """How runs of a script without spaces are cut."""
+    breaks: Integers
+    """Ascending bytes at which words begin inside such runs, for ``AT_BREAKS``."""
 
 
 class Page(NamedTuple):
@@ -55,7 +60,7 @@ class Page(NamedTuple):
     """Where each word starts among the characters of all words, and where the last ends."""
     word_places: Integers
     """Where each word starts among the characters of the document."""
-    word_keys: Keys
+    word_keys: npt.NDArray[np.uint64]
     word_flags: npt.NDArray[np.uint16]
     """The flags of all characters of a word, or-ed."""
     line_words: Integers
@@ -67,24 +72,19 @@ class Page(NamedTuple):
     segment_begins: Integers
     segment_ends: Integers
     segment_characters: Integers
-    segment_keys: Keys
-    ids: npt.NDArray[np.int32]
-    """Number of each word, equal for equal words, counted in the order in which they first come."""
-    firsts: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int32]
-    places: npt.NDArray[np.int32]
-    grams: npt.NDArray[np.int32]
-    gram_firsts: npt.NDArray[np.int32]
-    gram_counts: npt.NDArray[np.int32]
-    keys: Keys
-    table: npt.NDArray[np.int32]
+    segment_keys: npt.NDArray[np.uint64]
+    repeats: Repeats
+    """Of words, or of segments."""
 
 
-def make_page(longest: int, newlines: int, flag_of: npt.NDArray[np.uint16]) -> Page:
-    """Allocate memory for documents of up to ``longest`` bytes and ``newlines`` newlines, split by these flags."""
+def make_page(texts: Texts) -> Page:
+    """Allocate memory for the longest document."""
+    longest = int(np.diff(texts.offsets).max(initial=0))
+    newlines = np.count_nonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] == _NEWLINE)
+    words, lines = longest // 2 + longest // 3 + 4, min(longest, int(newlines)) + 3
+    of_ascii = texts.flags[:128]
     byte_flags = np.full(256, _STOP)
-    byte_flags[:128] = flag_of[:128] | np.where(flag_of[:128] & SPACE, _STOP, np.uint16(0))
-    words, lines = longest // 2 + longest // 3 + 4, min(longest, newlines) + 3
+    byte_flags[:128] = of_ascii | np.where(of_ascii & SPACE, _STOP, np.uint16(0))
     return Page(
         byte_flags=byte_flags,
         word_begins=np.empty(words, np.int64),
@@ -100,32 +100,8 @@ def make_page(longest: int, newlines: int, flag_of: npt.NDArray[np.uint16]) -> P
         segment_ends=np.empty(lines, np.int64),
         segment_characters=np.empty(lines, np.int64),
         segment_keys=np.empty(lines, np.uint64),
-        ids=np.empty(words, np.int32),
-        firsts=np.empty(words, np.int32),
-        counts=np.empty(words, np.int32),
-        places=np.empty(words, np.int32),
-        grams=np.empty(words, np.int32),
-        gram_firsts=np.empty(words, np.int32),
-        gram_counts=np.empty(words, np.int32),
-        keys=np.empty(words, np.uint64),
-        table=np.empty(max(16, 1 << (2 * max(words, lines)).bit_length()), np.int32),
+        repeats=make_repeats(max(words, lines)),
     )
-
-
-@inlined
-def decode(data: Any, at: int) -> tuple[int, int]:
-    """Return the code point that starts at a byte, and how many bytes it has; the text must be valid UTF-8."""
-    point, size = np.int64(data[at]), 1
-    if point >= 0xF0:
-        point = (point & 7) << 18 | (data[at + 1] & 0x3F) << 12 | (data[at + 2] & 0x3F) << 6 | data[at + 3] & 0x3F
-        size = 4
-    elif point >= 0xE0:
-        point = (point & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F
-        size = 3
-    elif point >= 0x80:
-        point = (point & 0x1F) << 6 | data[at + 1] & 0x3F
-        size = 2
-    return point, size
 
 
 @compiled
@@ -137,26 +113,15 @@ def _hash(data: Any, begin: int, end: int) -> np.uint64:
         if (at - begin) & 7 == 7:
             found = (found ^ block) * _PRIME
             found ^= found >> _U(32)
-    return (found ^ block) * _PRIME | _HASHED
-
-
-@compiled
-def word_key(data: Any, begin: int, end: int) -> np.uint64:
-    """Return the key of a word: its bytes, or a hash if there are more than seven of them."""
-    if end - begin > _PACKED:
-        return _hash(data, begin, end)
-    key = _U(0)
-    for at in range(begin, end):
-        key = key << _U(8) | _U(data[at])
-    return key
+    return (found ^ block) * _PRIME | HASHED
 
 
 @inlined
 def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, next_break: int) -> tuple[bool, int]:
     """Whether a word begins inside a run, at a character of a script without spaces or after one."""
-    if mode == WHOLE_RUNS or not (flag & UNSPACED or (before & UNSPACED and flag & ALPHANUMERIC)):
+    if mode == columns.WHOLE_RUNS or not (flag & UNSPACED or (before & UNSPACED and flag & ALPHANUMERIC)):
         return False, next_break
-    if mode == EACH_CHARACTER:
+    if mode == columns.EACH_CHARACTER:
         return flag & MARK == 0, next_break
     while next_break < len(breaks) and breaks[next_break] < at:
         next_break += 1
@@ -165,26 +130,18 @@ def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, n
 
 @compiled
 def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function of its own takes a fifth of the speed
-    data: Any, at: int, end: int, flag_of: Any, mode: int, breaks: Integers, next_break: int, page: Page
+    texts: Texts, document: int, next_break: int, page: Page
 ) -> tuple[int, int, int, int]:
-    """Write words and lines of the document at ``data[at:end]``.
-
-    Args:
-        data: uint8, valid UTF-8.
-        at: where the document starts.
-        end: where it ends.
-        flag_of: uint16 [0x110000], the flags of every code point.
-        mode: how runs of a script without spaces are cut.
-        breaks: ascending bytes at which words begin inside such runs, for ``AT_BREAKS``.
-        next_break: the first of them that is not before the document.
-        page: written.
+    """Write words and lines of a document to ``page``; ``next_break`` is the first break that is not before it.
 
     Returns:
         How many words, lines, and letters of scripts without spaces there are, and the next break.
 
     """
+    data, flag_of, mode, breaks = texts.data, texts.flags, texts.mode, texts.breaks
+    at, end = texts.offsets[document], texts.offsets[document + 1]
     word, line, unspaced, characters = 0, 0, 0, 0
-    # A byte that is no character of its own has been passed over: a place in characters is a byte less those.
+    # A byte that does not start a character has been passed over: a place in characters is a byte less those.
     behind, byte_flags = at, page.byte_flags
     page.starts[0] = 0
     page.line_words[0], page.line_begins[0], page.line_places[0] = 0, at, 0
@@ -198,10 +155,10 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                 page.line_words[line], page.line_begins[line], page.line_places[line] = word, at, at - behind
             continue
         if flag & _STOP:
-            point, size = decode(data, at)
+            point, after = decode(data, at)
             if flag_of[point] & SPACE:
-                at += size
-                behind += size - 1
+                behind += after - at - 1
+                at = after
                 continue
         begin, first, key, seen, before = at, at - behind, _U(0), np.uint16(0), np.uint16(0)
         while True:
@@ -217,7 +174,7 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                 before = np.uint16(0)
             if at == end or flag & SPACE:
                 break
-            point, size = decode(data, at)
+            point, after = decode(data, at)
             flag = flag_of[point]
             if flag & SPACE:
                 break
@@ -227,10 +184,10 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                     break
             seen |= flag
             unspaced += flag & UNSPACED != 0
-            for step in range(size):
-                key = key << _U(8) | _U(data[at + step])
-            at += size
-            behind += size - 1
+            behind += after - at - 1
+            while at < after:
+                key = key << _U(8) | _U(data[at])
+                at += 1
             before = flag
             if at == end:
                 break
@@ -254,39 +211,9 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
 
 
 @compiled
-def same_bytes(data: Any, first: int, second: int, length: int) -> bool:
-    same = 0
-    while same < length and data[first + same] == data[second + same]:
-        same += 1
-    return same == length
-
-
-@compiled
-def number_words(data: Any, page: Page, words: int) -> int:
-    """Write the number of each word, and of each number its first word and its count; give how many there are."""
-    table, ids, firsts, counts = page.table, page.ids, page.firsts, page.counts
-    keys, begins, ends = page.word_keys, page.word_begins, page.word_ends
-    mask = clear(table, words)
-    unique = 0
-    for word in range(words):
-        key, begin = keys[word], begins[word]
-        length = ends[word] - begin
-        at = mixed(key ^ _U(length)) & mask
-        while table[at] != 0:
-            other = firsts[table[at] - 1]
-            same = keys[other] == key and ends[other] - begins[other] == length
-            # A key that is no hash is the word itself.
-            if same and (key & _HASHED == _U(0) or same_bytes(data, begins[other], begin, length)):
-                break
-            at = (at + 1) & mask
-        if table[at] == 0:
-            firsts[unique] = word
-            counts[unique] = 0
-            unique += 1
-            table[at] = unique
-        ids[word] = table[at] - 1
-        counts[ids[word]] += 1
-    return unique
+def number_page_words(texts: Texts, page: Page, words: int) -> int:
+    """Write ``repeats`` of the words; give how many differ."""
+    return number_words(texts.data, page.word_begins, page.word_ends, page.word_keys, words, page.repeats)
 
 
 @compiled
@@ -299,7 +226,7 @@ def make_segment(page: Page, segment: int, first: int, last: int) -> None:
     for word in range(first, last + 1):
         found = (found ^ page.word_keys[word]) * _PRIME
         found ^= found >> _U(32)
-    page.segment_keys[segment] = found
+    page.segment_keys[segment] = found | HASHED
 
 
 @compiled
@@ -330,63 +257,21 @@ def find_paragraphs(page: Page, lines: int) -> int:
 
 
 @compiled
-def count_segments(data: Any, page: Page, segments: int, row: Any) -> None:
+def count_segments(texts: Texts, page: Page, segments: int, row: Any) -> None:
     """Count segments and their characters: all, those that come more than once, and those without their first.
 
-    Args:
-        data: uint8, the text.
-        page: has the segments; ``table`` and the n-grams' memory are overwritten.
-        segments: how many there are.
-        row: float64 [6], written in the order of the constants.
-
+    ``page`` has the segments, and its ``repeats`` are overwritten; ``row`` is float64 [6], in the order of the columns.
     """
     row[:] = 0.0
-    mask = clear(page.table, segments)
-    begins, ends, keys = page.segment_begins, page.segment_ends, page.segment_keys
+    repeats = page.repeats
+    number_words(texts.data, page.segment_begins, page.segment_ends, page.segment_keys, segments, repeats)
     for segment in range(segments):
-        length, characters = ends[segment] - begins[segment], page.segment_characters[segment]
-        row[SEGMENTS] += 1
-        row[SEGMENT_CHARACTERS] += characters
-        at = mixed(keys[segment] ^ _U(length)) & mask
-        while page.table[at] != 0:
-            other = abs(page.table[at]) - 1
-            same = keys[other] == keys[segment] and ends[other] - begins[other] == length
-            if same and same_bytes(data, begins[other], begins[segment], length):
-                break
-            at = (at + 1) & mask
-        if page.table[at] == 0:
-            page.table[at] = segment + 1
-            continue
-        # The first of several is entered as a negative number once it has been counted.
-        times = 2 if page.table[at] > 0 else 1
-        page.table[at] = -abs(page.table[at])
-        row[DUPLICATES] += times
-        row[DUPLICATE_CHARACTERS] += times * characters
-        row[LATER_DUPLICATES] += 1
-        row[LATER_CHARACTERS] += characters
-
-
-@compiled
-def _walk_runs(data: Any, at: int, end: int, flag_of: Any, runs: Any) -> int:
-    """Write as many runs as there is room for; give how many there are."""
-    found, begin, unspaced = 0, at, False
-    while at < end:
-        point, size = decode(data, at)
-        flag = flag_of[point]
-        unspaced = unspaced or flag & UNSPACED != 0
-        if flag & SPACE or at + size == end:
-            if unspaced:
-                if found < len(runs):
-                    runs[found, 0] = begin
-                    runs[found, 1] = at if flag & SPACE else at + size
-                found += 1
-            begin, unspaced = at + size, False
-        at += size
-    return found
-
-
-def find_unspaced_runs(data: Any, at: int, end: int, flag_of: Any) -> Integers:
-    """Return where what stands between white space has letters of scripts without spaces: int64 [runs, 2], in bytes."""
-    runs = np.empty((_walk_runs(data, at, end, flag_of, np.empty((0, 2), np.int64)), 2), np.int64)
-    _walk_runs(data, at, end, flag_of, runs)
-    return runs
+        number, characters = repeats.ids[segment], page.segment_characters[segment]
+        row[columns.SEGMENTS] += 1
+        row[columns.SEGMENT_CHARACTERS] += characters
+        if repeats.counts[number] > 1:
+            row[columns.DUPLICATES] += 1
+            row[columns.DUPLICATE_CHARACTERS] += characters
+        if repeats.firsts[number] != segment:
+            row[columns.LATER_DUPLICATES] += 1
+            row[columns.LATER_CHARACTERS] += characters

@@ -3,50 +3,44 @@
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.lookup import compiled, find_word, inlined
 from longcrawl.kernels.ngrams import repetitions
+from longcrawl.kernels.phrases import PhraseTree
+from longcrawl.kernels.utf8 import decode, last_start
+from longcrawl.kernels.word_lists import Vocabulary
+from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHABETIC, BULLET, MARKER, SYMBOL, TERMINAL
 from longcrawl.text.gopher._page_kernels import (
     Page,
+    Texts,
     count_segments,
-    decode,
     find_lines,
     find_paragraphs,
-    number_words,
+    number_page_words,
     split_page,
-)
-from longcrawl.text.gopher._stop_words import StopWords, find_stop_word
-from longcrawl.text.gopher.page_columns import (
-    ALPHABETIC_WORDS,
-    BULLET_LINES,
-    CHARACTERS,
-    ELLIPSES,
-    ELLIPSIS_LINES,
-    HASHES,
-    LINE_RULES,
-    LINE_SEGMENTS,
-    LINES,
-    NEWLINES,
-    NGRAMS,
-    PARAGRAPH_SEGMENTS,
-    QUALITY,
-    RAW_LINES,
-    REPETITION,
-    SHORT_LINES,
-    STOP_WORDS,
-    TERMINAL_LINES,
-    TOP_2_GRAM,
-    UNSPACED_LETTERS,
-    WORD_CHARACTERS,
-    WORDS,
 )
 
 _NEWLINE, _DOT, _HASH_SIGN = 0x0A, 0x2E, 0x23
+
+
+class StopWords(NamedTuple):
+    """Stop words of several languages, and of each document the number of its language."""
+
+    languages: npt.NDArray[np.int32]
+    """Shape (documents,): whose stop words a document is searched for, -1 for none."""
+    spellings: Vocabulary
+    """Of bytes."""
+    numbers: npt.NDArray[np.int32]
+    """Shape (spellings,): which word of its language's list a spelling is of."""
+    most: int
+    """Words of the longest list."""
+    lowered: PhraseTree
+    """What words are looked for in lower case; the root is the language."""
 
 
 @inlined
@@ -79,39 +73,32 @@ def _ends_with_ellipsis(data: Any, begin: int, end: int) -> bool:
 @inlined
 def _is_bullet(data: Any, page: Page, word: int, flag_of: Any) -> bool:
     """Whether a line begins with a bullet, or with a word that is a marker by itself."""
-    point, size = decode(data, page.word_begins[word])
-    alone = page.word_ends[word] - page.word_begins[word] == size
+    point, after = decode(data, page.word_begins[word])
+    alone = page.word_ends[word] == after
     return flag_of[point] & BULLET != 0 or (alone and flag_of[point] & MARKER != 0)
 
 
 @compiled
 def _quality(
-    data: Any,
-    page: Page,
-    words: int,
-    lines: int,
-    flag_of: Any,
-    stop_words: StopWords,
-    language: int,
-    met: Any,
-    row: Any,
+    texts: Texts, document: int, page: Page, words: int, lines: int, stop_words: StopWords, met: Any, row: Any
 ) -> None:
+    data, language = texts.data, stop_words.languages[document]
     met[:] = 0
     alphabetic, distinct, hashes, ellipses = 0, 0, 0, 0
     for word in range(words):
-        flags = page.word_flags[word]
+        begin, end, flags = page.word_begins[word], page.word_ends[word], page.word_flags[word]
         alphabetic += flags & ALPHABETIC != 0
         if flags & SYMBOL:
-            more = count_symbols(data, page.word_begins[word], page.word_ends[word])
+            more = count_symbols(data, begin, end)
             hashes += more[0]
             ellipses += more[1]
-        length = page.word_ends[word] - page.word_begins[word]
-        if language >= 0 and length <= stop_words.longest:
-            number = find_stop_word(stop_words, language, data, page.word_begins[word], length, page.word_keys[word])
-            if number >= 0:
-                distinct += 1 - met[number]
-                met[number] = 1
-    row[HASHES], row[ELLIPSES], row[ALPHABETIC_WORDS], row[STOP_WORDS] = hashes, ellipses, alphabetic, distinct
+        spelling = find_word(stop_words.spellings, language, data, begin, end)
+        if spelling >= 0:
+            number = stop_words.numbers[spelling]
+            distinct += 1 - met[number]
+            met[number] = 1
+    row[columns.HASHES], row[columns.ELLIPSES] = hashes, ellipses
+    row[columns.ALPHABETIC_WORDS], row[columns.STOP_WORDS] = alphabetic, distinct
     filled, bullets, endings = 0, 0, 0
     for line in range(lines):
         first, last = page.line_words[line], page.line_words[line + 1] - 1
@@ -119,23 +106,23 @@ def _quality(
             continue
         filled += 1
         if page.word_flags[first] & (BULLET | MARKER):
-            bullets += _is_bullet(data, page, first, flag_of)
+            bullets += _is_bullet(data, page, first, texts.flags)
         if page.word_flags[last] & SYMBOL:
             endings += _ends_with_ellipsis(data, page.word_begins[last], page.word_ends[last])
-    row[LINES], row[BULLET_LINES], row[ELLIPSIS_LINES] = filled, bullets, endings
+    row[columns.LINES], row[columns.BULLET_LINES], row[columns.ELLIPSIS_LINES] = filled, bullets, endings
 
 
 @compiled
-def _repetition(data: Any, page: Page, words: int, lines: int, row: Any) -> None:
-    count_segments(data, page, find_lines(page, lines), row[LINE_SEGMENTS : LINE_SEGMENTS + 6])
-    count_segments(data, page, find_paragraphs(page, lines), row[PARAGRAPH_SEGMENTS : PARAGRAPH_SEGMENTS + 6])
+def _repetition(texts: Texts, page: Page, words: int, lines: int, row: Any) -> None:
+    count_segments(texts, page, find_lines(page, lines), row[columns.LINE_SEGMENTS :][:6])
+    count_segments(texts, page, find_paragraphs(page, lines), row[columns.PARAGRAPH_SEGMENTS :][:6])
     if words:
-        number_words(data, page, words)
-        repetitions(page, words, row[TOP_2_GRAM : TOP_2_GRAM + NGRAMS])
+        number_page_words(texts, page, words)
+        repetitions(page.repeats, page.starts, words, row[columns.TOP_2_GRAM :])
 
 
 @compiled
-def _line_rules(data: Any, page: Page, lines: int, flag_of: Any, short: int, row: Any) -> None:
+def _line_rules(texts: Texts, page: Page, lines: int, short: int, row: Any) -> None:
     """Count lines as FineWeb does: those that are not blank, with the white space around them."""
     # The keys are those of the words, so that raw lines need no hash of their own.
     find_lines(page, lines)
@@ -147,52 +134,34 @@ def _line_rules(data: Any, page: Page, lines: int, flag_of: Any, short: int, row
         page.segment_begins[segment], page.segment_ends[segment] = begin, end
         length = page.line_places[line + 1] - page.line_places[line] - 1
         page.segment_characters[segment] = length
-        last = end - 1
-        while data[last] & 0xC0 == 0x80:
-            last -= 1
-        point, _ = decode(data, last)
-        row[TERMINAL_LINES] += flag_of[point] & TERMINAL != 0
-        row[SHORT_LINES] += length <= short
+        point, _ = decode(texts.data, last_start(texts.data, end))
+        row[columns.TERMINAL_LINES] += texts.flags[point] & TERMINAL != 0
+        row[columns.SHORT_LINES] += length <= short
         segment += 1
-    count_segments(data, page, segment, row[RAW_LINES : RAW_LINES + 6])
+    count_segments(texts, page, segment, row[columns.RAW_LINES :][:6])
 
 
 @compiled
-def count_words(
-    data: Any, begin: int, end: int, flag_of: Any, mode: int, breaks: Any, next_break: int, page: Page, row: Any
-) -> tuple[int, int, int]:
+def count_words(texts: Texts, document: int, next_break: int, page: Page, row: Any) -> tuple[int, int, int]:
     """Split a document and write the columns that are always there; give words, lines and the next break."""
-    words, lines, unspaced, next_break = split_page(data, begin, end, flag_of, mode, breaks, next_break, page)
-    row[WORDS], row[WORD_CHARACTERS], row[UNSPACED_LETTERS] = words, page.starts[words], unspaced
-    row[NEWLINES] = lines - 1 if end > begin and data[end - 1] != _NEWLINE else lines
-    row[CHARACTERS] = page.line_places[lines] - (row[NEWLINES] < lines)
+    words, lines, unspaced, next_break = split_page(texts, document, next_break, page)
+    begin, end = texts.offsets[document], texts.offsets[document + 1]
+    ended = end > begin and texts.data[end - 1] == _NEWLINE
+    newlines = lines if ended or end == begin else lines - 1
+    characters = page.line_places[lines] - (newlines < lines)
+    row[columns.WORDS], row[columns.WORD_CHARACTERS] = words, page.starts[words]
+    row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = unspaced, newlines
+    row[columns.CHARACTERS], row[columns.LINE_CHARACTERS] = characters, characters - newlines
     return words, lines, next_break
 
 
 @compiled
-def measure_pages(
-    data: Any,
-    offsets: Any,
-    languages: Any,
-    stop_words: StopWords,
-    flag_of: npt.NDArray[np.uint16],
-    mode: int,
-    breaks: Any,
-    what: int,
-    short: int,
-    page: Page,
-    rows: Any,
-) -> None:
+def measure_pages(texts: Texts, stop_words: StopWords, what: int, short: int, page: Page, rows: Any) -> None:
     """Measure every document.
 
     Args:
-        data: uint8 [bytes], valid UTF-8.
-        offsets: int64 [documents + 1], where each document starts.
-        languages: int32 [documents], whose stop words a document is searched for, -1 for none.
+        texts: the documents.
         stop_words: the stop words of all languages.
-        flag_of: uint16 [0x110000], the flags of every code point.
-        mode: how runs of a script without spaces are cut into words.
-        breaks: int64, ascending bytes at which words begin inside such runs, for ``AT_BREAKS``.
         what: which columns are wanted: QUALITY, REPETITION, LINE_RULES, or-ed.
         short: a line of up to so many characters is short.
         page: memory for the longest document.
@@ -201,13 +170,12 @@ def measure_pages(
     """
     next_break = np.int64(0)
     met = np.zeros(max(1, stop_words.most), np.int64)
-    for document in range(len(offsets) - 1):
+    for document in range(len(texts.offsets) - 1):
         row = rows[document]
-        begin, end = offsets[document], offsets[document + 1]
-        words, lines, next_break = count_words(data, begin, end, flag_of, mode, breaks, next_break, page, row)
-        if what & QUALITY:
-            _quality(data, page, words, lines, flag_of, stop_words, languages[document], met, row)
-        if what & REPETITION:
-            _repetition(data, page, words, lines, row)
-        if what & LINE_RULES:
-            _line_rules(data, page, lines, flag_of, short, row)
+        words, lines, next_break = count_words(texts, document, next_break, page, row)
+        if what & columns.QUALITY:
+            _quality(texts, document, page, words, lines, stop_words, met, row)
+        if what & columns.REPETITION:
+            _repetition(texts, page, words, lines, row)
+        if what & columns.LINE_RULES:
+            _line_rules(texts, page, lines, short, row)

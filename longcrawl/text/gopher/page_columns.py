@@ -6,13 +6,13 @@ QUALITY, REPETITION, LINE_RULES = 1, 2, 4
 WHOLE_RUNS, EACH_CHARACTER, AT_BREAKS = range(3)
 """How runs of a script without spaces are cut into words."""
 
-WORDS, WORD_CHARACTERS, CHARACTERS, NEWLINES, UNSPACED_LETTERS = range(5)
-"""Columns that are always there."""
-HASHES, ELLIPSES, ALPHABETIC_WORDS, STOP_WORDS, LINES, BULLET_LINES, ELLIPSIS_LINES = range(5, 12)
+WORDS, WORD_CHARACTERS, CHARACTERS, LINE_CHARACTERS, NEWLINES, UNSPACED_LETTERS = range(6)
+"""Columns that are always there; characters of lines are all but newlines."""
+HASHES, ELLIPSES, ALPHABETIC_WORDS, STOP_WORDS, LINES, BULLET_LINES, ELLIPSIS_LINES = range(6, 13)
 
 SEGMENTS, SEGMENT_CHARACTERS, DUPLICATES, DUPLICATE_CHARACTERS, LATER_DUPLICATES, LATER_CHARACTERS = range(6)
 """What is counted of lines or paragraphs: all of them, those that come more than once, and those but their first."""
-LINE_SEGMENTS = 12
+LINE_SEGMENTS = 13
 PARAGRAPH_SEGMENTS = LINE_SEGMENTS + 6
 
 NGRAMS = 9

@@ -1,38 +1,41 @@
-"""Counts of words, lines, paragraphs and n-grams in raw text: what Gopher's and FineWeb's rules are about."""
+"""What Gopher's and FineWeb's rules are about in raw text: counts of many documents, and the places in one."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Literal
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.errors import StageError
+from longcrawl.kernels.phrases import lowered, make_tree
 from longcrawl.kernels.texts import text_buffers
-from longcrawl.text.gopher._page_characters import ALPHABETIC, load_page_characters
-from longcrawl.text.gopher.page_columns import AT_BREAKS, COLUMNS, EACH_CHARACTER, READING_COLUMNS, WHOLE_RUNS
-from longcrawl.text.gopher.segmentation import word_breaks
-from longcrawl.text.gopher.variants.definitions import READINGS, Definitions
+from longcrawl.kernels.word_lists import make_vocabulary
+from longcrawl.text.gopher import page_columns as columns
+from longcrawl.text.gopher._page_characters import (
+    ALPHABETIC,
+    BULLET,
+    MARKER,
+    TERMINAL,
+    UNSPACED,
+    load_page_characters,
+    load_reading_characters,
+)
+from longcrawl.text.gopher.variants.definitions import LOWERED, READINGS, Definitions
 
-__all__ = ["Counts", "Words", "count_pages", "distinct_words", "ratio"]
+__all__ = ["Words", "count_pages", "distinct_words", "find_marks", "load_segmenter"]
 
 Doubles = npt.NDArray[np.float64]
+Span = tuple[int, int]
 Words = Literal["whitespace", "characters", "icu"]
 """What a word is in scripts that are written without spaces: the whole run, each character, or as ICU segments them."""
 
-
-@dataclass(frozen=True)
-class Counts:
-    """What was counted in each document: float64, shape (documents, columns)."""
-
-    rows: Doubles
-
-    def __getitem__(self, column: int) -> Doubles:
-        counted: Doubles = self.rows[:, column]
-        return counted
+_MODES = {"whitespace": columns.WHOLE_RUNS, "characters": columns.EACH_CHARACTER, "icu": columns.WHOLE_RUNS}
 
 
 def count_pages(
@@ -43,12 +46,12 @@ def count_pages(
     words: Words = "whitespace",
     short_line: int = 0,
     definitions: Definitions = "paper",
-) -> Counts:
-    """Count in valid texts; a null one is counted as if it were empty.
+) -> Doubles:
+    """Return what is counted in valid texts, by the numbers of ``page_columns``: float64, shape (columns, documents).
 
     Args:
-        texts: large strings.
-        what: QUALITY, REPETITION and LINE_RULES of ``_page_columns``, or-ed.
+        texts: large strings; a null one is counted as if it were empty.
+        what: QUALITY, REPETITION and LINE_RULES of ``page_columns``, or-ed.
         stop_words: lists of them.
         languages: which list each document is searched for, -1 for none; None is none for all.
         words: what a word is in scripts that are written without spaces.
@@ -59,98 +62,248 @@ def count_pages(
     from longcrawl.text.gopher._page_kernels import make_page
     from longcrawl.text.gopher._page_measures import measure_pages
 
-    data, offsets = text_buffers(texts)
-    flags = load_page_characters()
-    mode, breaks = _cuts(words, data, offsets, flags)
+    batch = _batch(texts, words, load_page_characters() if definitions == "paper" else load_reading_characters())
+    page = make_page(batch)
     chosen = np.full(len(texts), -1, np.int32) if languages is None else languages
-    size = _size(data, offsets)
+    listed = _stop_words(tuple(stop_words), definitions)._replace(languages=chosen)
     if definitions == "paper":
-        rows = np.zeros((len(texts), COLUMNS))
-        listed = _stop_words(tuple(stop_words), "any case")
-        page = make_page(*size, flags)
-        measure_pages(data, offsets, chosen, listed, flags, mode, breaks, what, short_line, page, rows)
-        return Counts(rows)
-    rows = np.zeros((len(texts), READING_COLUMNS))
-    listed = _stop_words(tuple(stop_words), "as listed")
-    _read(data, offsets, chosen, listed, mode, breaks, what, definitions, size, rows)
-    return Counts(rows)
+        rows = np.zeros((len(texts), columns.COLUMNS))
+        measure_pages(batch, listed, what, short_line, page, rows)
+    else:
+        from longcrawl.text.gopher.variants.measures import measure_readings
+        from longcrawl.text.gopher.variants.ngrams import make_spelling
 
-
-def _read(
-    data: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[np.int64],
-    languages: npt.NDArray[np.int32],
-    stop_words: Any,
-    mode: int,
-    breaks: npt.NDArray[np.int64],
-    what: int,
-    definitions: Definitions,
-    size: tuple[int, int],
-    rows: Doubles,
-) -> None:
-    """Count by a reading other than the paper's."""
-    from longcrawl.text.gopher._page_kernels import make_page
-    from longcrawl.text.gopher.variants.characters import load_lower_case, load_reading_characters
-    from longcrawl.text.gopher.variants.measures import measure_readings
-    from longcrawl.text.gopher.variants.ngrams import make_spelling
-
-    flags = load_reading_characters()
-    measure_readings(
-        data,
-        offsets,
-        languages,
-        stop_words,
-        flags,
-        load_lower_case(),
-        mode,
-        breaks,
-        what,
-        READINGS[definitions],
-        make_page(*size, flags),
-        make_spelling(size[0]),
-        rows,
-    )
+        rows = np.zeros((len(texts), columns.READING_COLUMNS))
+        measure_readings(batch, listed, what, READINGS[definitions], page, make_spelling(batch), rows)
+    return rows.T
 
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
     """Return how often each word that has a letter stands in each valid text, in lower case."""
-    from longcrawl.text.gopher._page_kernels import make_page, number_words, split_page
+    from longcrawl.text.gopher._page_kernels import make_page, number_page_words, split_page
 
-    data, offsets = text_buffers(texts)
-    flags = load_page_characters()
-    mode, breaks = _cuts(words, data, offsets, flags)
-    page = make_page(*_size(data, offsets), flags)
-    next_break = 0
-    for begin, end in pairwise(offsets):
-        split, _, _, next_break = split_page(data, begin, end, flags, mode, breaks, next_break, page)
-        unique = number_words(data, page, split) if split else 0
+    batch = _batch(texts, words, load_page_characters())
+    page, next_break = make_page(batch), 0
+    for document in range(len(texts)):
+        split, _, _, next_break = split_page(batch, document, next_break, page)
+        unique = number_page_words(batch, page, split)
         counted: Counter[str] = Counter()
-        for first, count in zip(page.firsts[:unique].tolist(), page.counts[:unique].tolist(), strict=True):
+        for first, count in zip(page.repeats.firsts[:unique], page.repeats.counts[:unique].tolist(), strict=True):
             if page.word_flags[first] & ALPHABETIC:
-                counted[bytes(data[page.word_begins[first] : page.word_ends[first]]).decode().lower()] += count
+                counted[bytes(batch.data[page.word_begins[first] : page.word_ends[first]]).decode().lower()] += count
         yield counted
 
 
-def ratio(count: Doubles, of: Doubles) -> Doubles:
-    """Divide; of nothing the share is 0."""
-    divided: Doubles = np.divide(count, of, out=np.zeros_like(count), where=of > 0)
-    return divided
+def _batch(texts: pa.Array, words: Words, flags: npt.NDArray[np.uint16]) -> Any:
+    """Return the texts in the form that kernels read, with the breaks of ICU where these are asked for."""
+    from longcrawl.text.gopher._page_kernels import Texts
+
+    batch = Texts(*text_buffers(texts), flags, _MODES[words], np.zeros(0, np.int64))
+    return batch._replace(mode=columns.AT_BREAKS, breaks=_icu_breaks(batch)) if words == "icu" else batch
 
 
-def _size(data: Any, offsets: Any) -> tuple[int, int]:
-    """Return the bytes of the longest document, and how many newlines there are in all."""
-    newlines = np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
-    return int(np.diff(offsets).max(initial=0)), int(newlines)
+def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
+    """Return the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces."""
+    from longcrawl.text.gopher._page_kernels import make_page, split_page
+
+    breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
+    for document in range(len(batch.offsets) - 1):
+        words, *_ = split_page(batch, document, 0, page)
+        for word in np.flatnonzero(page.word_flags[:words] & UNSPACED):
+            begin, end = page.word_begins[word], page.word_ends[word]
+            sizes = [len(piece.encode()) for piece in breaker(bytes(batch.data[begin:end]).decode(), "und")]
+            breaks.append(begin + np.cumsum(sizes, dtype=np.int64)[:-1])
+    return np.concatenate(breaks)
 
 
-def _cuts(words: Words, data: Any, offsets: Any, flags: Any) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return how runs of a script without spaces are cut, and at which bytes ICU cuts them."""
-    mode = {"whitespace": WHOLE_RUNS, "characters": EACH_CHARACTER, "icu": AT_BREAKS}[words]
-    return mode, word_breaks(data, offsets, flags) if words == "icu" else np.zeros(0, np.int64)
+def load_segmenter() -> Any:
+    """Return ICU's word breaker: dictionaries of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
+
+    Raises:
+        StageError: ``icu4py`` is not installed.
+
+    """
+    try:
+        from icu4py.breakers import WordBreaker
+    except ImportError as missing:
+        raise StageError(
+            "words='icu' needs the package icu4py: pip install 'longcrawl[segmentation]', or choose words='characters'"
+        ) from missing
+    return WordBreaker
 
 
 @lru_cache(maxsize=8)
-def _stop_words(lists: tuple[tuple[str, ...], ...], spelled: Literal["any case", "as listed"]) -> Any:
-    from longcrawl.text.gopher._stop_words import make_stop_words
+def _stop_words(lists: tuple[tuple[str, ...], ...], definitions: Definitions) -> Any:
+    """Return stop words by language as kernels look them up; the paper's are in lower case, capitalised or capitals."""
+    from longcrawl.text.gopher._page_measures import StopWords
 
-    return make_stop_words(lists, spelled)
+    numbers: dict[tuple[int, str], int] = {}
+    for language, words in enumerate(lists):
+        for number, word in enumerate(words):
+            cases = (word.lower(), word.capitalize(), word.upper()) if definitions == "paper" else ()
+            for spelling in (word, *cases):
+                numbers.setdefault((language, spelling), number)
+    lowers = definitions != "paper" and READINGS[definitions].stop_word_case == LOWERED
+    in_lower_case = [each for each in numbers if lowers and lowered(each[1]) == each[1]]
+    return StopWords(
+        np.zeros(0, np.int32),
+        make_vocabulary(numbers, "bytes"),
+        np.array([numbers[each] for each in sorted(numbers)], np.int32),
+        max(map(len, lists), default=0),
+        make_tree(len(lists), [(language, word, 1) for language, word in in_lower_case]),
+    )
+
+
+def find_marks(text: str, rule: str, words: Words = "whitespace", short_line: int = 0) -> list[Span]:
+    """Return the places that a rule is about, as offsets in characters: sorted, none overlapping.
+
+    A rule that asks for at least so much is about what lacks it: lines without a terminal mark, words without a letter.
+    A rule that is about no places, such as a count of all words, has none.
+
+    >>> find_marks("One # and ## more.", "max_hash_ratio")
+    [(4, 5), (10, 11), (11, 12)]
+    """
+    find = _FINDERS.get(rule)
+    return [] if find is None else list(find(_split(text, words, short_line)))
+
+
+class _Text(NamedTuple):
+    """One text as the kernels split it, all places in characters."""
+
+    text: str
+    flags: list[int]
+    """What rules need to know of each character."""
+    words: list[Span]
+    raw_lines: list[Span]
+    """Lines that are not blank, with the white space around them, without their newline."""
+    lines: list[Span]
+    """The same without the white space around them."""
+    paragraphs: list[Span]
+    """What stands between blank lines, without the white space around it."""
+    short_line: int
+
+    def spelled(self, spans: Iterable[Span]) -> list[str]:
+        return [self.text[begin:end] for begin, end in spans]
+
+
+def _split(text: str, words: Words, short_line: int) -> _Text:
+    from longcrawl.text.gopher._page_kernels import make_page, split_page
+
+    batch = _batch(pa.array([text], pa.large_string()), words, load_page_characters())
+    page = make_page(batch)
+    split, rows, _, _ = split_page(batch, 0, 0, page)
+    begins = page.word_places[:split]
+    ends = begins + np.diff(page.starts[: split + 1])
+    places = page.line_places[: rows + 1].tolist()
+    first_words = list(pairwise(page.line_words[: rows + 1].tolist()))
+    filled = [row for row, (first, stop) in enumerate(first_words) if stop > first]
+    lines = [(int(begins[first_words[row][0]]), int(ends[first_words[row][1] - 1])) for row in filled]
+    paragraphs = np.split(np.arange(len(filled)), np.flatnonzero(np.diff(filled) > 1) + 1)
+    return _Text(
+        text,
+        batch.flags[np.frombuffer(text.encode("utf-32-le"), np.uint32)].tolist(),
+        list(zip(begins.tolist(), ends.tolist(), strict=True)),
+        [(places[row], places[row + 1] - 1) for row in filled],
+        lines,
+        [(lines[each[0]][0], lines[each[-1]][1]) for each in paragraphs if len(each)],
+        short_line,
+    )
+
+
+def _matches(page: _Text, pattern: str) -> Iterator[Span]:
+    return (match.span() for match in re.finditer(pattern, page.text))
+
+
+def _unspaced_letters(page: _Text) -> Iterator[Span]:
+    unspaced = "".join("x" if flag & UNSPACED else " " for flag in page.flags)
+    return (match.span() for match in re.finditer("x+", unspaced))
+
+
+def _bullet_lines(page: _Text) -> Iterator[Span]:
+    ends = dict(page.words)
+    for begin, end in page.lines:
+        alone = ends[begin] == begin + 1
+        if page.flags[begin] & BULLET or (alone and page.flags[begin] & MARKER):
+            yield begin, end
+
+
+def _ellipsis_lines(page: _Text) -> Iterator[Span]:
+    return ((begin, end) for begin, end in page.lines if page.text[begin:end].endswith(("...", "…")))
+
+
+def _words_without_letters(page: _Text) -> Iterator[Span]:
+    return ((begin, end) for begin, end in page.words if not any(map(str.isalpha, page.text[begin:end])))
+
+
+def _lines_without_terminal(page: _Text) -> Iterator[Span]:
+    return ((begin, end) for begin, end in page.raw_lines if not page.flags[end - 1] & TERMINAL)
+
+
+def _short_lines(page: _Text) -> Iterator[Span]:
+    return ((begin, end) for begin, end in page.raw_lines if end - begin <= page.short_line)
+
+
+def _later_lines(page: _Text) -> Iterator[Span]:
+    """Return the lines that stood before already."""
+    seen = set()
+    for begin, end in page.raw_lines:
+        line = page.text[begin:end]
+        if line in seen:
+            yield begin, end
+        seen.add(line)
+
+
+def _duplicates(page: _Text, spans: list[Span]) -> list[Span]:
+    spelled = page.spelled(spans)
+    times = Counter(spelled)
+    return [span for span, text in zip(spans, spelled, strict=True) if times[text] > 1]
+
+
+def _top_ngram(page: _Text, n: int) -> list[Span]:
+    """Return all occurrences of the most frequent n-gram, the first of those as frequent; none where none repeats."""
+    grams = _ngrams(page, n)
+    # Counters keep the order in which n-grams first came, and max gives the first of several.
+    top, times = max(Counter(grams).items(), key=itemgetter(1), default=((), 0))
+    return _places(page, n, [gram == top for gram in grams]) if times > 1 else []
+
+
+def _duplicate_ngrams(page: _Text, n: int) -> list[Span]:
+    """Return the words that any repeated n-gram covers."""
+    grams = _ngrams(page, n)
+    times = Counter(grams)
+    return _places(page, n, [times[gram] > 1 for gram in grams])
+
+
+def _ngrams(page: _Text, n: int) -> list[tuple[str, ...]]:
+    words = page.spelled(page.words)
+    return [tuple(words[at : at + n]) for at in range(len(words) - n + 1)]
+
+
+def _places(page: _Text, n: int, chosen: list[bool]) -> list[Span]:
+    """Return the spans of the chosen n-grams; those that share words become one."""
+    found: list[Span] = []
+    for at in (at for at, one in enumerate(chosen) if one):
+        begin, end = page.words[at][0], page.words[at + n - 1][1]
+        if found and begin < found[-1][1]:
+            begin = found.pop()[0]
+        found.append((begin, end))
+    return found
+
+
+_FINDERS: dict[str, Callable[[_Text], Iterable[Span]]] = {
+    "max_unspaced_letters": _unspaced_letters,
+    "max_hash_ratio": partial(_matches, pattern="#"),
+    "max_ellipsis_ratio": partial(_matches, pattern=r"\.\.\.|…"),
+    "max_bullet_lines": _bullet_lines,
+    "max_ellipsis_lines": _ellipsis_lines,
+    "min_alphabetic_words": _words_without_letters,
+    "max_duplicate_lines": lambda page: _duplicates(page, page.lines),
+    "max_duplicate_line_characters": lambda page: _duplicates(page, page.lines),
+    "max_duplicate_paragraphs": lambda page: _duplicates(page, page.paragraphs),
+    "max_duplicate_paragraph_characters": lambda page: _duplicates(page, page.paragraphs),
+    "min_terminal_lines": _lines_without_terminal,
+    "max_short_lines": _short_lines,
+    "max_later_line_characters": _later_lines,
+}
+_FINDERS |= {f"max_top_{n}gram": partial(_top_ngram, n=n) for n in range(2, 5)}
+_FINDERS |= {f"max_duplicate_{n}grams": partial(_duplicate_ngrams, n=n) for n in range(5, 11)}

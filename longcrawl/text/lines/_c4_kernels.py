@@ -1,7 +1,7 @@
 """C4's rules over Arrow's string buffers: each line is written without citation marks, measured, and kept or not."""
 
 # Numba compiles plain loops, and takes arguments by position:
-# ruff: noqa: FBT001, SIM110
+# ruff: noqa: FBT001
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from longcrawl.kernels.code_points import SENTENCE_END, SPACE, WORD
 from longcrawl.kernels.lookup import compiled, inlined
-from longcrawl.kernels.phrase_trees import OTHERS, copy, decode, skip_space, step
+from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
+from longcrawl.kernels.utf8 import copy, decode, drop_space, last_start, skip_space
 from longcrawl.text.lines._place_kernels import log_line, shift_lines
 
 Bytes = npt.NDArray[np.uint8]
@@ -38,8 +39,6 @@ RULES = {
 FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
 """What is known of a line: the bytes of its content, words, characters of the longest, sentences, braces, kinds."""
 FACTS = 9
-LOGGED = 6
-"""What is logged of a line."""
 
 BRACE, BRACKET, CLOSING_BRACKET = ord("{"), ord("["), ord("]")
 NEWLINE, RETURN = 0x0A, 0x0D
@@ -61,6 +60,9 @@ class Rules(NamedTuple):
     """The terminal marks."""
     closers: npt.NDArray[np.uint32]
     """What may stand between the end of a sentence and white space."""
+    flags: Flags
+    """Shape (0x110000,): the flags of every code point."""
+    tree: PhraseTree
     zeros: npt.NDArray[np.uint32]
     """The zero of every script that has decimal digits; the other nine follow it."""
     min_words: int
@@ -86,10 +88,10 @@ def make_byte_flags(
 
 @compiled
 def _is_one_of(point: np.uint32, points: Any) -> bool:
-    for at in range(len(points)):
-        if points[at] == point:
-            return True
-    return False
+    found = False
+    for one in points:
+        found |= one == point
+    return found
 
 
 @compiled
@@ -109,36 +111,32 @@ def _is_break(data: Bytes, at: int, end: int) -> int:
 
 @compiled
 def _is_decimal(point: np.uint32, zeros: Any) -> bool:
-    if point < 0x80:
-        return 0x30 <= point <= 0x39
-    for at in range(len(zeros)):
-        if zeros[at] <= point < zeros[at] + 10:
-            return True
-    return False
+    found = False
+    for zero in zeros:
+        found |= zero <= point < zero + 10
+    return found
+
+
+_EDIT = np.frombuffer(b"[edit]", np.uint8)
+_CITATION_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
 
 
 @compiled
 def _continues(data: Bytes, at: int, end: int, word: Bytes) -> bool:
-    """Whether a text goes on with some bytes."""
-    if at + len(word) > end:
-        return False
-    for place in range(len(word)):
-        if data[at + place] != word[place]:
-            return False
-    return True
-
-
-EDIT = np.frombuffer(b"[edit]", np.uint8)
-CITATION_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
+    """Whether some bytes stand at a place."""
+    same = 0
+    while same < len(word) and at + same < end and data[at + same] == word[same]:
+        same += 1
+    return same == len(word)
 
 
 @compiled
 def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
     """Return where the citation mark that starts with a bracket at a byte ends; that byte where it is none."""
-    if _continues(data, at, end, EDIT):
-        return at + len(EDIT)
-    if _continues(data, at, end, CITATION_NEEDED):
-        return at + len(CITATION_NEEDED)
+    if _continues(data, at, end, _EDIT):
+        return at + len(_EDIT)
+    if _continues(data, at, end, _CITATION_NEEDED):
+        return at + len(_CITATION_NEEDED)
     place = at + 1
     while place < end and data[place] != CLOSING_BRACKET:
         point, after = decode(data, place)
@@ -164,19 +162,10 @@ def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place:
 
 
 @compiled
-def _last_start(data: Bytes, stop: int) -> int:
-    """Return where the character that ends before a byte starts."""
-    at = stop - 1
-    while data[at] & 0xC0 == 0x80:
-        at -= 1
-    return at
-
-
-@compiled
 def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts) -> None:
     """Note the phrases whose first characters, as many as all phrases have, end at a byte."""
     for _ in range(tree.sure):
-        at = _last_start(data, at)
+        at = last_start(data, at)
     node = np.int64(0)
     while at < end:
         point, at = decode(data, at)
@@ -188,7 +177,7 @@ def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts)
 
 
 @compiled
-def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules) -> tuple[bool, int]:
+def _ends_sentence(data: Bytes, at: int, end: int, rules: Rules) -> tuple[bool, int]:
     """Return whether white space or nothing follows the marks that start at a byte; gives where they end."""
     while at < end:
         flag = rules.byte_flags[data[at]]
@@ -199,29 +188,27 @@ def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules)
             return flag & _SOLID == 0, at
         point, after = decode(data, at)
         if not _is_one_of(point, rules.closers):
-            return flag_of[point] & SPACE != 0, at
+            return rules.flags[point] & SPACE != 0, at
         at = after
     return True, at
 
 
 @compiled
-def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, line: Facts) -> None:
+def _trim(data: Bytes, start: int, stop: int, rules: Rules, line: Facts) -> None:
     """Write where a line's content starts and stops."""
-    if stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID:
-        line[FIRST], line[STOP] = start, stop
-        return
-    first = skip_space(data, start, stop, flag_of)
-    while stop > first and flag_of[decode(data, _last_start(data, stop))[0]] & SPACE:
-        stop = _last_start(data, stop)
-    line[FIRST], line[STOP] = first, stop
+    if not (stop > start and rules.byte_flags[data[start]] & rules.byte_flags[data[stop - 1]] & _SOLID):
+        start = skip_space(data, start, stop, rules.flags)
+        stop = drop_space(data, start, stop, rules.flags)
+    line[FIRST], line[STOP] = start, stop
 
 
 @compiled
-def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> int:
+def _read_line(data: Bytes, at: int, end: int, rules: Rules, line: Facts) -> int:
     """Write what is known of the line that starts at a byte; gives where the next one starts."""
     start, stop, words, longest, length, sentences, checked = at, end, 0, 0, 0, 0, at
     seen, noted, state, before = 0, 0, 0, 0
-    byte_flags, found = rules.byte_flags, _FIRST << (tree.sure - 1)
+    byte_flags, flag_of, tree = rules.byte_flags, rules.flags, rules.tree
+    found = _FIRST << (tree.sure - 1)
     line[BRACES] = line[PHRASES] = line[PLACEHOLDERS] = 0
     while at < end:
         # Most text is ASCII inside of a sentence, and what is asked of it needs no branch.
@@ -248,7 +235,7 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tre
             break
         point, after = decode(data, at)
         if flag_of[point] & SENTENCE_END and at >= checked:
-            ends, checked = _ends_sentence(data, at, end, flag_of, rules)
+            ends, checked = _ends_sentence(data, at, end, rules)
             if ends:
                 sentences += seen & _LETTER != 0
                 noted |= seen
@@ -264,7 +251,7 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tre
         at = after
         if state & found:
             _find_phrases(data, at, end, tree, line)
-    _trim(data, start, stop, flag_of, byte_flags, line)
+    _trim(data, start, stop, rules, line)
     line[WORDS], line[LONGEST], line[BRACKETS] = words, longest, (noted | seen) & _BRACKET
     line[SENTENCES] = sentences + (seen & _LETTER != 0)
     return at
@@ -277,7 +264,7 @@ def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
     if data[stop - 1] < OTHERS:
         if not rules.byte_flags[data[stop - 1]] & _MARK:
             return False
-    elif not _is_one_of(decode(data, _last_start(data, stop))[0], rules.marks):
+    elif not _is_one_of(decode(data, last_start(data, stop))[0], rules.marks):
         return False
     dots = stop - start >= 3 and data[stop - 1] == data[stop - 2] == data[stop - 3] == ord(".")
     return not (rules.datatrove and dots)
@@ -312,49 +299,30 @@ def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
 
 
 @compiled
-def _move(out: Bytes, start: int, stop: int, place: int) -> int:
-    """Move bytes towards the front; gives where they end."""
-    if start > place:
-        for at in range(start, stop):
-            out[place + at - start] = out[at]
-    return place + stop - start
-
-
-@compiled
 def clean_page(
-    data: Bytes,
-    at: int,
-    end: int,
-    flag_of: Flags,
-    rules: Rules,
-    tree: PhraseTree,
-    out: Bytes,
-    place: int,
-    page: Any,
-    log: Any,
-    runs: bool,
+    data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int, page: Any, log: Any, runs: bool
 ) -> tuple[int, int]:
     """Write the lines that stay of a document to ``out``, stripped and joined by newlines.
 
     Adds to ``page``, shape (3,): placeholders, braces, sentences. Writes to ``log`` as many lines as it has rows, of
-    those that are not blank and that go or lose marks: number of newlines before, start and stop in ``data``, then in
-    ``out``, rule. With ``runs``, lines that go by one rule, with no line that stays between them, share a row.
+    those that are not blank and that go or lose marks: number, start and stop in ``data``, then in ``out``, rule. With
+    ``runs``, lines that go by one rule, with no line that stays between them, share a row.
 
     Returns:
         Where the lines end, and how many rows there are for the log.
 
     """
     line = np.empty(FACTS, np.int64)
-    kept, changed, newlines, run = 0, 0, 0, STAYS
+    kept, changed, number, run = 0, 0, 1, STAYS
     while at < end:
-        at = _read_line(data, at, end, flag_of, rules, tree, line)
+        at = _read_line(data, at, end, rules, line)
         begin, stop, words, longest = line[FIRST], line[STOP], line[WORDS], line[LONGEST]
         base, before, cut = place + (kept > 0), place, False
         if line[BRACKETS] and rules.citations:
             first, last = base, _write_line(data, begin, stop, rules, out, base)
             cut = last - first < stop - begin
         if cut:
-            _read_line(out, first, last, flag_of, rules, tree, line)
+            _read_line(out, first, last, rules, line)
             if not rules.datatrove:
                 words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
             rule = _check_form(out, first, last, words, longest, rules)
@@ -364,7 +332,7 @@ def clean_page(
         if rule == STAYS:
             if kept:
                 out[place] = NEWLINE
-            place = _move(out, first, last, base) if cut else copy(data, begin, stop, out, base)
+            place = copy(out, first, last, out, base) if cut else copy(data, begin, stop, out, base)
             kept += 1
             run = STAYS
         if runs and rule != STAYS and rule == run:
@@ -373,24 +341,14 @@ def clean_page(
         elif cut or (rule != STAYS and stop > begin):
             run = rule
             first, last = (base, place) if rule == STAYS else (before, before)
-            log_line(log, changed, newlines, begin, stop, first, last, CUT if rule == STAYS else rule)
+            log_line(log, changed, number, begin, stop, first, last, CUT if rule == STAYS else rule)
             changed += 1
-        newlines += data[at - 1] == NEWLINE
+        number += data[at - 1] == NEWLINE
     return place, changed
 
 
 @compiled
-def clean_pages(
-    data: Bytes,
-    offsets: Any,
-    flag_of: Flags,
-    rules: Rules,
-    tree: PhraseTree,
-    out: Bytes,
-    ends: Any,
-    counts: Any,
-    log: Any,
-) -> int:
+def clean_pages(data: Bytes, offsets: Any, rules: Rules, out: Bytes, ends: Any, counts: Any, log: Any) -> int:
     """Write the lines that stay of every document to ``out``, without the white space around all of them.
 
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
@@ -403,15 +361,41 @@ def clean_pages(
     place, logged, runs = np.int64(0), 0, len(log) > 0
     ends[0] = 0
     for document in range(len(offsets) - 1):
-        at, end, begin = offsets[document], offsets[document + 1], place
-        here = log[logged:]
-        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, runs)
+        at, end, begin, here = offsets[document], offsets[document + 1], place, log[logged:]
+        place, changed = clean_page(data, at, end, rules, out, place, counts[document], here, runs)
         logged += min(changed, len(here))
-        first, last = skip_space(out, begin, place, flag_of), place
-        while place > first and flag_of[decode(out, _last_start(out, place))[0]] & SPACE:
-            place = _last_start(out, place)
-        if first > begin or place < last:
-            shift_lines(here[:changed], first, place, begin)
-        place = _move(out, first, place, begin)
+        first = skip_space(out, begin, place, rules.flags)
+        last = drop_space(out, first, place, rules.flags)
+        if first > begin or last < place:
+            shift_lines(here[:changed], first, last, begin)
+            copy(out, first, last, out, begin)
+        place = begin + last - first
         ends[document + 1] = place
     return logged
+
+
+@compiled
+def count_listed(
+    data: Bytes, offsets: Any, roots: Any, unspaced: Any, flag_of: Flags, tree: PhraseTree, counts: Any
+) -> None:
+    """Count the listed words in every document whose root is not negative.
+
+    A word is flanked by characters that are of no word, but in languages that ``unspaced`` says write without spaces.
+    """
+    for document in range(len(offsets) - 1):
+        at, end, root = offsets[document], offsets[document + 1], roots[document]
+        inside = False
+        while at < end and root >= 0:
+            point, after = decode(data, at)
+            if (unspaced[root] or not inside) and tree.begins[min(point, OTHERS)]:
+                node, place = root, at
+                while place < end:
+                    other, place = decode(data, place)
+                    node = step(tree, node, other)
+                    if node < 0:
+                        break
+                    if tree.kinds[node]:
+                        flanked = place == end or not flag_of[decode(data, place)[0]] & WORD
+                        counts[document] += flanked or unspaced[root]
+            inside = flag_of[point] & WORD != 0
+            at = after

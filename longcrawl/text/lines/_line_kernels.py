@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD
 from longcrawl.kernels.lookup import compiled
-from longcrawl.kernels.phrase_trees import OTHERS, SPACE_BAR, copy, decode, skip_space, step
+from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
+from longcrawl.kernels.utf8 import copy, decode, skip_space
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
@@ -39,15 +40,19 @@ FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range
 FACTS = 9
 
 NEWLINE = 0x0A
+SPACE_BAR = np.uint32(0x20)
 
 
-class Limits(NamedTuple):
-    """Thresholds; one that is switched off is out of reach."""
+class Rules(NamedTuple):
+    """What flags a line; a threshold that is switched off is out of reach."""
 
+    flags: Flags
+    """Shape (0x110000,): the flags of every code point."""
+    tree: PhraseTree
     uppercase: float
     """A line with a larger share of upper-case characters goes."""
     numerical: float
-    """A line with at least this share of numerical characters among those that are no space goes."""
+    """A line with at least this share of numerical characters among those other than space goes."""
     short: int
     """A line of more words is not edited."""
 
@@ -88,12 +93,12 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
 
 
 @compiled
-def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
+def _walk(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
     """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
 
     A run of white space counts as one space bar. A phrase that ends in a word character is not followed by another.
     """
-    kind, end, node = 0, at, root
+    kind, end, node, flag_of, tree = 0, at, root, rules.flags, rules.tree
     while at < stop:
         point, after = decode(data, at)
         flag = flag_of[point]
@@ -115,7 +120,7 @@ def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: Ph
 
 @compiled
 def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
-    """Return where the text goes on after a number such as 3, 1,234 or 1.2K+ that starts at a byte, and white space."""
+    """Return the end of a number such as 3, 1,234 or 1.2K+ that starts at a byte, and of white space after it."""
     start = at
     while at < stop:
         point, after = decode(data, at)
@@ -137,16 +142,14 @@ def _is_scale(byte: int) -> bool:
 
 
 @compiled
-def _match(
-    data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int
-) -> tuple[int, int]:
+def _match(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
     """As ``_walk``, for phrases that follow a number as well."""
     kind, end, point = 0, at, decode(data, at)[0]
-    if tree.begins[min(point, OTHERS)]:
-        kind, end = _walk(data, at, stop, wanted, flag_of, tree, root)
-    if kind == 0 and flag_of[point] & NUMERIC:
-        after = _skip_number(data, at, stop, flag_of)
-        kind, end = _walk(data, after, stop, wanted, flag_of, tree, root + AFTER_NUMBER)
+    if rules.tree.begins[min(point, OTHERS)]:
+        kind, end = _walk(data, at, stop, wanted, rules, root)
+    if kind == 0 and rules.flags[point] & NUMERIC:
+        after = _skip_number(data, at, stop, rules.flags)
+        kind, end = _walk(data, after, stop, wanted, rules, root + AFTER_NUMBER)
     return kind, end
 
 
@@ -178,17 +181,15 @@ def _write_piece(
 
 
 @compiled
-def _edit(
-    data: Bytes, start: int, stop: int, flag_of: Flags, tree: PhraseTree, root: int, out: Bytes, begin: int
-) -> tuple[int, int, int]:
+def _edit(data: Bytes, start: int, stop: int, rules: Rules, root: int, out: Bytes, begin: int) -> tuple[int, int, int]:
     """Write a line's content without its phrases: which kinds there were, where it ends, how many words are left."""
-    at, kept, place, kinds, words, in_word = start, start, begin, 0, 0, False
+    at, kept, place, kinds, words, in_word, flag_of = start, start, begin, 0, 0, False, rules.flags
     while at < stop:
         point, after = decode(data, at)
         word = flag_of[point] & WORD != 0
         if not (in_word and word):
             wanted = PREFIX | SUFFIX | ANYWHERE if at == start else SUFFIX | ANYWHERE
-            kind, end = _match(data, at, stop, wanted, flag_of, tree, root)
+            kind, end = _match(data, at, stop, wanted, rules, root)
             if kind:
                 place, more = _write_piece(data, kept, at, flag_of, out, begin, place)
                 words += more
@@ -205,30 +206,21 @@ def _edit(
 
 
 @compiled
-def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: PhraseTree, root: int) -> int:
+def _flag(data: Bytes, line: Facts, rules: Rules, root: int) -> int:
     """Return the rule by which a line goes as a whole, 0 for none."""
-    if line[UPPERS] / line[CHARACTERS] > limits.uppercase:
+    if line[UPPERS] / line[CHARACTERS] > rules.uppercase:
         return UPPERCASE
-    if line[NUMERICS] / line[SOLID] >= limits.numerical:
+    if line[NUMERICS] / line[SOLID] >= rules.numerical:
         return NUMERICAL
-    if line[CORE] >= 0 and flag_of[decode(data, line[CORE])[0]] & NUMERIC:
-        after = _skip_number(data, line[CORE], line[CORE_STOP], flag_of)
-        return _walk(data, after, line[CORE_STOP], np.int64(COUNTER), flag_of, tree, root + AFTER_NUMBER)[0]
+    if line[CORE] >= 0 and rules.flags[decode(data, line[CORE])[0]] & NUMERIC:
+        after = _skip_number(data, line[CORE], line[CORE_STOP], rules.flags)
+        return _walk(data, after, line[CORE_STOP], np.int64(COUNTER), rules, root + AFTER_NUMBER)[0]
     return 0
 
 
 @compiled
 def correct_lines(
-    data: Bytes,
-    offsets: Any,
-    roots: npt.NDArray[np.int32],
-    flag_of: Flags,
-    tree: PhraseTree,
-    limits: Limits,
-    out: Bytes,
-    ends: Any,
-    counts: Any,
-    log: Any,
+    data: Bytes, offsets: Any, roots: npt.NDArray[np.int32], rules: Rules, out: Bytes, ends: Any, counts: Any, log: Any
 ) -> int:
     """Write the corrected documents to ``out``; gives how many lines were flagged.
 
@@ -247,15 +239,15 @@ def correct_lines(
             at = end
         while at < end:
             start, begin = at, place
-            at = _read_line(data, at, end, flag_of, line)
+            at = _read_line(data, at, end, rules.flags, line)
             number += 1
             words, left, kinds = line[WORDS], 0, 0
             counts[document, 0] += words
             if words:
-                kinds = _flag(data, line, flag_of, limits, tree, root)
-                if kinds == 0 and words <= limits.short:
+                kinds = _flag(data, line, rules, root)
+                if kinds == 0 and words <= rules.short:
                     begin = copy(data, start, line[FIRST], out, place)
-                    kinds, end_of_edit, left = _edit(data, line[FIRST], line[STOP], flag_of, tree, root, out, begin)
+                    kinds, end_of_edit, left = _edit(data, line[FIRST], line[STOP], rules, root, out, begin)
             if kinds == 0:
                 place = copy(data, start, at, out, place)
                 continue

@@ -18,16 +18,6 @@ NEWLINE = 0x0A
 
 
 @compiled
-def count_breaks(data: Bytes) -> int:
-    """Count the bytes that may end a line, by any definition."""
-    found = 0
-    for at in range(len(data)):
-        byte = data[at]
-        found += (byte < 0x20) | (byte == 0x85) | (byte == 0xA8) | (byte == 0xA9)
-    return found
-
-
-@compiled
 def _count_characters(data: Bytes, start: int, stop: int) -> int:
     """Count the characters that start between two bytes."""
     found = 0
@@ -97,9 +87,9 @@ def shift_lines(log: Any, first: int, last: int, begin: int) -> None:
 
 
 @compiled
-def log_line(log: Any, row: int, newlines: int, begin: int, stop: int, first: int, last: int, rule: int) -> None:
-    """Write a row of a log: newlines before, start and stop in ``data``, first and last in ``out``, rule."""
+def log_line(log: Any, row: int, number: int, begin: int, stop: int, first: int, last: int, rule: int) -> None:
+    """Write a row of a log: number of the line, start and stop in ``data``, first and last in ``out``, rule."""
     if row < len(log):
         # An index without a sign is not asked whether it counts from the end.
-        log[np.uint64(row), 0], log[np.uint64(row), 1], log[np.uint64(row), 2] = newlines, begin, stop
+        log[np.uint64(row), 0], log[np.uint64(row), 1], log[np.uint64(row), 2] = number, begin, stop
         log[np.uint64(row), 3], log[np.uint64(row), 4], log[np.uint64(row), 5] = first, last, rule

@@ -9,17 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.places import LineChange, make_places, no_places
+from longcrawl.core.places import LineChange
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import NUMERIC, load_characters
 from longcrawl.kernels.phrases import PhraseTree, make_tree
-from longcrawl.kernels.texts import refuse_masked, text_buffers, text_column, valid_texts
+from longcrawl.kernels.texts import check_not_masked, text_buffers, text_column, valid_texts
 from longcrawl.kernels.word_lists import read_word_lists
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import Languages, find_language
-from longcrawl.text.lines._places import locate_lines, most_lines
+from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
 
 __all__ = ["POLICY_PHRASES", "C4Quality"]
 
@@ -146,19 +146,17 @@ class C4Quality(Edit):
         return self._clean(table, record="places")
 
     def _clean(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
-        from longcrawl.text.lines._c4_kernels import LOGGED, clean_pages
+        from longcrawl.text.lines._c4_kernels import RULES, clean_pages
 
-        refuse_masked(table, self.name)
+        check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         data, offsets = text_buffers(texts)
         out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(texts), 3), np.int64)
-        phrases = self._phrases()
-        flags = load_characters("re").flags
         log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        logged = clean_pages(data, offsets, flags, self._rules(phrases), phrases, out, ends, counts, log)
-        places = _places(data, offsets, out, log[:logged])
+        logged = clean_pages(data, offsets, self._rules(), out, ends, counts, log)
+        places = locate_lines(data, offsets, out, log[:logged], RULES.__getitem__, "content")
         checks = self._counted(counts)
         if self.bad_words is not None:
             listed = self._listed(table, out, ends)
@@ -173,13 +171,12 @@ class C4Quality(Edit):
         order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not listed, and the
         language is of no account.
         """
-        from longcrawl.text.lines._c4_kernels import LOGGED, clean_page
+        from longcrawl.text.lines._c4_kernels import clean_page
 
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
-        phrases = self._phrases()
-        page, flags, (at, end) = np.zeros(3, np.int64), load_characters("re").flags, offsets.tolist()
-        _, changed = clean_page(data, at, end, flags, self._rules(phrases), phrases, out, 0, page, log, False)
+        page, (at, end) = np.zeros(3, np.int64), offsets.tolist()
+        _, changed = clean_page(data, at, end, self._rules(), out, 0, page, log, False)
         return [_change(data, out, row) for row in log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
@@ -198,7 +195,7 @@ class C4Quality(Edit):
         self, table: pa.Table, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """Count the listed words of every document."""
-        from longcrawl.text.lines._bad_word_kernels import count_listed
+        from longcrawl.text.lines._c4_kernels import count_listed
 
         lists = _read_bad_words(self.bad_words or "")
         roots, _ = places_of_languages(table, lists.languages, self.language, self.name)
@@ -206,30 +203,27 @@ class C4Quality(Edit):
         count_listed(data, offsets, roots, lists.unspaced, load_characters("re").flags, lists.tree, counts)
         return counts
 
-    def _phrases(self) -> PhraseTree:
-        # What has the end of a line in it is on no line.
-        ends = str.splitlines if self.definitions == "datatrove" else partial(str.split, sep="\n")
-        policy_phrases = tuple(phrase for phrase in self.policy_phrases if len(ends(phrase)) == 1)
-        return _make_phrases(self.javascript == "drop", policy_phrases)
-
-    def _rules(self, phrases: PhraseTree) -> Any:
+    def _rules(self) -> Any:
         from longcrawl.text.lines._c4_kernels import Rules, make_byte_flags
 
-        datatrove, marks, closers = (
-            self.definitions == "datatrove",
-            _points(_MARKS[self.definitions]),
-            _points(_CLOSERS),
-        )
+        datatrove = self.definitions == "datatrove"
+        # A phrase that has the end of a line in it is on no line.
+        ends = str.splitlines if datatrove else partial(str.split, sep="\n")
+        policy_phrases = tuple(phrase for phrase in self.policy_phrases if len(ends(phrase)) == 1)
+        phrases = _make_phrases(self.javascript == "drop", policy_phrases)
+        marks, closers, flags = _points(_MARKS[self.definitions]), _points(_CLOSERS), load_characters("re").flags
         return Rules(
             datatrove,
             self.citations == "cut",
             self.terminal_punctuation == "required",
             marks,
             closers,
+            flags,
+            phrases,
             _zeros(),
             -1 if self.min_words_per_line is None else self.min_words_per_line,
             _OUT_OF_REACH if self.max_word_length is None else self.max_word_length,
-            make_byte_flags(load_characters("re").flags, phrases, marks, closers, datatrove),
+            make_byte_flags(flags, phrases, marks, closers, datatrove),
         )
 
 
@@ -242,24 +236,9 @@ class _BadWords(NamedTuple):
 def _change(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], row: list[int]) -> LineChange:
     from longcrawl.text.lines._c4_kernels import CUT, RULES
 
-    newlines, start, stop, begin, end, rule = row
+    number, start, stop, begin, end, rule = row
     after = out[begin:end].tobytes().decode() if rule == CUT else None
-    return LineChange(newlines + 1, data[start:stop].tobytes().decode(), after, RULES[rule])
-
-
-def _places(
-    data: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[np.int64],
-    out: npt.NDArray[np.uint8],
-    log: npt.NDArray[np.int64],
-) -> pa.Table:
-    from longcrawl.text.lines._c4_kernels import RULES
-
-    if not len(log):
-        return no_places()
-    rows, places, left = locate_lines(data, offsets, out, log, "content")
-    rules = pa.array([RULES.get(rule) for rule in range(max(RULES) + 1)], pa.string())
-    return make_places(rows, rules.take(pa.array(log[:, 5])), places, left)
+    return LineChange(number, data[start:stop].tobytes().decode(), after, RULES[rule])
 
 
 def _at_most_none(rule: str, counts: npt.NDArray[np.int64]) -> Check:

@@ -1,10 +1,9 @@
 """RedPajama-V2's signals over Arrow's string buffers, line by line, as numba kernels; no Python object per document.
 
 A line is decoded into code points and their flags, small enough to stay in the cache while its raw words, its
-normalised words and its line signals are found. What needs the whole document is in ``_repetition_kernels``.
+normalised words and its line signals are found. Equal words, equal n-grams and listed phrases need the whole document.
 """
 
-# Numba takes arguments by position and compiles plain loops best:
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
@@ -13,29 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.code_points import (
-    ASCII_LETTER,
-    BULLET,
-    CAPITAL_SIGMA,
-    CASED,
-    FINAL_SIGMA,
-    IGNORABLE,
-    LOWER,
-    NUMERIC,
-    PLAIN,
-    PUNCTUATION,
-    RAW_SPACE,
-    RAW_WORD,
-    SENTENCE_END,
-    SPACE,
-    SYMBOL,
-    TERMINAL,
-    UPPER,
-    WORD,
-    Characters,
-)
+from longcrawl.kernels import code_points as kind
+from longcrawl.kernels.code_points import Characters
 from longcrawl.kernels.lookup import compiled, find_word, inlined, round_to_8_digits
-from longcrawl.kernels.word_lists import Vocabulary
+from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words, repetitions
+from longcrawl.kernels.utf8 import decode
+from longcrawl.kernels.word_lists import Phrases, Vocabulary
+from longcrawl.text.gopher.page_columns import NGRAMS
 
 Row = npt.NDArray[np.float64]
 Points = npt.NDArray[np.uint32]
@@ -44,18 +27,22 @@ Flags = npt.NDArray[np.uint16]
 CHARACTERS, LINES, RAW_WORDS, LETTER_WORDS, CAPITAL_WORDS, STOP_WORDS = range(6)
 SENTENCES, SYMBOLS, BRACES, ELLIPSIS_LINES, WORDS, WORD_CHARACTERS, IN_SENTENCE = range(6, 13)
 """Columns of what is counted per document; the last is a state: whether the sentence has had a word character."""
-COUNTS = 13
+UNIQUE_WORDS, ENTROPY, LOREM_IPSUM, LISTED_PHRASES, TOP_2_GRAM = range(13, 18)
+DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
+MEASURES = TOP_2_GRAM + NGRAMS
+"""How many columns a document has; after the two n-gram columns named come those of the next n."""
 
 TERMINAL_LINE, JAVASCRIPT, LINE_WORDS, NUMERIC_FRACTION, BULLET_LINE, UPPER_FRACTION = range(6)
 """Rows of the line values, in the order of ``LINE_SIGNALS``."""
 
 _U = np.uint64
-HASHED = _U(1 << 63)
 BLOCK = 4096
 """Code points that are decoded before the next pass looks at them: few enough for the processor's first cache."""
 
 NEWLINE, ELLIPSIS = 0x0A, 0x2026
-PLAIN_OR_SPACE = PLAIN | SPACE
+_LOREM = np.frombuffer(b"lorem", np.uint8)
+_IPSUM = np.frombuffer(b"ipsum", np.uint8)
+_PLAIN_OR_SPACE = kind.PLAIN | kind.SPACE
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x100000001B3)
 MOST_PER_BYTE = 2
@@ -75,19 +62,8 @@ class Scratch(NamedTuple):
     starts: npt.NDArray[np.int64]
     """Where each word starts in ``normal``, and where the last ends."""
     word_keys: npt.NDArray[np.uint64]
-    """The bytes of an ASCII word of up to eight characters; of others a hash, with the top bit set."""
-    ids: npt.NDArray[np.int32]
-    """Number of each word, equal for equal words, counted in the order in which they first come."""
-    places: npt.NDArray[np.int32]
-    """The words at which a repeated n-gram starts, ascending."""
-    grams: npt.NDArray[np.int32]
-    """The number of the n-gram at each of ``places``."""
-    firsts: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int32]
-    gram_firsts: npt.NDArray[np.int32]
-    gram_counts: npt.NDArray[np.int32]
-    keys: npt.NDArray[np.uint64]
-    table: npt.NDArray[np.int32]
+    """The bytes of an ASCII word of up to eight characters; of others a hash."""
+    repeats: Repeats
 
 
 def make_scratch(longest: int) -> Scratch:
@@ -99,15 +75,7 @@ def make_scratch(longest: int) -> Scratch:
         np.empty(MOST_PER_BYTE * longest + 1, np.uint32),
         np.empty(words, np.int64),
         np.empty(words, np.uint64),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.uint64),
-        np.empty(1 << (2 * words).bit_length(), np.int32),
+        make_repeats(words),
     )
 
 
@@ -125,43 +93,24 @@ JAVASCRIPT_KEY = _key(np.frombuffer(b"javascript", np.uint8).astype(np.uint32), 
 
 @compiled
 def _decode(
-    data: Any,
-    at: int,
-    end: int,
-    base: int,
-    flag_of: Flags,
-    points: Points,
-    flags: Flags,
-    ends: Any,
-    values: Any,
-    line: int,
+    data: Any, at: int, end: int, base: int, flag_of: Flags, scratch: Scratch, measured: Any, line: int
 ) -> tuple[int, int, int]:
     """Decode whole lines until there are about ``BLOCK`` code points: the next byte, how many points, the next line.
 
     Writes where each line ends, counted from ``base``, and how many of its code points are upper case.
     """
+    points, flags = scratch.points, scratch.flags
     count, upper = 0, 0
     while at < end:
-        point = np.uint32(data[at])
-        if point < 0x80:
-            at += 1
-        elif point < 0xE0:
-            point = (point & 0x1F) << 6 | data[at + 1] & 0x3F
-            at += 2
-        elif point < 0xF0:
-            point = (point & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F
-            at += 3
-        else:
-            point = (point & 7) << 18 | (data[at + 1] & 0x3F) << 12 | (data[at + 2] & 0x3F) << 6 | data[at + 3] & 0x3F
-            at += 4
+        point, at = decode(data, at)
         flag = flag_of[point]
         points[count] = point
         flags[count] = flag
         count += 1
-        upper += (flag & UPPER) != 0
+        upper += (flag & kind.UPPER) != 0
         if point == NEWLINE or at == end:
-            ends[line] = base + count
-            values[line, UPPER_FRACTION] = upper
+            measured.ends[line] = base + count
+            measured.values[line, UPPER_FRACTION] = upper
             line += 1
             upper = 0
             if count >= BLOCK:
@@ -180,9 +129,9 @@ def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Row
             row[SYMBOLS] += 1
             dots = 0
         row[BRACES] += point == ord("{") or point == ord("}")
-        if flags[at] & SENTENCE_END:
+        if flags[at] & kind.SENTENCE_END:
             row[IN_SENTENCE] = 0
-        elif flags[at] & WORD:
+        elif flags[at] & kind.WORD:
             _start_sentence(row)
 
 
@@ -200,19 +149,19 @@ def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary,
         seen = flags[at]
         start = at
         at += 1
-        if seen & RAW_SPACE:
+        if seen & kind.RAW_SPACE:
             continue
-        kind = seen & RAW_WORD
-        while at < count and flags[at] & (RAW_WORD | RAW_SPACE) == kind:
+        spelled = seen & kind.RAW_WORD
+        while at < count and flags[at] & (kind.RAW_WORD | kind.RAW_SPACE) == spelled:
             seen |= flags[at]
             at += 1
         raw += 1
-        letters += (seen & ASCII_LETTER) != 0
-        capitals += (seen & (UPPER | LOWER)) == UPPER
+        letters += (seen & kind.ASCII_LETTER) != 0
+        capitals += (seen & (kind.UPPER | kind.LOWER)) == kind.UPPER
         stops += find_word(stop_words, language, points, start, at) >= 0
-        if seen & SYMBOL:
+        if seen & kind.SYMBOL:
             _count_symbols(points, flags, start, at, row)
-        elif seen & WORD:
+        elif seen & kind.WORD:
             _start_sentence(row)
     row[RAW_WORDS] += raw
     row[LETTER_WORDS] += letters
@@ -224,14 +173,14 @@ def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary,
 def _is_final_sigma(flags: Flags, at: int, count: int) -> bool:
     """Whether a capital sigma comes after a cased character and before none, ignorable ones passed over."""
     before = at - 1
-    while before >= 0 and flags[before] & IGNORABLE:
+    while before >= 0 and flags[before] & kind.IGNORABLE:
         before -= 1
-    if before < 0 or not flags[before] & CASED:
+    if before < 0 or not flags[before] & kind.CASED:
         return False
     after = at + 1
-    while after < count and flags[after] & IGNORABLE:
+    while after < count and flags[after] & kind.IGNORABLE:
         after += 1
-    return after == count or not flags[after] & CASED
+    return after == count or not flags[after] & kind.CASED
 
 
 @compiled
@@ -264,46 +213,37 @@ def _normalise(
     length = np.int64(characters.sequences[place])
     for step in range(length):
         normal[end + step] = characters.sequences[place + 2 + step]
-    if points[at] == CAPITAL_SIGMA and _is_final_sigma(flags, at, count):
-        normal[end] = FINAL_SIGMA
+    if points[at] == kind.CAPITAL_SIGMA and _is_final_sigma(flags, at, count):
+        normal[end] = kind.FINAL_SIGMA
     return end + length, np.int64(characters.sequences[place + 1])
 
 
 @compiled
 def _words(
-    points: Points,
-    flags: Flags,
-    base: int,
-    lines: tuple[int, int],
-    ends: Any,
-    values: Any,
-    characters: Characters,
-    normal: Points,
-    starts: Any,
-    keys: Any,
-    word: int,
+    scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, characters: Characters, word: int
 ) -> int:
-    """Append the normalised words of a block of lines to ``normal``, ``starts`` and ``keys``, which hold ``word`` now.
+    """Append the normalised words of a block of lines to those of ``scratch``, which are ``word`` so far.
 
     Writes of each line how many words it has, how many of them are "javascript", and the share of numeric characters.
     """
-    mapped, combining, end, at = characters.mapped, characters.combining, starts[word], np.int64(0)
+    points, flags, normal, values = scratch.points, scratch.flags, scratch.normal, measured.values
+    mapped, combining, end, at = characters.mapped, characters.combining, scratch.starts[word], np.int64(0)
     for line in range(lines[0], lines[1]):
-        stop, first, line_start, numerics, scripts = ends[line] - base, word, end, 0, 0
+        stop, first, line_start, numerics, scripts = measured.ends[line] - base, word, end, 0, 0
         while at < stop:
             start, key, seen, marked = end, _U(0), np.uint32(0), False
             while at < stop:
                 flag = flags[at]
-                if flag & PLAIN_OR_SPACE == PLAIN:
+                if flag & _PLAIN_OR_SPACE == kind.PLAIN:
                     point = mapped[points[at]]
                     normal[end] = point
                     seen |= point
                     key = key << _U(8) | _U(point)
-                    numerics += (flag & NUMERIC) != 0
+                    numerics += (flag & kind.NUMERIC) != 0
                     end += 1
-                elif flag & SPACE:
+                elif flag & kind.SPACE:
                     break
-                elif not flag & PUNCTUATION:
+                elif not flag & kind.PUNCTUATION:
                     end, more = _normalise(points, flags, at, stop, characters, normal, end)
                     numerics += more
                     marked = True
@@ -315,9 +255,9 @@ def _words(
                 if marked or seen > 0x7F or end - start > 8:
                     key = _key(normal, start, end)
                     scripts += end - start == 10 and key == JAVASCRIPT_KEY
-                keys[word] = key
+                scratch.word_keys[word] = key
                 word += 1
-                starts[word] = end
+                scratch.starts[word] = end
         at = stop
         values[line, LINE_WORDS] = word - first
         values[line, JAVASCRIPT] = scripts
@@ -327,21 +267,20 @@ def _words(
 
 
 @compiled
-def _line_ends(
-    points: Points, flags: Flags, base: int, lines: tuple[int, int], ends: Any, values: Any, row: Row
-) -> None:
-    """Write the signals that look at the first and the last character of a line that are no space, and round shares."""
+def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, row: Row) -> None:
+    """Write the signals that look at the first and the last character of a line other than space, and round shares."""
+    points, flags, values = scratch.points, scratch.flags, measured.values
     start = 0
     for line in range(lines[0], lines[1]):
-        stop = ends[line] - base
+        stop = measured.ends[line] - base
         first, last = start, stop - 1
-        while first < stop and flags[first] & SPACE:
+        while first < stop and flags[first] & kind.SPACE:
             first += 1
-        while last > first and flags[last] & SPACE:
+        while last > first and flags[last] & kind.SPACE:
             last -= 1
         some = first < stop
-        values[line, TERMINAL_LINE] = some and flags[last] & TERMINAL != 0
-        values[line, BULLET_LINE] = some and flags[first] & BULLET != 0
+        values[line, TERMINAL_LINE] = some and flags[last] & kind.TERMINAL != 0
+        values[line, BULLET_LINE] = some and flags[first] & kind.BULLET != 0
         values[line, UPPER_FRACTION] = round_to_8_digits(values[line, UPPER_FRACTION] / (stop - start))
         if (some and points[last] == ELLIPSIS) or (
             last >= first + 2 and points[last] == points[last - 1] == points[last - 2] == ord(".")
@@ -352,45 +291,128 @@ def _line_ends(
 
 @compiled
 def read_lines(
-    data: Any,
-    at: int,
-    end: int,
-    characters: Characters,
-    stop_words: Vocabulary,
-    language: int,
-    scratch: Scratch,
-    row: Row,
-    ends: Any,
-    values: Any,
-    line: int,
+    data: Any, at: int, end: int, tables: Any, language: int, scratch: Scratch, measured: Any, row: Row, line: int
 ) -> int:
     """Read a document of lines from byte ``at`` on: add to its counts, write its line signals, give the next line.
 
     The normalised words are written to ``scratch``.
     """
-    points, flags, word = scratch.points, scratch.flags, np.int64(0)
+    characters, word = tables.characters, np.int64(0)
     row[LINES] = -line
     while at < end:
         base, first = np.int64(row[CHARACTERS]), line
-        at, count, line = _decode(data, at, end, base, characters.flags, points, flags, ends, values, line)
-        _raw_words(points, flags, count, stop_words, language, row)
-        lines = (first, line)
-        word = _words(
-            points,
-            flags,
-            base,
-            lines,
-            ends,
-            values,
-            characters,
-            scratch.normal,
-            scratch.starts,
-            scratch.word_keys,
-            word,
-        )
-        _line_ends(points, flags, base, lines, ends, values, row)
+        at, count, line = _decode(data, at, end, base, characters.flags, scratch, measured, line)
+        _raw_words(scratch.points, scratch.flags, count, tables.stop_words, language, row)
+        word = _words(scratch, base, (first, line), measured, characters, word)
+        _line_ends(scratch, base, (first, line), measured, row)
         row[CHARACTERS] += count
     row[LINES] += line
     row[WORDS] = word
     row[WORD_CHARACTERS] = scratch.starts[word]
     return line
+
+
+@compiled
+def _entropy(counts: npt.NDArray[np.int32], unique: int, words: int) -> float:
+    """Add up -p ln p in the order in which the words first come; most words come once, so that is computed once."""
+    once = -1.0 / words * np.log(1.0 / words)
+    total = 0.0
+    for word in range(unique):
+        count = np.float64(counts[word])
+        total += once if count == 1.0 else -count / words * np.log(count / words)
+    return total
+
+
+@compiled
+def _spelled(normal: Any, start: int, word: Any) -> int:
+    """Return how many of five code points spell ``word`` only where case is ignored, -1 where they do not.
+
+    A regex that ignores case reads the dotless i and the long s as i and s.
+    """
+    folded = 0
+    for at in range(5):
+        point, letter = normal[start + at], word[at]
+        if point != letter:
+            folded += 1
+            if not ((point == 0x131 and letter == ord("i")) or (point == 0x17F and letter == ord("s"))):
+                return -1
+    return folded
+
+
+@compiled
+def _lorem_ipsum(scratch: Scratch, words: int) -> int:
+    """Count "lorem ipsum": a word that ends with lorem before one that starts with ipsum.
+
+    The release looks for the text as it is, and only where it finds it counts the matches of a regex that ignores case.
+    """
+    normal, starts = scratch.normal, scratch.starts
+    exact, folded = 0, 0
+    for word in range(1, words):
+        start = starts[word]
+        if normal[start - 1] != ord("m") or start - starts[word - 1] < 5 or starts[word + 1] - start < 5:
+            continue
+        if _spelled(normal, start - 5, _LOREM) == 0:
+            letters = _spelled(normal, start, _IPSUM)
+            folded += letters >= 0
+            exact += letters == 0
+    return folded if exact > 0 else 0
+
+
+@compiled
+def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases, language: int) -> int:
+    """Count the places where a phrase of the language's list stands, word by word."""
+    listed, ids = scratch.repeats.gram_counts, scratch.repeats.ids
+    for number in range(unique):
+        first = scratch.repeats.firsts[number]
+        start, stop = scratch.starts[first], scratch.starts[first + 1]
+        listed[number] = find_word(phrases.vocabulary, language, scratch.normal, start, stop)
+    if not np.any(listed[:unique] >= 0):
+        return 0
+    total = 0
+    for word in range(words):
+        number = listed[ids[word]]
+        if number < 0:
+            continue
+        for phrase in range(phrases.by_first_word[number], phrases.by_first_word[number + 1]):
+            begin = phrases.bounds[phrase]
+            length = phrases.bounds[phrase + 1] - begin
+            same = 1
+            while same < length and word + same < words and listed[ids[word + same]] == phrases.words[begin + same]:
+                same += 1
+            total += same == length
+    return total
+
+
+@compiled
+def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scratch, measured: Any) -> None:
+    """Measure every document.
+
+    Args:
+        data: uint8 [bytes], valid UTF-8.
+        offsets: int64 [documents + 1], where each document starts.
+        languages: int32 [2, documents], which list of stop words and of phrases is a document's, -1 for none.
+        tables: ``Tables`` of the signals.
+        scratch: memory for the longest document.
+        measured: ``Measured`` of the signals, written; ``rows`` and ``sums`` are zeros.
+
+    """
+    line = np.int64(0)
+    scratch.starts[0] = 0
+    for document in range(len(offsets) - 1):
+        row = measured.rows[document]
+        at, end = offsets[document], offsets[document + 1]
+        measured.first_lines[document] = line
+        stops, listed = languages[0, document], languages[1, document]
+        line = read_lines(data, at, end, tables, stops, scratch, measured, row, line)
+        for each in range(measured.first_lines[document], line):
+            measured.sums[document] += measured.values[each]
+        words, starts, repeats = np.int64(row[WORDS]), scratch.starts, scratch.repeats
+        if words > 0:
+            unique = number_words(scratch.normal, starts, starts[1:], scratch.word_keys, words, repeats)
+            row[UNIQUE_WORDS] = unique
+            row[ENTROPY] = _entropy(repeats.counts, unique, words)
+            row[LOREM_IPSUM] = _lorem_ipsum(scratch, words)
+            row[LISTED_PHRASES] = _listed_phrases(scratch, words, unique, tables.phrases, listed)
+            repetitions(repeats, starts, words, row[TOP_2_GRAM:])
+            row[TOP_2_GRAM:] /= row[WORD_CHARACTERS]
+    measured.first_lines[len(offsets) - 1] = line

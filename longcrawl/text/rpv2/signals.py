@@ -13,7 +13,14 @@ from longcrawl.core.stages import Rewrite, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import Characters, load_characters
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.kernels.word_lists import make_phrases, make_vocabulary, read_domain_categories, read_word_lists
+from longcrawl.kernels.word_lists import (
+    Phrases,
+    Vocabulary,
+    make_phrases,
+    make_vocabulary,
+    read_domain_categories,
+    read_word_lists,
+)
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import find_language
@@ -30,7 +37,7 @@ def load_model(path: str) -> Any:
     """Load a fastText model.
 
     Raises:
-        StageError: there is no such file, it is no model, or fastText is not installed.
+        StageError: there is no such file, it is not a model, or fastText is not installed.
 
     """
     if not Path(path).is_file():
@@ -42,7 +49,7 @@ def load_model(path: str) -> Any:
     try:
         return fasttext.load_model(path)
     except ValueError as error:
-        raise StageError(f"{path} is no fastText model: {error}") from error
+        raise StageError(f"{path} is not a fastText model: {error}") from error
 
 
 def model_scores(path: str, texts: pa.Array) -> pa.Array:
@@ -193,11 +200,11 @@ class Signals(Rewrite):
         """Return the place of each document's language among those of both lists, -1 for others: (2, documents)."""
         if self.language is None and "language" not in table.column_names:
             return np.full((2, table.num_rows), -1, np.int32)
-        self._refuse_unknown(lists)
+        self._check_language(lists)
         found = [places_of_languages(table, known, self.language, self.name)[0] for known in lists.languages]
         return np.stack(found)
 
-    def _refuse_unknown(self, lists: _Lists) -> None:
+    def _check_language(self, lists: _Lists) -> None:
         known = sorted({name for languages in lists.languages for name in languages})
         if self.language is not None and known and find_language({name: {} for name in known}, self.language) is None:
             given = " and ".join(path for path in (self.stop_words, self.bad_words) if path is not None)
@@ -225,16 +232,29 @@ class Signals(Rewrite):
         return pc.struct_field(pc.extract_regex(url, _HOST), "host")
 
 
-class _Measured(NamedTuple):
+class Tables(NamedTuple):
+    """What kernels compare text with."""
+
+    characters: Characters
+    stop_words: Vocabulary
+    """Of all languages."""
+    phrases: Phrases
+    """The listed ones of all languages."""
+
+
+class Measured(NamedTuple):
+    """What kernels write."""
+
     rows: Doubles
     """Counts and unrounded shares: shape (documents, MEASURES)."""
     ends: npt.NDArray[np.int64]
+    """Shape (lines,): where each line ends, in code points of its document."""
     values: Doubles
-    """Shape (lines, 6)."""
+    """Shape (lines, 6): the line signals."""
     sums: Doubles
-    """Shape (documents, 6)."""
+    """Shape (documents, 6): the line signals added up in order."""
     first_lines: npt.NDArray[np.int64]
-    """Shape (documents + 1,)."""
+    """Shape (documents + 1,): the first line of each document."""
 
 
 @reread_when_changed(4)
@@ -248,15 +268,14 @@ def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
     )
 
 
-def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, characters: Characters) -> _Measured:
+def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, characters: Characters) -> Measured:
     """Run the kernels over the buffers of valid texts; a null one is measured as if it were empty."""
-    from longcrawl.text.rpv2._kernels import make_scratch
-    from longcrawl.text.rpv2._repetition_kernels import MEASURES, measure
+    from longcrawl.text.rpv2._kernels import MEASURES, make_scratch, measure
 
     data, offsets = text_buffers(texts)
     documents = len(texts)
     lines = documents + np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
-    measured = _Measured(
+    measured = Measured(
         np.zeros((documents, MEASURES)),
         np.empty(lines, np.int64),
         np.empty((lines, len(LINE_SIGNALS))),
@@ -264,49 +283,49 @@ def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, c
         np.empty(documents + 1, np.int64),
     )
     scratch = make_scratch(int(np.diff(offsets).max(initial=0)))
-    measure(data, offsets, languages, characters, lists.stop_words, lists.phrases, scratch, *measured)
+    tables = Tables(characters, lists.stop_words, lists.phrases)
+    measure(data, offsets, languages, tables, scratch, measured)
     return measured
 
 
-def _document_signals(measured: _Measured) -> dict[str, Doubles]:
+def _document_signals(measured: Measured) -> dict[str, Doubles]:
     """Turn counts into signals by RedPajama-V2's definitions; NaN is null."""
     from longcrawl.kernels import lookup
-    from longcrawl.text.rpv2 import _kernels as line
-    from longcrawl.text.rpv2 import _repetition_kernels as document
+    from longcrawl.text.rpv2 import _kernels as count
 
     rows = measured.rows
-    length, lines, raw, words = (rows[:, at] for at in (line.CHARACTERS, line.LINES, line.RAW_WORDS, line.WORDS))
-    characters = rows[:, line.WORD_CHARACTERS]
+    length, lines, raw, words = (rows[:, at] for at in (count.CHARACTERS, count.LINES, count.RAW_WORDS, count.WORDS))
+    characters = rows[:, count.WORD_CHARACTERS]
     normal_length = characters + np.maximum(words - 1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = {
-            "rps_doc_curly_bracket": np.where(length > 0, rows[:, line.BRACES] / length, 0.0),
-            "rps_doc_lorem_ipsum": np.where(words > 0, rows[:, document.LOREM_IPSUM] / normal_length, 0.0),
-            "rps_doc_stop_word_fraction": np.where(words > 0, rows[:, line.STOP_WORDS] / raw, 0.0),
-            "rps_doc_frac_all_caps_words": rows[:, line.CAPITAL_WORDS] / raw,
-            "rps_doc_frac_lines_end_with_ellipsis": rows[:, line.ELLIPSIS_LINES] / lines,
-            "rps_doc_frac_no_alph_words": 1.0 - rows[:, line.LETTER_WORDS] / raw,
-            "rps_doc_frac_unique_words": rows[:, document.UNIQUE_WORDS] / words,
+            "rps_doc_curly_bracket": np.where(length > 0, rows[:, count.BRACES] / length, 0.0),
+            "rps_doc_lorem_ipsum": np.where(words > 0, rows[:, count.LOREM_IPSUM] / normal_length, 0.0),
+            "rps_doc_stop_word_fraction": np.where(words > 0, rows[:, count.STOP_WORDS] / raw, 0.0),
+            "rps_doc_frac_all_caps_words": rows[:, count.CAPITAL_WORDS] / raw,
+            "rps_doc_frac_lines_end_with_ellipsis": rows[:, count.ELLIPSIS_LINES] / lines,
+            "rps_doc_frac_no_alph_words": 1.0 - rows[:, count.LETTER_WORDS] / raw,
+            "rps_doc_frac_unique_words": rows[:, count.UNIQUE_WORDS] / words,
             "rps_doc_mean_word_length": characters / words,
-            "rps_doc_symbol_to_word_ratio": rows[:, line.SYMBOLS] / raw,
-            "rps_doc_unigram_entropy": np.where(words > 0, rows[:, document.ENTROPY], np.nan),
+            "rps_doc_symbol_to_word_ratio": rows[:, count.SYMBOLS] / raw,
+            "rps_doc_unigram_entropy": np.where(words > 0, rows[:, count.ENTROPY], np.nan),
         }
     for n in (2, 3, 4):
-        shares[f"rps_doc_frac_chars_top_{n}gram"] = rows[:, document.TOP_2_GRAM + n - 2].copy()
+        shares[f"rps_doc_frac_chars_top_{n}gram"] = rows[:, count.TOP_2_GRAM + n - 2].copy()
     for n in range(5, 11):
-        shares[f"rps_doc_frac_chars_dupe_{n}grams"] = rows[:, document.DUPLICATE_5_GRAMS + n - 5].copy()
+        shares[f"rps_doc_frac_chars_dupe_{n}grams"] = rows[:, count.DUPLICATE_5_GRAMS + n - 5].copy()
     for share in shares.values():
         lookup.round_all(share)
     return shares | {
         "ccnet_length": length,
         "ccnet_nlines": lines,
-        "rps_doc_num_sentences": rows[:, line.SENTENCES],
+        "rps_doc_num_sentences": rows[:, count.SENTENCES],
         "rps_doc_word_count": words,
-        "rps_doc_ldnoobw_words": rows[:, document.LISTED_PHRASES].copy(),
+        "rps_doc_ldnoobw_words": rows[:, count.LISTED_PHRASES].copy(),
     }
 
 
-def _spans(measured: _Measured, name: str) -> pa.Array:
+def _spans(measured: Measured, name: str) -> pa.Array:
     """Return one line signal of all documents as lists of [start, end, value]."""
     firsts = measured.first_lines
     counts, lines = np.diff(firsts), int(firsts[-1])

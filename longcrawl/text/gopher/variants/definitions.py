@@ -1,14 +1,13 @@
 """How others in the field read Gopher's rules: for each project what its kernels count, and what is divided by what."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.text.gopher import page_columns as page
-from longcrawl.text.gopher._page_characters import ALPHABETIC
-from longcrawl.text.gopher.variants.characters import LETTER
+from longcrawl.text.gopher._page_characters import ALPHABETIC, LETTER
 
 __all__ = ["READINGS", "Definitions", "Reading", "Share", "quality_shares", "repetition_shares"]
 
@@ -60,46 +59,31 @@ class Reading(NamedTuple):
     endings: npt.NDArray[np.uint8]
     """Shape (endings, bytes of the longest): what a line's end is compared with once it is lowered."""
     ending_sizes: npt.NDArray[np.int64]
-    counted: int
-    lengths: int
-    symbols: int
-    alphabetic: int
-    """The flag that one character of an alphabetic word has."""
-    stop_words: int
-    stop_word_case: int
-    lines: int
     segments: int
     paragraphs: int
-    gram_words: int
-    top: int
-    top_once: int
-    top_size: int
     repeated: int
-    few_words: int
+    lines: int = STRIPPED_LINES
+    counted: int = ALL_WORDS
+    lengths: int = MEAN
+    symbols: int = APART
+    alphabetic: int = ALPHABETIC
+    """The flag that one character of an alphabetic word has."""
+    stop_words: int = OCCURRENCES
+    stop_word_case: int = AS_LISTED
+    gram_words: int = ALL_WORDS
+    top: int = FIRST
+    top_once: int = ONCE_TOO
+    top_size: int = IN_WORDS
+    few_words: int = NOTHING
 
 
 def _reading(bullets: str, endings: tuple[str, ...], **chosen: int) -> Reading:
-    spelled = [ending.encode() for ending in endings]
+    spelled = [np.frombuffer(ending.encode(), np.uint8) for ending in endings]
     sizes = np.array(list(map(len, spelled)), np.int64)
-    padded = b"".join(ending.ljust(sizes.max(), b"\0") for ending in spelled)
-    points = np.array(list(map(ord, bullets)), np.uint32)
-    defaults: dict[str, Any] = {
-        "counted": ALL_WORDS,
-        "lengths": MEAN,
-        "symbols": APART,
-        "alphabetic": ALPHABETIC,
-        "stop_words": OCCURRENCES,
-        "stop_word_case": AS_LISTED,
-        "lines": STRIPPED_LINES,
-        "gram_words": ALL_WORDS,
-        "top": FIRST,
-        "top_once": ONCE_TOO,
-        "top_size": IN_WORDS,
-        "few_words": NOTHING,
-    }
-    # A copy, since what comes from bytes cannot be written, which would be another type to the compiler.
-    table = np.frombuffer(padded, np.uint8).reshape(len(spelled), -1).copy()
-    return Reading(points, table, sizes, **(defaults | chosen))
+    table = np.zeros((len(spelled), sizes.max()), np.uint8)
+    for row, ending in zip(table, spelled, strict=True):
+        row[: len(ending)] = ending
+    return Reading(np.array(list(map(ord, bullets)), np.uint32), table, sizes, **chosen)
 
 
 READINGS: Mapping[str, Reading] = {

@@ -6,83 +6,236 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined
-from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC, SYMBOL
-from longcrawl.text.gopher._page_kernels import Page, count_segments, decode, word_key
-from longcrawl.text.gopher._page_measures import count_symbols, count_words
-from longcrawl.text.gopher._stop_words import StopWords, find_stop_word
-from longcrawl.text.gopher.page_columns import (
-    ALPHABETIC_WORDS,
-    COUNTED_CHARACTERS,
-    COUNTED_WORDS,
-    ELLIPSES,
-    HASHES,
-    LINE_SEGMENTS,
-    MEDIAN_LENGTH,
-    PARAGRAPH_SEGMENTS,
-    QUALITY,
-    REPETITION,
-    STOP_WORDS,
-    SYMBOLS,
-)
-from longcrawl.text.gopher.variants.characters import TEXTUAL
-from longcrawl.text.gopher.variants.definitions import (
-    ALL_WORDS,
-    APART,
-    DISTINCT,
-    LOWERED,
-    MEDIAN,
-    TEXTUAL_WORDS,
-    TOGETHER,
-    WORDS_WITH,
-    Reading,
-)
+from longcrawl.kernels.lookup import compiled, find_word, inlined
+from longcrawl.kernels.ngrams import HASHED
+from longcrawl.kernels.phrase_trees import step
+from longcrawl.kernels.utf8 import decode, last_start
+from longcrawl.text.gopher import page_columns as columns
+from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC, LINE_BREAK, SYMBOL, TEXTUAL
+from longcrawl.text.gopher._page_kernels import Page, Texts, count_segments, find_lines, make_segment
+from longcrawl.text.gopher._page_measures import StopWords, count_symbols, count_words
+from longcrawl.text.gopher.variants import definitions as defined
+from longcrawl.text.gopher.variants.definitions import Reading
 from longcrawl.text.gopher.variants.ngrams import Spelling, count_grams
-from longcrawl.text.gopher.variants.segments import (
-    count_lines,
-    find_reading_lines,
-    find_reading_paragraphs,
-    is_ending,
-    open_last_line,
-)
 
 __all__ = ["measure_readings"]
 
-_SPACE, _DOT, _HASH_SIGN = 0x20, 0x2E, 0x23
+_NEWLINE, _CARRIAGE_RETURN, _SPACE, _DOT, _HASH_SIGN = 0x0A, 0x0D, 0x20, 0x2E, 0x23
+
+
+@compiled
+def _open_last_line(texts: Texts, document: int, page: Page, words: int, lines: int) -> int:
+    """Make the lines those of ``str.split`` at newlines, where an empty one follows the last newline; give how many."""
+    begin, end = texts.offsets[document], texts.offsets[document + 1]
+    if end > begin and texts.data[end - 1] != _NEWLINE:
+        return lines
+    page.line_begins[lines + 1] = page.line_begins[lines] + 1
+    page.line_places[lines + 1] = page.line_places[lines] + 1
+    page.line_words[lines : lines + 2] = words
+    return lines + 1
 
 
 @inlined
-def _is_counted(data: Any, begin: int, flags: int, flag_of: Any, counted: int) -> bool:
-    """Whether a word is one that a reading counts, if it does not count them all."""
-    if counted == TEXTUAL_WORDS:
-        kept = flags & TEXTUAL != 0
-    else:
+def _is_empty(page: Page, line: int) -> bool:
+    return page.line_begins[line + 1] - 1 == page.line_begins[line]
+
+
+@compiled
+def _whole_lines(page: Page, segment: int, first: int, stop: int) -> None:
+    """Make a segment of whole lines, with the white space around them."""
+    page.segment_keys[segment] = HASHED
+    if page.line_words[stop] > page.line_words[first]:
+        make_segment(page, segment, page.line_words[first], page.line_words[stop] - 1)
+    page.segment_begins[segment] = page.line_begins[first]
+    page.segment_ends[segment] = page.line_begins[stop] - 1
+    page.segment_characters[segment] = page.line_places[stop] - page.line_places[first] - 1
+
+
+@inlined
+def _is_between_newline_runs(page: Page, line: int, lines: int) -> bool:
+    return line in (0, lines - 1) or not _is_empty(page, line)
+
+
+@compiled
+def _find_lines(page: Page, lines: int, cut: int) -> int:
+    """Make segments of lines, ``cut`` as a reading does; give how many there are."""
+    if cut == defined.STRIPPED_LINES:
+        return find_lines(page, lines)
+    segment = np.int64(0)
+    for line in range(lines):
+        filled = page.line_words[line + 1] > page.line_words[line]
+        if filled or (cut == defined.NEWLINE_RUNS and _is_between_newline_runs(page, line, lines)):
+            _whole_lines(page, segment, line, line + 1)
+            segment += 1
+    return segment
+
+
+@compiled
+def _between_empty_lines(page: Page, words: int, lines: int) -> int:
+    """Make paragraphs of the stripped text, which stand between empty lines; of a blank text an empty one."""
+    if words == 0:
+        page.segment_keys[0] = HASHED
+        page.segment_begins[0], page.segment_ends[0], page.segment_characters[0] = 0, 0, 0
+        return 1
+    line, segment = np.int64(0), np.int64(0)
+    while page.line_words[line + 1] == 0:
+        line += 1
+    while line < lines and page.line_words[line] < words:
+        first = line
+        while line < lines and not _is_empty(page, line):
+            line += 1
+        if line > first:
+            _whole_lines(page, segment, first, line)
+            if segment == 0:
+                page.segment_begins[0] = page.word_begins[0]
+                page.segment_characters[0] -= page.word_places[0] - page.line_places[first]
+            if page.line_words[line] == words:
+                after = page.word_places[words - 1] + page.starts[words] - page.starts[words - 1]
+                page.segment_ends[segment] = page.word_ends[words - 1]
+                page.segment_characters[segment] -= page.line_places[line] - 1 - after
+            segment += 1
+        line += 1
+    return segment
+
+
+@compiled
+def _between_pairs(page: Page, lines: int, cut: int) -> int:
+    """Make paragraphs of what stands between two newlines, as ``str.split`` pairs them."""
+    segment, first, line = np.int64(0), np.int64(0), np.int64(0)
+    while line < lines:
+        pair = line + 2 < lines and _is_empty(page, line + 1)
+        if not pair and line + 1 < lines:
+            line += 1
+            continue
+        first_word, stop_word = page.line_words[first], page.line_words[line + 1]
+        if cut != defined.PAIRS_APART_STRIPPED:
+            _whole_lines(page, segment, first, line + 1)
+            segment += 1
+        elif stop_word > first_word:
+            make_segment(page, segment, first_word, stop_word - 1)
+            segment += 1
+        line += 2 if pair else 1
+        first = line
+    return segment
+
+
+@compiled
+def _find_paragraphs(page: Page, words: int, lines: int, cut: int) -> int:
+    """Make segments of paragraphs, ``cut`` as a reading does; give how many there are."""
+    if cut == defined.NO_PARAGRAPHS:
+        return 0
+    if cut == defined.BLANK_APART:
+        return _between_empty_lines(page, words, lines)
+    return _between_pairs(page, lines, cut)
+
+
+@inlined
+def _lowered(byte: int) -> int:
+    return byte + 32 if 0x41 <= byte <= 0x5A else byte
+
+
+@inlined
+def _matches(data: Any, begin: int, end: int, reading: Reading, ending: int) -> bool:
+    """Whether ``data[begin:end]`` ends in an ending once it is lowered."""
+    size = reading.ending_sizes[ending]
+    same = 0
+    while same < size and begin + same < end:
+        if _lowered(data[end - 1 - same]) != reading.endings[ending, size - 1 - same]:
+            return False
+        same += 1
+    return same == size
+
+
+@compiled
+def _is_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
+    """Whether ``data[begin:end]`` is one of a reading's endings."""
+    for ending in range(len(reading.ending_sizes)):
+        if reading.ending_sizes[ending] == end - begin and _matches(data, begin, end, reading, ending):
+            return True
+    return False
+
+
+@inlined
+def _count_line(data: Any, begin: int, end: int, reading: Reading, row: Any) -> None:
+    if end > begin:
         point, _ = decode(data, begin)
-        kept = flag_of[point] & ALPHANUMERIC != 0
-    return kept
+        for bullet in reading.bullets:
+            row[columns.BULLET_LINES] += point == bullet
+        ended = False
+        for ending in range(len(reading.ending_sizes)):
+            ended = ended or _matches(data, begin, end, reading, ending)
+        row[columns.ELLIPSIS_LINES] += ended
+
+
+@inlined
+def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
+    """Count line breaks in white space; a carriage return and the newline after it are one."""
+    breaks = 0
+    while at < end:
+        point, at = decode(data, at)
+        paired = point == _CARRIAGE_RETURN and at < end and data[at] == _NEWLINE
+        breaks += flag_of[point] & LINE_BREAK != 0 and not paired
+    return breaks
 
 
 @compiled
-def _count_counted(data: Any, page: Page, words: int, flag_of: Any, counted: int, row: Any) -> None:
-    begins, flags, starts = page.word_begins, page.word_flags, page.starts
-    found, characters = words, starts[words]
-    if counted != ALL_WORDS:
+def _count_unicode_lines(texts: Texts, document: int, page: Page, words: int, reading: Reading, row: Any) -> None:
+    """Count lines of ``str.splitlines``, blank ones too, without the white space around them."""
+    data, begin, end = texts.data, texts.offsets[document], texts.offsets[document + 1]
+    at, first = begin, 0
+    for word in range(words + 1):
+        stop = page.word_begins[word] if word < words else end
+        breaks = _count_breaks(data, at, stop, texts.flags)
+        row[columns.LINES] += breaks
+        if word > first and (breaks or word == words):
+            _count_line(data, page.word_begins[first], page.word_ends[word - 1], reading, row)
+            first = word
+        if word < words:
+            at = page.word_ends[word]
+    if end > begin:
+        point, _ = decode(data, last_start(data, end))
+        row[columns.LINES] += texts.flags[point] & LINE_BREAK == 0
+
+
+@compiled
+def _count_lines(texts: Texts, document: int, page: Page, words: int, lines: int, reading: Reading, row: Any) -> None:
+    """Count a reading's lines, those that begin with a bullet, and those that end in an ellipsis."""
+    if reading.lines == defined.UNICODE_LINES:
+        _count_unicode_lines(texts, document, page, words, reading, row)
+        return
+    segments = _find_lines(page, lines, reading.lines)
+    row[columns.LINES] = segments
+    for segment in range(segments):
+        _count_line(texts.data, page.segment_begins[segment], page.segment_ends[segment], reading, row)
+
+
+@inlined
+def _is_counted(texts: Texts, page: Page, word: int, counted: int) -> bool:
+    """Whether a word is one that a reading counts, if it does not count them all."""
+    if counted == defined.TEXTUAL_WORDS:
+        return page.word_flags[word] & TEXTUAL != 0
+    return texts.flags[decode(texts.data, page.word_begins[word])[0]] & ALPHANUMERIC != 0
+
+
+@compiled
+def _count_counted(texts: Texts, page: Page, words: int, counted: int, row: Any) -> None:
+    found, characters = words, page.starts[words]
+    if counted != defined.ALL_WORDS:
         for word in range(words):
-            if not _is_counted(data, begins[word], flags[word], flag_of, counted):
+            if not _is_counted(texts, page, word, counted):
                 found -= 1
-                characters -= starts[word + 1] - starts[word]
-    row[COUNTED_WORDS], row[COUNTED_CHARACTERS] = found, characters
+                characters -= page.starts[word + 1] - page.starts[word]
+    row[columns.COUNTED_WORDS], row[columns.COUNTED_CHARACTERS] = found, characters
 
 
 @compiled
-def _keep_counted(data: Any, page: Page, words: int, flag_of: Any, counted: int) -> int:
+def _keep_counted(texts: Texts, page: Page, words: int, counted: int) -> int:
     """Keep the words that count; give how many there are."""
-    begins, ends, flags, starts, keys = page.word_begins, page.word_ends, page.word_flags, page.starts, page.word_keys
+    begins, ends, starts, keys = page.word_begins, page.word_ends, page.starts, page.word_keys
     left = 0
     for word in range(words):
-        if _is_counted(data, begins[word], flags[word], flag_of, counted):
+        if _is_counted(texts, page, word, counted):
             length = starts[word + 1] - starts[word]
             begins[left], ends[left], keys[left] = begins[word], ends[word], keys[word]
             starts[left + 1] = starts[left] + length
@@ -91,46 +244,17 @@ def _keep_counted(data: Any, page: Page, words: int, flag_of: Any, counted: int)
 
 
 @compiled
-def _median_length(page: Page, words: int, lengths: Any) -> float:
-    """Return the middle of the words' lengths, or the mean of the two in the middle."""
-    if words == 0:
-        return 0.0
-    longest = 0
-    for word in range(words):
-        length = page.starts[word + 1] - page.starts[word]
-        lengths[length] += 1
-        longest = max(longest, length)
-    below, lower, upper = 0, 0, 0
-    for length in range(longest + 1):
-        if below <= (words - 1) // 2:
-            lower = length
-        if below <= words // 2:
-            upper = length
-        below += lengths[length]
-        lengths[length] = 0
-    return (lower + upper) / 2
-
-
-@compiled
-def _count_spaced_dots(data: Any, begin: int, end: int) -> int:
+def _count_spaced_dots(data: Any, at: int, end: int) -> int:
     """Count ``. . .`` in a text."""
-    found, at = 0, begin
+    found = 0
     while at + 5 <= end:
-        first = data[at] == _DOT and data[at + 2] == _DOT and data[at + 4] == _DOT
-        if first and data[at + 1] == _SPACE and data[at + 3] == _SPACE:
+        dots = data[at] == _DOT and data[at + 2] == _DOT and data[at + 4] == _DOT
+        if dots and data[at + 1] == _SPACE and data[at + 3] == _SPACE:
             found += 1
             at += 5
         else:
             at += 1
     return found
-
-
-@compiled
-def _has_symbol(data: Any, begin: int, end: int) -> bool:
-    for at in range(begin, end):
-        if data[at] == _HASH_SIGN or (data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == 0xA6):
-            return True
-    return False
 
 
 @compiled
@@ -143,6 +267,14 @@ def _is_mostly_runs(data: Any, begin: int, end: int, characters: int) -> bool:
 
 
 @compiled
+def _has_symbol(data: Any, begin: int, end: int) -> bool:
+    for at in range(begin, end):
+        if data[at] == _HASH_SIGN or (data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == 0xA6):
+            return True
+    return False
+
+
+@compiled
 def _count_symbols_apart(data: Any, page: Page, words: int, row: Any) -> None:
     hashes, ellipses = 0, 0
     for word in range(words):
@@ -150,7 +282,7 @@ def _count_symbols_apart(data: Any, page: Page, words: int, row: Any) -> None:
             more = count_symbols(data, page.word_begins[word], page.word_ends[word])
             hashes += more[0]
             ellipses += more[1]
-    row[HASHES], row[ELLIPSES] = hashes, ellipses
+    row[columns.HASHES], row[columns.ELLIPSES] = hashes, ellipses
 
 
 @compiled
@@ -159,146 +291,100 @@ def _count_symbol_words(data: Any, page: Page, words: int, reading: Reading) -> 
     found = 0
     for word in range(words):
         begin, end, marked = begins[word], ends[word], flags[word] & SYMBOL != 0
-        if reading.symbols == WORDS_WITH:
+        if reading.symbols == defined.WORDS_WITH:
             found += marked and _has_symbol(data, begin, end)
         elif marked and _is_mostly_runs(data, begin, end, starts[word + 1] - starts[word]):
             found += 1
         # An ellipsis that is one word has no letters.
         elif flags[word] & ALPHABETIC == 0:
-            found += is_ending(data, begin, end, reading)
+            found += _is_ending(data, begin, end, reading)
     return found
 
 
 @compiled
-def _count_alphabetic(page: Page, words: int, flag: int) -> int:
-    found = 0
-    for word in range(words):
-        found += page.word_flags[word] & flag != 0
-    return found
+def _is_listed(data: Any, at: int, end: int, stop_words: StopWords, language: int) -> bool:
+    """Whether a word in lower case, letter by letter, is a stop word of its language."""
+    node = np.int64(language)
+    while at < end and node >= 0:
+        point, at = decode(data, at)
+        node = step(stop_words.lowered, node, point)
+    return node >= 0 and stop_words.lowered.kinds[node] != 0
 
 
 @compiled
-def _write_point(written: Any, at: int, point: int) -> int:
-    """Encode a code point as UTF-8; give how many bytes that took."""
-    if point < 0x80:
-        written[at] = point
-        return 1
-    size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
-    for step in range(size - 1, 0, -1):
-        written[at + step] = 0x80 | point & 0x3F
-        point >>= 6
-    written[at] = (0xF00 >> size) & 0xFF | point
-    return size
-
-
-@inlined
-def _lower(data: Any, at: int, end: int, lower: Any, written: Any) -> int:
-    """Write a word in lower case, letter by letter; give how many bytes that took."""
-    size = 0
-    while at < end:
-        point, step = decode(data, at)
-        size += _write_point(written, size, np.int64(lower[point]))
-        at += step
-    return size
-
-
-@compiled
-def _count_stop_words(
-    data: Any, page: Page, words: int, stop_words: StopWords, language: int, reading: Reading, lower: Any, written: Any
-) -> int:
-    begins, ends, keys = page.word_begins, page.word_ends, page.word_keys
+def _count_stop_words(data: Any, page: Page, words: int, stop_words: StopWords, language: int, reading: Reading) -> int:
     met = np.zeros(max(1, stop_words.most), np.int64)
     distinct, occurrences = 0, 0
     for word in range(words):
-        begin, length, number = begins[word], ends[word] - begins[word], -1
-        if reading.stop_word_case == LOWERED:
-            # The lower case of a letter has at least a third of its bytes.
-            if length <= 3 * stop_words.longest:
-                size = _lower(data, begin, begin + length, lower, written)
-                key = word_key(written, 0, size)
-                number = find_stop_word(stop_words, language, written, 0, size, key)
-        elif length <= stop_words.longest:
-            number = find_stop_word(stop_words, language, data, begin, length, keys[word])
-        if number >= 0:
+        begin, end = page.word_begins[word], page.word_ends[word]
+        if reading.stop_word_case == defined.LOWERED:
+            occurrences += _is_listed(data, begin, end, stop_words, language)
+            continue
+        spelling = find_word(stop_words.spellings, language, data, begin, end)
+        if spelling >= 0:
+            number = stop_words.numbers[spelling]
             distinct += 1 - met[number]
             met[number] = 1
             occurrences += 1
-    return distinct if reading.stop_words == DISTINCT else occurrences
+    return distinct if reading.stop_words == defined.DISTINCT else occurrences
 
 
 @compiled
 def _count_quality(
-    data: Any,
-    begin: int,
-    end: int,
+    texts: Texts,
+    document: int,
     page: Page,
     words: int,
     lines: int,
-    flag_of: Any,
+    stop_words: StopWords,
     reading: Reading,
-    spelling: Spelling,
     row: Any,
 ) -> None:
-    count_lines(data, begin, end, page, words, lines, flag_of, reading, row)
-    if reading.symbols in (APART, TOGETHER):
+    data, begin, end = texts.data, texts.offsets[document], texts.offsets[document + 1]
+    _count_lines(texts, document, page, words, lines, reading, row)
+    if reading.symbols in (defined.APART, defined.TOGETHER):
         _count_symbols_apart(data, page, words, row)
-        row[SYMBOLS] = row[HASHES] + row[ELLIPSES] + _count_spaced_dots(data, begin, end)
+        apart = row[columns.HASHES] + row[columns.ELLIPSES]
+        row[columns.SYMBOLS] = apart + _count_spaced_dots(data, begin, end)
     else:
-        row[SYMBOLS] = _count_symbol_words(data, page, words, reading)
-    row[ALPHABETIC_WORDS] = _count_alphabetic(page, words, reading.alphabetic)
-    if reading.lengths == MEDIAN:
-        row[MEDIAN_LENGTH] = _median_length(page, words, spelling.lengths)
+        row[columns.SYMBOLS] = _count_symbol_words(data, page, words, reading)
+    row[columns.ALPHABETIC_WORDS] = np.count_nonzero(page.word_flags[:words] & reading.alphabetic)
+    if reading.lengths == defined.MEDIAN and words:
+        row[columns.MEDIAN_LENGTH] = np.median(np.diff(page.starts[: words + 1]))
+    language = stop_words.languages[document]
+    if language >= 0:
+        row[columns.STOP_WORDS] = _count_stop_words(data, page, words, stop_words, language, reading)
 
 
 @compiled
 def _count_repetition(
-    data: Any,
-    begin: int,
-    end: int,
+    texts: Texts,
+    document: int,
     page: Page,
     words: int,
     lines: int,
-    flag_of: Any,
     reading: Reading,
     spelling: Spelling,
     row: Any,
 ) -> None:
-    found = find_reading_lines(page, lines, reading.segments)
-    count_segments(data, page, found, row[LINE_SEGMENTS : LINE_SEGMENTS + 6])
-    found = find_reading_paragraphs(page, words, lines, reading.paragraphs)
-    count_segments(data, page, found, row[PARAGRAPH_SEGMENTS : PARAGRAPH_SEGMENTS + 6])
-    if reading.gram_words != ALL_WORDS:
-        words = _keep_counted(data, page, words, flag_of, reading.gram_words)
-    count_grams(data, begin, end, page, words, reading, spelling, row)
+    found = _find_lines(page, lines, reading.segments)
+    count_segments(texts, page, found, row[columns.LINE_SEGMENTS :][:6])
+    found = _find_paragraphs(page, words, lines, reading.paragraphs)
+    count_segments(texts, page, found, row[columns.PARAGRAPH_SEGMENTS :][:6])
+    if reading.gram_words != defined.ALL_WORDS:
+        words = _keep_counted(texts, page, words, reading.gram_words)
+    count_grams(texts, document, page, words, reading, spelling, row)
 
 
 @compiled
 def measure_readings(
-    data: Any,
-    offsets: Any,
-    languages: Any,
-    stop_words: StopWords,
-    flag_of: npt.NDArray[np.uint16],
-    lower: npt.NDArray[np.uint32],
-    mode: int,
-    breaks: Any,
-    what: int,
-    reading: Reading,
-    page: Page,
-    spelling: Spelling,
-    rows: Any,
+    texts: Texts, stop_words: StopWords, what: int, reading: Reading, page: Page, spelling: Spelling, rows: Any
 ) -> None:
     """Measure every document.
 
     Args:
-        data: uint8 [bytes], valid UTF-8.
-        offsets: int64 [documents + 1], where each document starts.
-        languages: int32 [documents], whose stop words a document is searched for, -1 for none.
+        texts: the documents.
         stop_words: the stop words of all languages.
-        flag_of: uint16 [0x110000], the flags of every code point.
-        lower: uint32 [0x110000], the lower case of every code point.
-        mode: how runs of a script without spaces are cut into words.
-        breaks: int64, ascending bytes at which words begin inside such runs, for ``AT_BREAKS``.
         what: which columns are wanted: QUALITY, REPETITION, or-ed.
         reading: whose rules are followed.
         page: memory for the longest document.
@@ -307,17 +393,12 @@ def measure_readings(
 
     """
     next_break = np.int64(0)
-    for document in range(len(offsets) - 1):
+    for document in range(len(texts.offsets) - 1):
         row = rows[document]
-        begin, end = offsets[document], offsets[document + 1]
-        words, lines, next_break = count_words(data, begin, end, flag_of, mode, breaks, next_break, page, row)
-        lines = open_last_line(data, begin, end, page, words, lines)
-        _count_counted(data, page, words, flag_of, reading.counted, row)
-        if what & QUALITY:
-            _count_quality(data, begin, end, page, words, lines, flag_of, reading, spelling, row)
-            if languages[document] >= 0:
-                row[STOP_WORDS] = _count_stop_words(
-                    data, page, words, stop_words, languages[document], reading, lower, spelling.joined
-                )
-        if what & REPETITION:
-            _count_repetition(data, begin, end, page, words, lines, flag_of, reading, spelling, row)
+        words, lines, next_break = count_words(texts, document, next_break, page, row)
+        lines = _open_last_line(texts, document, page, words, lines)
+        _count_counted(texts, page, words, reading.counted, row)
+        if what & columns.QUALITY:
+            _count_quality(texts, document, page, words, lines, stop_words, reading, row)
+        if what & columns.REPETITION:
+            _count_repetition(texts, document, page, words, lines, reading, spelling, row)

@@ -9,20 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, mixed
-from longcrawl.kernels.ngrams import clear, covered, keep_repeated, lengthen, repeated_words
-from longcrawl.text.gopher._page_kernels import Page, number_words, same_bytes
-from longcrawl.text.gopher.page_columns import CHARACTERS, DUPLICATE_5_GRAMS, GRAM_CHARACTERS, TOP_2_GRAM
-from longcrawl.text.gopher.variants.definitions import (
-    EVERYTHING,
-    FOUND_IN_TEXT,
-    IN_WORDS,
-    LATER,
-    LONGEST,
-    ONCE_TOO,
-    SKIP,
-    SUM,
-    Reading,
-)
+from longcrawl.kernels.ngrams import clear, covered, keep_repeated, lengthen, repeated_words, same_letters
+from longcrawl.kernels.utf8 import copy
+from longcrawl.text.gopher import page_columns as columns
+from longcrawl.text.gopher._page_kernels import Page, Texts, number_page_words
+from longcrawl.text.gopher.variants import definitions as defined
+from longcrawl.text.gopher.variants.definitions import Reading
 
 __all__ = ["Spelling", "count_grams", "make_spelling"]
 
@@ -37,27 +29,21 @@ class Spelling(NamedTuple):
     """Memory for the words of one document in a row, for what compares n-grams by their letters."""
 
     joined: npt.NDArray[np.uint8]
-    """The bytes of all words without spaces, of one n-gram with spaces, or of one word in lower case."""
+    """The bytes of all words without spaces, or of one n-gram with spaces."""
     begins: npt.NDArray[np.int64]
     """Where each word begins in it, and where the last ends."""
     sums: npt.NDArray[np.uint64]
     """Sum of all bytes before, each times a power of the base."""
     inverses: npt.NDArray[np.uint64]
     """The inverse of the power that the word's first byte was multiplied with."""
-    lengths: npt.NDArray[np.int32]
-    """Zeros, one per possible length of a word."""
 
 
-def make_spelling(longest: int) -> Spelling:
-    """Allocate memory for documents of up to ``longest`` bytes."""
+def make_spelling(texts: Texts) -> Spelling:
+    """Allocate memory for the longest document."""
+    longest = int(np.diff(texts.offsets).max(initial=0))
     words = longest // 2 + longest // 3 + 5
-    return Spelling(
-        np.empty(2 * longest + 16, np.uint8),
-        np.empty(words, np.int64),
-        np.empty(words, np.uint64),
-        np.empty(words, np.uint64),
-        np.zeros(longest + 1, np.int32),
-    )
+    joined, begins = np.empty(longest + 16, np.uint8), np.empty(words, np.int64)
+    return Spelling(joined, begins, np.empty(words, np.uint64), np.empty(words, np.uint64))
 
 
 @compiled
@@ -78,7 +64,7 @@ def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
 @compiled
 def _skipped(page: Page, words: int, n: int, spelling: Spelling) -> int:
     """Count the characters of n-grams that stood before, going on after each; equal ones are spelled equally."""
-    begins, joined, table = spelling.begins, spelling.joined, page.table
+    begins, repeats, table = spelling.begins, page.repeats, page.repeats.table
     mask = clear(table, words)
     place, unique, characters = 0, 0, 0
     while place + n <= words:
@@ -86,16 +72,16 @@ def _skipped(page: Page, words: int, n: int, spelling: Spelling) -> int:
         key = (spelling.sums[place + n] - spelling.sums[place]) * spelling.inverses[place]
         at = mixed(key ^ _U(length)) & mask
         while table[at] != 0:
-            other = page.gram_firsts[table[at] - 1]
-            same = page.keys[table[at] - 1] == key and begins[other + n] - begins[other] == length
-            if same and same_bytes(joined, begins[other], begin, length):
+            other = repeats.gram_firsts[table[at] - 1]
+            same = repeats.keys[table[at] - 1] == key and begins[other + n] - begins[other] == length
+            if same and same_letters(spelling.joined, begins[other], begin, length):
                 break
             at = (at + 1) & mask
         if table[at] != 0:
             characters += page.starts[place + n] - page.starts[place]
             place += n
             continue
-        page.gram_firsts[unique], page.keys[unique] = place, key
+        repeats.gram_firsts[unique], repeats.keys[unique] = place, key
         unique += 1
         table[at] = unique
         place += 1
@@ -103,20 +89,18 @@ def _skipped(page: Page, words: int, n: int, spelling: Spelling) -> int:
 
 
 @compiled
-def _count_in_text(data: Any, begin: int, end: int, page: Page, first: int, n: int, joined: Any) -> int:
+def _count_in_text(text: Any, data: Any, page: Page, first: int, n: int, joined: Any) -> int:
     """Count where the n words from ``first`` on, with a space between, stand in the text, inside words too."""
     size = 0
     for word in range(first, first + n):
         if word > first:
             joined[size] = _SPACE
             size += 1
-        for place in range(page.word_begins[word], page.word_ends[word]):
-            joined[size] = data[place]
-            size += 1
-    found, at = 0, begin
-    while at + size <= end:
+        size = copy(data, page.word_begins[word], page.word_ends[word], joined, size)
+    found, at = 0, 0
+    while at + size <= len(text):
         same = 0
-        while same < size and data[at + same] == joined[same]:
+        while same < size and text[at + same] == joined[same]:
             same += 1
         found += same == size
         at += size if same == size else 1
@@ -126,41 +110,42 @@ def _count_in_text(data: Any, begin: int, end: int, page: Page, first: int, n: i
 @compiled
 def _choose_top(page: Page, found: int, n: int, top: int) -> int:
     """Return the most frequent n-gram, of several the first or the first of the longest."""
-    counts, firsts, starts = page.gram_counts, page.gram_firsts, page.starts
+    counts, firsts, starts = page.repeats.gram_counts, page.repeats.gram_firsts, page.starts
     best = 0
     for gram in range(1, found):
         longer = starts[firsts[gram] + n] - starts[firsts[gram]] > starts[firsts[best] + n] - starts[firsts[best]]
-        if counts[gram] > counts[best] or (top == LONGEST and longer and counts[gram] == counts[best]):
+        if counts[gram] > counts[best] or (top == defined.LONGEST and longer and counts[gram] == counts[best]):
             best = gram
     return best
 
 
 @compiled
 def _top_characters(
-    data: Any, begin: int, end: int, page: Page, size: int, found: int, n: int, reading: Reading, joined: Any
+    texts: Texts, document: int, page: Page, size: int, found: int, n: int, reading: Reading, joined: Any
 ) -> int:
     """Count the characters that a reading gives to the most frequent n-gram."""
     first, count = 0, 0
     if size:
         gram = _choose_top(page, found, n, reading.top)
-        first, count = page.gram_firsts[gram], page.gram_counts[gram]
-    elif reading.top_once == ONCE_TOO:
+        first, count = page.repeats.gram_firsts[gram], page.repeats.gram_counts[gram]
+    elif reading.top_once == defined.ONCE_TOO:
         count = 1
     length = page.starts[first + n] - page.starts[first]
-    if reading.top_size == IN_WORDS:
+    if reading.top_size == defined.IN_WORDS:
         return length * count
-    if reading.top_size == FOUND_IN_TEXT:
-        count = _count_in_text(data, begin, end, page, first, n, joined)
+    if reading.top_size == defined.FOUND_IN_TEXT:
+        text = texts.data[texts.offsets[document] : texts.offsets[document + 1]]
+        count = _count_in_text(text, texts.data, page, first, n, joined)
     return (length + n - 1) * count
 
 
 @compiled
 def _later(page: Page, size: int, n: int) -> int:
     """Count words and spaces that an n-gram covers which stood before, each once."""
-    starts, places, total, reached = page.starts, page.places, 0, 0
+    starts, repeats, total, reached = page.starts, page.repeats, 0, 0
     for at in range(size):
-        place = places[at]
-        if page.gram_firsts[page.grams[at]] == place:
+        place = repeats.places[at]
+        if repeats.gram_firsts[repeats.grams[at]] == place:
             continue
         new = max(place, reached)
         reached = place + n
@@ -173,66 +158,45 @@ def _summed(page: Page, size: int, n: int) -> int:
     """Count the characters of all repeated n-grams, as often as they come."""
     total = 0
     for at in range(size):
-        total += page.starts[page.places[at] + n] - page.starts[page.places[at]]
+        place = page.repeats.places[at]
+        total += page.starts[place + n] - page.starts[place]
     return total
 
 
 @compiled
-def _count_all(page: Page, words: int, row: Any) -> None:
-    """Count the characters of all n-grams of n = 5 to 10."""
-    total = 0
-    for word in range(words + 1):
-        total += page.starts[word]
-    ends, begins = total, total
-    for n in range(1, min(words, 10) + 1):
-        ends -= page.starts[n - 1]
-        begins -= page.starts[words - n + 1]
-        if n >= 5:
-            row[GRAM_CHARACTERS + n - 5] = ends - begins
-
-
-@compiled
 def _repeated_characters(page: Page, words: int, size: int, n: int, reading: Reading, spelling: Spelling) -> int:
-    if reading.repeated == SKIP:
+    if reading.repeated == defined.SKIP:
         return _skipped(page, words, n, spelling)
-    if reading.repeated == SUM:
+    if reading.repeated == defined.SUM:
         return _summed(page, size, n)
-    if reading.repeated == LATER:
+    if reading.repeated == defined.LATER:
         return _later(page, size, n)
-    return covered(page, size, n)
+    return covered(page.repeats, page.starts, size, n)
 
 
 @compiled
 def count_grams(
-    data: Any, begin: int, end: int, page: Page, words: int, reading: Reading, spelling: Spelling, row: Any
+    texts: Texts, document: int, page: Page, words: int, reading: Reading, spelling: Spelling, row: Any
 ) -> None:
     """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams, as a reading does.
 
-    Args:
-        data: uint8, the text.
-        begin: where the document begins.
-        end: where it ends.
-        page: has its words.
-        words: how many there are.
-        reading: whose rules are followed.
-        spelling: memory for the longest document.
-        row: float64, written.
-
+    ``page`` has the words, ``row`` (float64) is written.
     """
-    if reading.few_words == EVERYTHING and words:
+    if reading.few_words == defined.EVERYTHING and words:
         for n in range(words + 1, 11):
-            row[TOP_2_GRAM + n - 2 if n <= 4 else DUPLICATE_5_GRAMS + n - 5] = row[CHARACTERS]
-    if reading.repeated == SKIP:
-        _join(data, page, words, spelling)
-    if reading.repeated == SUM:
-        _count_all(page, words, row)
-    number_words(data, page, words)
-    size, found = repeated_words(page, words), 0
+            row[columns.TOP_2_GRAM + n - 2] = row[columns.CHARACTERS]
+    if reading.repeated == defined.SKIP:
+        _join(texts.data, page, words, spelling)
+    number_page_words(texts, page, words)
+    size, found = repeated_words(page.repeats, words), 0
     for n in range(2, min(words, 10) + 1):
-        if size and not (reading.repeated == SKIP and n > 4):
-            size, found = lengthen(page, size)
-            size = keep_repeated(page, size)
+        if size and not (reading.repeated == defined.SKIP and n > 4):
+            size, found = lengthen(page.repeats, size)
+            size = keep_repeated(page.repeats, size)
         if n <= 4:
-            row[TOP_2_GRAM + n - 2] = _top_characters(data, begin, end, page, size, found, n, reading, spelling.joined)
+            characters = _top_characters(texts, document, page, size, found, n, reading, spelling.joined)
         else:
-            row[DUPLICATE_5_GRAMS + n - 5] = _repeated_characters(page, words, size, n, reading, spelling)
+            characters = _repeated_characters(page, words, size, n, reading, spelling)
+        row[columns.TOP_2_GRAM + n - 2] = characters
+        if n > 4 and reading.repeated == defined.SUM:
+            row[columns.GRAM_CHARACTERS + n - 5] = (page.starts[n : words + 1] - page.starts[: words + 1 - n]).sum()

@@ -1,0 +1,70 @@
+"""Kernels that read and copy UTF-8; a text must be valid."""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.code_points import SPACE
+from longcrawl.kernels.lookup import compiled
+
+__all__ = ["copy", "decode", "drop_space", "last_start", "skip_space"]
+
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.uint16]
+
+
+@compiled
+def decode(data: Bytes, at: int) -> tuple[np.uint32, int]:
+    """Return the code point that starts at a byte, and where the next one starts."""
+    point = np.uint32(data[at])
+    if point < 0x80:
+        return point, at + 1
+    if point < 0xE0:
+        return np.uint32((point & 0x1F) << 6 | data[at + 1] & 0x3F), at + 2
+    if point < 0xF0:
+        return np.uint32((point & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F), at + 3
+    high = (point & 7) << 18 | (data[at + 1] & 0x3F) << 12
+    return np.uint32(high | (data[at + 2] & 0x3F) << 6 | data[at + 3] & 0x3F), at + 4
+
+
+@compiled
+def last_start(data: Bytes, stop: int) -> int:
+    """Return where the character that ends before a byte starts."""
+    at = stop - 1
+    while data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+@compiled
+def skip_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
+    """Return the first byte from ``at`` on other than white space, ``stop`` where there is none."""
+    while at < stop:
+        point, after = decode(data, at)
+        if not flag_of[point] & SPACE:
+            break
+        at = after
+    return at
+
+
+@compiled
+def drop_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
+    """Return where the text between two bytes ends without the white space at its end."""
+    while stop > at:
+        last = last_start(data, stop)
+        if not flag_of[decode(data, last)[0]] & SPACE:
+            break
+        stop = last
+    return stop
+
+
+@compiled
+def copy(data: Bytes, start: int, stop: int, out: Bytes, place: int) -> int:
+    """Copy bytes to ``place``, which may be in front of them in one array; gives where they end."""
+    source, target = data[start:stop], out[place : place + stop - start]
+    # A count from 0 is an index without a sign, and the loop a copy of blocks.
+    for at in range(len(source)):
+        target[at] = source[at]
+    return place + stop - start
