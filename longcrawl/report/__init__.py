@@ -2,6 +2,6 @@
 
 from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.ledger.analysis import Analysis
-from longcrawl.text.plots import plot_rules
+from longcrawl.text.values import plot_rules
 
 __all__ = ["Analysis", "RectangleResult", "plot_rules"]

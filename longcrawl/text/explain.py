@@ -40,7 +40,7 @@ def explain(
         **columns: other columns of the document, such as ``signals={"rps_doc_word_count": 120.0}``.
 
     Raises:
-        StageError: what is given is no stage, or no text; a single stage lacks a column.
+        StageError: what is given is not a stage, or not a text; a single stage lacks a column.
 
     >>> from longcrawl.text import MinChars
     >>> print(explain("too short", MinChars(12)))

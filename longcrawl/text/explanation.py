@@ -150,7 +150,10 @@ def _places(seen: SeenText, width: int) -> str:
                 f"{rule.stage} {rule.rule}, {counted(len(spans), 'place')}:",
                 *_snippets(seen.text, spans, width),
             ]
-    for name, changes in _by_rule(seen.changes):
+    by_rule: defaultdict[str, list[LineChange]] = defaultdict(list)
+    for change in seen.changes:
+        by_rule[change.rule].append(change)
+    for name, changes in by_rule.items():
         blocks.append(f"{seen.edited_by} {name}, {counted(len(changes), 'line')} changed:")
         blocks += [_cut(f"  line {each.line:,}: {_change(each)}", width) for each in changes[:SNIPPETS]]
     return "\n".join(blocks)
@@ -164,13 +167,6 @@ def _snippets(text: str, spans: Iterable[Span], width: int) -> Iterator[str]:
         line = text.count("\n", 0, first[place]) + 1
         tail = f"  ({times:,} times)" if times > 1 else ""
         yield _cut(f"  line {line:,}: {place}", width - len(tail)) + tail
-
-
-def _by_rule(changes: Iterable[LineChange]) -> list[tuple[str, list[LineChange]]]:
-    grouped: dict[str, list[LineChange]] = {}
-    for change in changes:
-        grouped.setdefault(change.rule, []).append(change)
-    return list(grouped.items())
 
 
 def _change(change: LineChange) -> str:
@@ -248,20 +244,17 @@ def _seen(seen: SeenText, colours: Colours) -> str:
 
 
 def _legend(seen: SeenText, colours: Colours) -> str:
-    said = [
+    entries = [
         f"<span style='background:{colours[rule]};color:#111'>{html.escape(rule.rule)}</span> "
         f"{html.escape(rule.stage)}, {counted(len(spans), 'place')}"
         for rule, spans in seen.marks
     ]
-    counts: defaultdict[tuple[str, bool], int] = defaultdict(int)
-    for change in seen.changes:
-        counts[change.rule, change.after is None] += 1
-    for (rule, removed), count in counts.items():
+    for (rule, removed), count in Counter((change.rule, change.after is None) for change in seen.changes).items():
         done = f"<del style='{_REMOVED}'>removed</del>"
         if not removed:
             done = f"<del style='{_REMOVED}'>before</del> <ins style='{_PUT_IN}'>after</ins>"
-        said.append(f"{done} {html.escape(f'{seen.edited_by} {rule}')}, {counted(count, 'line')}")
-    return f"<p>{'<br>'.join(said)}</p>" if said else ""
+        entries.append(f"{done} {html.escape(f'{seen.edited_by} {rule}')}, {counted(count, 'line')}")
+    return f"<p>{'<br>'.join(entries)}</p>" if entries else ""
 
 
 def _windows(length: int, spans: Sequence[Span]) -> list[Span]:
@@ -287,15 +280,14 @@ def _cut_note(text: str, windows: Sequence[Span]) -> str:
     shown = sum(end - begin for begin, end in windows)
     if shown == len(text):
         return ""
-    said = f"the {shown:,} around its first marks are below" if shown else "and no place is marked"
-    return f" ({len(text):,} characters, too many to show; {said})"
+    below = f"the {shown:,} around its first marks are below" if shown else "and no place is marked"
+    return f" ({len(text):,} characters, too many to show; {below})"
 
 
 def _shown(text: str, places: Sequence[_Place], put_in: Mapping[int, str], windows: Sequence[Span]) -> Iterator[str]:
     """Return the text piece by piece: within a piece the same rules apply."""
-    pieces = _pieces(len(text), places, windows)
     reached = 0
-    for begin, end, here in pieces:
+    for begin, end, here in _pieces(len(text), places, windows):
         if begin > reached:
             yield _gap(begin - reached)
         yield _piece(text[begin:end], [places[number] for number in here])
@@ -329,15 +321,15 @@ def _pieces(length: int, places: Sequence[_Place], windows: Sequence[Span]) -> I
 
 
 def _piece(text: str, places: Sequence[_Place]) -> str:
-    said = html.escape(text)
+    written = html.escape(text)
     if not places:
-        return said
+        return written
     title = html.escape("; ".join(dict.fromkeys(place.title for place in places)))
     colours = list(dict.fromkeys(place.colour for place in places if place.colour is not None))
     if colours:
-        said = f"<span style='background:{_bands(colours)};color:#111' title='{title}'>{said}</span>"
+        written = f"<span style='background:{_bands(colours)};color:#111' title='{title}'>{written}</span>"
     touched = any(place.colour is None for place in places)
-    return f"<del style='{_REMOVED}' title='{title}'>{said}</del>" if touched else said
+    return f"<del style='{_REMOVED}' title='{title}'>{written}</del>" if touched else written
 
 
 def _bands(colours: Sequence[str]) -> str:

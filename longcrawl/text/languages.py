@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from longcrawl.errors import StageError
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_yaml
 from longcrawl.text.language.codes import Tag, main_script, parse_tag, script_family
+from longcrawl.text.presets import Presets
 
 __all__ = ["find_language", "language_files", "language_tables", "read_languages"]
 
@@ -55,7 +55,7 @@ def from_fineweb_2(content: Mapping[Any, Any], where: str) -> dict[str, Any]:
     """Return thresholds by the names of our fields; what a file leaves out is the stage's own.
 
     Raises:
-        StageError: an unknown key, or n-grams that are no pairs of n and a share.
+        StageError: an unknown key, or n-grams that are not pairs of n and a share.
 
     """
     found: dict[str, Any] = dict(_EVERY_LANGUAGE)
@@ -82,6 +82,7 @@ def _grams(key: str, pairs: Any, where: str) -> dict[str, Any]:
 Languages = Mapping[str, Mapping[str, Any]]
 
 VERSION = 1
+_TABLES = Presets("longcrawl.text.presets.languages", "tables")
 _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _QUOTE = "quote it, such as 'no', since YAML reads yes, no, on and off as true and false"
 
@@ -121,7 +122,7 @@ def read_languages(name: str) -> Languages:
 
     """
     if name in language_tables():
-        found = _read_file(_folder().joinpath(f"{name}.yaml"), f"table {name!r}")
+        found = _read_file(_TABLES.shipped(name), f"table {name!r}")
     elif (place := Path(name)).is_dir():
         found = _read_folder(place)
     elif place.is_file():
@@ -137,7 +138,7 @@ def read_languages(name: str) -> Languages:
 
 def language_tables() -> list[str]:
     """Name the shipped tables."""
-    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+    return _TABLES.names()
 
 
 def language_files(name: str | None) -> tuple[str, ...]:
@@ -193,10 +194,6 @@ def _by_script(entries: Mapping[str, Tag], tag: Tag) -> str | None:
     return next((names[0] for names in tried if names), None)
 
 
-def _folder() -> Traversable:
-    return resources.files("longcrawl.text.presets").joinpath("languages")
-
-
 def _read_folder(place: Path) -> dict[str, dict[str, Any]]:
     files = sorted(file for file in place.iterdir() if file.suffix in (".yml", ".yaml"))
     found: dict[str, dict[str, Any]] = {}
@@ -243,7 +240,7 @@ def _load(file: Traversable, where: str) -> dict[Any, Any]:
 
 def _language(name: Any, where: str) -> str:
     if not isinstance(name, str):
-        raise StageError(f"{where}: the language {name!r} is no text; {_QUOTE}")
+        raise StageError(f"{where}: the language {name!r} is not text; {_QUOTE}")
     return name
 
 
@@ -265,8 +262,7 @@ def _entry(fields: Any, where: str, language: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _fields() -> tuple[str, ...]:
     # The rule sets read their languages here.
-    from longcrawl.text.gopher.fineweb import FineWebQuality
-    from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
+    from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRepetition
 
     names = {name for each in (GopherQuality, GopherRepetition, FineWebQuality) for name in each.__dataclass_fields__}
     bounds = {name for name in names if name.startswith(("min_", "max_"))}
@@ -284,7 +280,7 @@ def _stop_words(words: Any, where: str) -> tuple[str, ...]:
         raise StageError(f"{where} takes a list such as [der, die], got {words!r}; min_stop_words: null needs none")
     for word in words:
         if not isinstance(word, str):
-            raise StageError(f"{where} holds {word!r}, which is no text; {_QUOTE}")
+            raise StageError(f"{where} holds {word!r}, which is not text; {_QUOTE}")
         if len(word.split()) != 1:
             raise StageError(f"{where} holds {word!r}; a stop word is one word, since white space separates words")
     return tuple(words)

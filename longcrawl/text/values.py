@@ -1,16 +1,23 @@
-"""Every rule's value of every document: what distributions and thresholds are made from."""
+"""Every rule's value of every document, as a table and as pictures (``pip install 'longcrawl[plots]'``)."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from longcrawl.core.stages import Stage, document_ids
+from longcrawl.core.stages import Check, Stage, document_ids
 from longcrawl.errors import StageError
 
-__all__ = ["rule_values", "tables"]
+__all__ = ["plot_rules", "rule_values", "tables"]
 
 _BATCH = 500
+_COLUMNS = 3
+"""Pictures side by side."""
+_KEPT, _REMOVED, _BOUND = "#4c78a8", "#e45756", "#222222"
 
 
 def rule_values(documents: Any, stage: Stage) -> pa.Table:
@@ -41,7 +48,7 @@ def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
     """Return the batches of a dataset, a crawl or an Arrow table; of none, one empty batch that has the columns known.
 
     Raises:
-        StageError: these are no documents, or they are several splits.
+        StageError: these are not documents, or they are several splits.
 
     """
     if isinstance(documents, pa.Table):
@@ -59,3 +66,73 @@ def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
         yield table
     if not found:
         yield pa.schema([] if data.features is None else data.features.arrow_schema).empty_table()
+
+
+def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
+    """Draw the distribution of every rule's value, what its threshold keeps and what it removes.
+
+    The outermost bins hold what lies beyond the 1st and the 99th percentile. Where thresholds differ by language there
+    is no line for them.
+
+    Args:
+        documents: as ``rule_values`` takes them.
+        stage: a judge or an edit.
+        bins: how many bars.
+
+    Returns:
+        A matplotlib ``Figure``, which a notebook shows and ``.savefig`` writes.
+
+    Raises:
+        StageError: matplotlib is not installed, or there are no documents.
+
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]'") from missing
+    batches = [stage.checks(table) for table in tables(documents)]
+    panels = [_panel(checks) for checks in zip(*batches, strict=True)]
+    panels = [panel for panel in panels if not np.isnan(panel.values).all()]
+    if not panels:
+        raise StageError("there are no documents with a value to draw; give some")
+    rows = math.ceil(len(panels) / _COLUMNS)
+    figure = Figure(figsize=(4 * _COLUMNS, 2.3 * rows), layout="constrained")
+    for number, panel in enumerate(panels, 1):
+        _draw(figure.add_subplot(rows, _COLUMNS, number), panel, bins)
+    return figure
+
+
+class _Panel(NamedTuple):
+    rule: str
+    values: npt.NDArray[np.float64]
+    """Of each document, NaN where unknown."""
+    passes: npt.NDArray[np.bool_]
+    bound: float | None
+    """None where it is not the same for all documents."""
+
+
+def _panel(batches: Sequence[Check]) -> _Panel:
+    """Join what one rule measured in every batch."""
+    values = [check.value.cast(pa.float64()).to_numpy(zero_copy_only=False) for check in batches]
+    passes = [pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False) for check in batches]
+    bounds = [None if isinstance(check.threshold, pa.Array) else check.threshold for check in batches]
+    bound = bounds[0] if len(set(bounds)) == 1 else None
+    return _Panel(batches[0].rule, np.concatenate(values), np.concatenate(passes), bound)
+
+
+def _draw(axes: Any, panel: _Panel, bins: int) -> None:
+    known = ~np.isnan(panel.values)
+    values, kept, bound = panel.values[known], panel.passes[known], panel.bound
+    low, high = np.percentile(values, [1, 99])
+    if bound is not None:
+        # What a threshold removes is seen beside it, however little it is.
+        beyond = (max(high, bound) - min(low, bound)) / 10
+        low = min(low, bound - beyond if values.min() < bound else bound)
+        high = max(high, bound + beyond if values.max() > bound else bound)
+        axes.axvline(bound, color=_BOUND, linewidth=1, linestyle="--")
+    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+    inside = np.clip(values, edges[0], edges[-1])
+    axes.hist([inside[kept], inside[~kept]], edges, stacked=True, color=[_KEPT, _REMOVED])
+    axes.set_yscale("symlog")
+    axes.set_title(f"{panel.rule}: {(~panel.passes).sum():,} of {len(panel.passes):,}", fontsize=9)
+    axes.tick_params(labelsize=7)

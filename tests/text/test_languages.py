@@ -15,8 +15,8 @@ import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.recipe import parse_recipe
 from longcrawl.text import find_language, language_tables, read_languages
+from longcrawl.text.filters import RULE_SETS
 from longcrawl.text.language import codes
-from longcrawl.text.signals import presets
 
 ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]
 FINEWEB_2 = """
@@ -70,7 +70,7 @@ def test_english_of_the_shipped_table_is_gophers_own():
 
 
 def test_tables_by_language_are_no_presets_of_signal_rules():
-    assert not set(language_tables()) & set(presets())
+    assert not set(language_tables()) & set(RULE_SETS.names())
 
 
 def test_a_table_is_read_once_immutable_and_independent_of_its_order(tmp_path):
@@ -156,12 +156,12 @@ def test_a_folder_of_fineweb_2_files_is_a_table(tmp_path):
         ("{de: {stop_words: der}}", r"de.stop_words takes a list such as \[der, die\], got 'der'"),
         ("{de: {stop_words: []}}", r"de.stop_words takes a list .* min_stop_words: null needs none"),
         ("{de: {stop_words: null}}", "de.stop_words takes a list"),
-        ("{it: {stop_words: [di, no]}}", "it.stop_words holds False, which is no text; quote it, such as 'no'"),
-        ("{en: {stop_words: [on, the]}}", "en.stop_words holds True, which is no text; quote it"),
-        ("{en: {stop_words: [1]}}", "en.stop_words holds 1, which is no text"),
+        ("{it: {stop_words: [di, no]}}", "it.stop_words holds False, which is not text; quote it, such as 'no'"),
+        ("{en: {stop_words: [on, the]}}", "en.stop_words holds True, which is not text; quote it"),
+        ("{en: {stop_words: [1]}}", "en.stop_words holds 1, which is not text"),
         ("{en: {stop_words: [of the]}}", "holds 'of the'; a stop word is one word"),
         ("{en: {stop_words: ['']}}", "holds ''; a stop word is one word"),
-        ("{no: {min_words: 3}}", "the language False is no text; quote it"),
+        ("{no: {min_words: 3}}", "the language False is not text; quote it"),
         ("{de: {min_words: 3}, de: {min_words: 4}}", "'de' stands twice; keep one"),
         ("{de: {min_words: 3}, deu: {min_words: 4}}", "has one language twice, as 'de' and 'deu'; keep one of them"),
         ("{en-GB: {min_words: 3}, en-US: {min_words: 4}}", "has one language twice, as 'en-GB' and 'en-US'"),
@@ -203,7 +203,7 @@ def test_a_file_of_another_form_is_refused(tmp_path, text, said):
         ("top_n_grams: [[5, 0.1]]", "top_n_grams has n = 5; known: 2, 3, 4"),
         ("top_n_grams: [[two, 0.1]]", "top_n_grams has n = 'two'"),
         ("dup_line_frac: false", "fra_Latn.max_duplicate_lines takes a number, .* got False"),
-        ("stopwords: [le, no]", "fra_Latn.stop_words holds False, which is no text; quote it"),
+        ("stopwords: [le, no]", "fra_Latn.stop_words holds False, which is not text; quote it"),
     ],
 )
 def test_a_wrong_fineweb_2_file_is_refused(tmp_path, text, said):

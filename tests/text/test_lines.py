@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.lines.corrections import line_patterns, read_line_patterns
+from longcrawl.text.lines.corrections import LINE_PATTERNS, read_line_patterns
 
 FULL_NAMES = {
     "uppercase": "max_uppercase_characters",
@@ -336,15 +336,15 @@ def test_lines_and_documents_of_any_size_end_soon():
     ("content", "message"),
     [
         (None, "does not exist; give the path of a YAML file of line patterns"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not valid YAML"),
         ("[1]", "holds no patterns by language"),
-        ("languages: {no: {}}", "has the language False, which is no text; put it in quotes"),
-        ("languages: {en: [likes]}", "something else than lists of phrases for 'en'"),
-        ("languages: {en: {counters: likes}}", "something else than lists of phrases for 'en'"),
+        ("languages: {no: {}}", "has the language False, which is not text; put it in quotes"),
+        ("languages: {en: [likes]}", "has for 'en' something other than lists of phrases"),
+        ("languages: {en: {counters: likes}}", "has for 'en' something other than lists of phrases"),
         ("languages: {en: {counter: [likes]}}", "has the list 'counter' for 'en'; known: counters, prefixes"),
         ("languages: {en: {anywhere: ['# ']}}", "has the phrase '#' among the anywhere of 'en'; give it words"),
         ("languages: {en: {counters: ['# likes']}}", "has the phrase '# likes' among the counters of 'en'"),
-        ("default: de\nlanguages: {en: {}}", "has the default 'de', which is none of its languages: en"),
+        ("default: de\nlanguages: {en: {}}", "has the default 'de', not one of its languages: en"),
     ],
 )
 def test_wrong_patterns_are_one_sentence(tmp_path, content, message):
@@ -356,7 +356,7 @@ def test_wrong_patterns_are_one_sentence(tmp_path, content, message):
 
 
 def test_shipped_patterns_are_no_rules_of_signals():
-    assert line_patterns() == ["refinedweb"]
+    assert LINE_PATTERNS.names() == ["refinedweb"]
     assert read_line_patterns("refinedweb").languages == ("en",)
     with pytest.raises(StageError, match=r"unknown line patterns 'c4'; known: refinedweb, or give the path of a .yaml"):
         lc.text.LineCorrections(patterns="c4").prepare()

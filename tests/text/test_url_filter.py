@@ -487,7 +487,7 @@ def test_words_of_any_script_are_found_escaped_and_in_punycode(tmp_path):
         ("hard: porn", "has 'porn' among the hard words"),
         ("harder: [porn]", "has the list 'harder'; known: strict, hard, soft"),
         ("[porn]", "holds no words; it should be YAML like"),
-        ("{", "is no YAML"),
+        ("{", "is not valid YAML"),
     ],
 )
 def test_a_broken_file_of_words_is_one_sentence(tmp_path, content, sentence):
@@ -497,7 +497,7 @@ def test_a_broken_file_of_words_is_one_sentence(tmp_path, content, sentence):
 
 
 def test_unknown_words_name_the_known():
-    with pytest.raises(StageError, match="unknown words 'mine' for URLs; known: refinedweb, or give the path"):
+    with pytest.raises(StageError, match="unknown words for URLs 'mine'; known: refinedweb, or give the path"):
         lc.text.UrlFilter(words="mine").prepare()
     with pytest.raises(StageError, match="does not exist"):
         lc.text.UrlFilter(words="gone.yaml").prepare()

@@ -2,34 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 
-from longcrawl.core.places import LineChange, make_places, no_places
+from longcrawl.core.places import LineChange
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import load_characters
 from longcrawl.kernels.phrases import PhraseTree, make_tree
-from longcrawl.kernels.texts import refuse_masked, text_buffers, text_column, valid_texts
+from longcrawl.kernels.texts import check_not_masked, text_buffers, text_column, valid_texts
 from longcrawl.storage.files import reread_when_changed
-from longcrawl.storage.structured import load_yaml
 from longcrawl.text.language.spoken import places_of_languages
-from longcrawl.text.lines._places import locate_lines, most_lines
+from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
+from longcrawl.text.presets import Presets
 
-__all__ = ["LineCorrections", "LinePatterns", "line_patterns", "pattern_files", "read_line_patterns"]
+__all__ = ["LINE_PATTERNS", "LineCorrections", "LinePatterns", "read_line_patterns"]
 
 Phrases = dict[str, tuple[str, ...]]
 
-_ENDING = (".yaml", ".yml")
 _LISTS = ("counters", "prefixes", "suffixes", "anywhere")
 _FORM = "it should be YAML like {default: en, languages: {en: {counters: [likes], suffixes: [Read more...]}}}"
+
+
+LINE_PATTERNS = Presets("longcrawl.text.presets.lines", "line patterns", _FORM)
 
 
 class LinePatterns(NamedTuple):
@@ -50,17 +49,6 @@ class LinePatterns(NamedTuple):
         return self.none if self.default is None else 2 * self.languages.index(self.default)
 
 
-def line_patterns() -> list[str]:
-    """Name the shipped patterns."""
-    files = resources.files("longcrawl.text.presets.lines").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
-
-
-def pattern_files(name: str | None) -> tuple[str, ...]:
-    """Name the file that :func:`read_line_patterns` reads by this name; shipped patterns have none to change."""
-    return (name,) if name is not None and name.endswith(_ENDING) else ()
-
-
 @reread_when_changed(8)
 def read_line_patterns(name: str | None) -> LinePatterns:
     """Read patterns by the name of shipped ones or by the path of a YAML file; None gives patterns without phrases.
@@ -76,38 +64,21 @@ def read_line_patterns(name: str | None) -> LinePatterns:
 
 
 def _read(name: str) -> tuple[dict[str, Phrases], str | None]:
-    try:
-        found = load_yaml(_text(name))
-    except yaml.YAMLError as error:
-        raise StageError(f"{name} is no YAML ({' '.join(str(error).split())}); {_FORM}") from error
+    found = LINE_PATTERNS.read(name)
     if not isinstance(found, dict) or not isinstance(found.get("languages"), dict):
         raise StageError(f"{name} holds no patterns by language; {_FORM}")
     named = {_language(language, name): lists for language, lists in found["languages"].items()}
     languages = {language: _phrases(lists, language, name) for language, lists in named.items()}
     default = found.get("default")
     if default is not None and default not in languages:
-        raise StageError(f"{name} has the default {default!r}, which is none of its languages: {', '.join(languages)}")
+        raise StageError(f"{name} has the default {default!r}, not one of its languages: {', '.join(languages)}")
     return languages, default
-
-
-def _text(name: str) -> str:
-    if not name.endswith(_ENDING):
-        if name not in line_patterns():
-            known = ", ".join(line_patterns())
-            raise StageError(f"unknown line patterns {name!r}; known: {known}, or give the path of a .yaml file")
-        return resources.files("longcrawl.text.presets.lines").joinpath(f"{name}.yaml").read_text("utf-8")
-    try:
-        return Path(name).read_text("utf-8")
-    except FileNotFoundError as error:
-        raise StageError(f"{name} does not exist; give the path of a YAML file of line patterns") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StageError(f"{name} cannot be read as UTF-8 text: {error}; write it again") from error
 
 
 def _language(language: Any, name: str) -> str:
     if not isinstance(language, str):
         # YAML reads a bare no as false.
-        raise StageError(f"{name} has the language {language!r}, which is no text; put it in quotes, as in 'no'")
+        raise StageError(f"{name} has the language {language!r}, which is not text; put it in quotes, as in 'no'")
     return language
 
 
@@ -115,7 +86,7 @@ def _phrases(lists: Any, language: str, name: str) -> Phrases:
     if not isinstance(lists, dict) or not all(
         isinstance(phrases, list) and all(isinstance(phrase, str) for phrase in phrases) for phrases in lists.values()
     ):
-        raise StageError(f"{name} has something else than lists of phrases for {language!r}; {_FORM}")
+        raise StageError(f"{name} has for {language!r} something other than lists of phrases; {_FORM}")
     for kind in lists:
         if kind not in _LISTS:
             raise StageError(f"{name} has the list {kind!r} for {language!r}; known: {', '.join(_LISTS)}")
@@ -147,13 +118,13 @@ _OUT_OF_REACH = 2.0
 
 @stage
 class LineCorrections(Edit):
-    r"""Discard and edit lines that are no text, and drop documents that consist too much of them: RefinedWeb's G.2.
+    r"""Discard and edit lines that are not text, and drop documents that consist too much of them: RefinedWeb's G.2.
 
     A line ends at ``\n``; it is judged without the white space around it, by the first of these rules:
 
     * ``uppercase``: more than ``max_uppercase_characters`` of its characters are upper case (``str.isupper``); the
       paper says "mainly";
-    * ``numerical``: at least ``min_numerical_characters`` of its characters that are no white space are numerical
+    * ``numerical``: at least ``min_numerical_characters`` of its characters other than white space are numerical
       (``str.isnumeric``). At 1.0 that is all, as the paper has it: "1 2 3" goes and "1.2" stays;
     * ``counter``: it is a number and a word such as "3 likes", "1.2K views" or "(12 comments)";
     * of a line of at most ``short_line_words`` words, phrases are cut: a ``prefix`` such as "sign-in", a ``suffix``
@@ -172,7 +143,7 @@ class LineCorrections(Edit):
 
     Args:
         max_uppercase_characters: share of a line's characters, white space inside it included.
-        min_numerical_characters: share of a line's characters that are no white space.
+        min_numerical_characters: share of a line's characters other than white space.
         short_line_words: a line of more words is not edited; the rule ``counter`` looks at every line.
         max_removed_words: share of the document's words.
         counted: which words these are, see above.
@@ -204,7 +175,7 @@ class LineCorrections(Edit):
 
     def files(self) -> tuple[str, ...]:
         """Name what ``patterns`` reads."""
-        return pattern_files(self.patterns)
+        return LINE_PATTERNS.own_files(self.patterns)
 
     def prepare(self) -> None:
         """Read the patterns, compile the kernel, and look the language up where it is given.
@@ -226,16 +197,14 @@ class LineCorrections(Edit):
         return self._edited(table, record="places")
 
     def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
-        refuse_masked(table, self.name)
+        check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
         patterns = read_line_patterns(self.patterns)
         data, offsets = text_buffers(texts)
         logged = most_lines(data, offsets) if record == "places" else 0
         corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, logged)
-        places = no_places()
+        places = locate_lines(data, offsets, corrected.data, corrected.log, _name, "line")
         if corrected.flagged:
-            if record == "places":
-                places = _places(data, offsets, corrected)
             made = text_column(corrected.data, corrected.ends, texts, table.schema.field("text").type)
             table = with_column(table, "text", made)
         if self.max_removed_words is None:
@@ -260,7 +229,7 @@ class LineCorrections(Edit):
         patterns = read_line_patterns(self.patterns)
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, text.count("\n") + 1)
-        return [_change(data, corrected.data, row) for row in corrected.log[: corrected.flagged].tolist()]
+        return [_change(data, corrected.data, row) for row in corrected.log.tolist()]
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
         """Return the root of each document's phrases, ``KEEP`` for documents to be left alone."""
@@ -287,9 +256,11 @@ class LineCorrections(Edit):
         logged: int,
     ) -> "_Corrected":
         """Run the kernel; ``logged`` flagged lines are written down."""
-        from longcrawl.text.lines._line_kernels import Limits, correct_lines
+        from longcrawl.text.lines._line_kernels import Rules, correct_lines
 
-        limits = Limits(
+        rules = Rules(
+            load_characters("re").flags,
+            patterns.tree,
             _OUT_OF_REACH if self.max_uppercase_characters is None else float(self.max_uppercase_characters),
             _OUT_OF_REACH if self.min_numerical_characters is None else float(self.min_numerical_characters),
             -1 if self.short_line_words is None else self.short_line_words,
@@ -297,10 +268,9 @@ class LineCorrections(Edit):
         out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(offsets) - 1, 3), np.int64)
-        log = np.empty((logged, 6), np.int64)
-        flags = load_characters("re").flags
-        flagged = correct_lines(data, offsets, roots, flags, patterns.tree, limits, out, ends, counts, log)
-        return _Corrected(out, ends, counts, log, flagged)
+        log = np.empty((logged, LOGGED), np.int64)
+        flagged = correct_lines(data, offsets, roots, rules, out, ends, counts, log)
+        return _Corrected(out, ends, counts, log[:flagged], flagged)
 
 
 class _Corrected(NamedTuple):
@@ -321,11 +291,3 @@ def _name(kinds: int) -> str:
     from longcrawl.text.lines._line_kernels import KINDS
 
     return "+".join(name for name, kind in KINDS.items() if kinds & kind)
-
-
-def _places(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], corrected: "_Corrected") -> pa.Table:
-    log = corrected.log[: corrected.flagged]
-    rows, places, left = locate_lines(data, offsets, corrected.data, log)
-    kinds, numbers = np.unique(log[:, 5], return_inverse=True)
-    rules = pa.array([_name(kind) for kind in kinds.tolist()], pa.string()).take(pa.array(numbers))
-    return make_places(rows, rules, places, left)

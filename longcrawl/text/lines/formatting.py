@@ -27,7 +27,7 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
     r"""Remove the URLs of a text, limit its line feeds in a row, and strip the white space around it, in this order.
 
     A URL begins with http://, https:// or ftp://, in any case and inside a word as well, or with www. and an ASCII
-    letter or digit, where neither a letter, digit or _ nor a full stop is before it. It goes on for as long as there
+    letter or digit, where neither a letter, digit or _ nor a full stop is before it. It continues for as long as there
     are characters of RFC 3986, or letters, digits and marks from U+0080 to U+0DFF or from U+1E00 to U+1FFF, as people
     type them: scripts with spaces between words. Other scripts end it, since those without spaces would go with it up
     to the end of the paragraph. From its end . , : ; ! ? ' * are not part of it, nor are closing brackets of which it

@@ -21,7 +21,7 @@ from longcrawl.text.urls.lists import (
     read_curated_sources,
     read_domains,
 )
-from longcrawl.text.urls.words import StrictIn, UrlWords, read_url_words, word_files
+from longcrawl.text.urls.words import URL_WORDS, StrictIn, UrlWords, read_url_words
 
 __all__ = ["UrlFilter", "UrlMatch"]
 
@@ -124,7 +124,7 @@ class UrlFilter(Judge):
     def files(self) -> tuple[str, ...]:
         """Name the lists and the files of words."""
         allowed = () if self.allow_list is None else (self.allow_list,)
-        words = word_files(self.words)
+        words = URL_WORDS.own_files(self.words)
         return (*self._categories, *allowed, *words, *curated_files(self.curated_sources))
 
     def limits(self) -> tuple[str, ...]:

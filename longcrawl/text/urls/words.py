@@ -4,37 +4,31 @@ import re
 import unicodedata
 from collections import deque
 from functools import lru_cache
-from importlib import resources
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from longcrawl.errors import StageError
-from longcrawl.kernels.code_points import cached_arrays
+from longcrawl.kernels.code_points import CODE_POINTS, cached_arrays
 from longcrawl.kernels.word_lists import Vocabulary, make_vocabulary
 from longcrawl.storage.files import reread_when_changed
-from longcrawl.storage.structured import load_yaml
+from longcrawl.text.presets import Presets
 
 __all__ = [
     "BREAK",
+    "URL_WORDS",
     "Automaton",
     "StrictIn",
     "UrlWords",
     "describe_words",
     "load_folded",
     "read_url_words",
-    "url_words",
-    "word_files",
 ]
 
-_ENDING = (".yaml", ".yml")
 _LISTS = ("strict", "hard", "soft")
 _FORM = "it should be YAML like {strict: [xvideos], hard: [porn], soft: [sex, webcam]}"
-_CODE_POINTS = 0x110000
+URL_WORDS = Presets("longcrawl.text.presets.urls", "words for URLs", _FORM)
 BREAK = 1
 """What stands in ``load_folded`` for characters between the parts of a URL: marks and white space."""
 _BETWEEN_PARTS = frozenset("/\\?&=#+")
@@ -66,16 +60,6 @@ class UrlWords(NamedTuple):
     """Shape (whole words,): HARD or SOFT of the kernels."""
     automaton: Automaton
     vocabulary: Vocabulary
-
-
-def url_words() -> list[str]:
-    """Name the shipped words."""
-    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
-
-
-def word_files(name: str | None) -> tuple[str, ...]:
-    """Name the file that :func:`read_url_words` reads by this name; shipped words have none to change."""
-    return (name,) if name is not None and name.endswith(_ENDING) else ()
 
 
 @reread_when_changed(8)
@@ -111,7 +95,7 @@ def load_folded(strict_in: StrictIn = "parts") -> npt.NDArray[np.uint32]:
 
 
 def _fold() -> npt.NDArray[np.uint32]:
-    return np.array([_folded(chr(point)) for point in range(_CODE_POINTS)], np.uint32)
+    return np.array([_folded(chr(point)) for point in range(CODE_POINTS)], np.uint32)
 
 
 def _folded(character: str) -> int:
@@ -121,15 +105,8 @@ def _folded(character: str) -> int:
     return ord(character.lower()[0])
 
 
-def _folder() -> Traversable:
-    return resources.files("longcrawl.text.presets.urls")
-
-
 def _read(name: str) -> dict[str, list[str]]:
-    try:
-        found = load_yaml(_text(name))
-    except yaml.YAMLError as error:
-        raise StageError(f"{name} is no YAML ({' '.join(str(error).split())}); {_FORM}") from error
+    found = URL_WORDS.read(name)
     if not isinstance(found, dict) or not found:
         raise StageError(f"{name} holds no words; {_FORM}")
     for kind, words in found.items():
@@ -139,20 +116,6 @@ def _read(name: str) -> dict[str, list[str]]:
             if not isinstance(word, str) or not isinstance(words, list):
                 raise StageError(f"{name} has {word!r} among the {kind} words, which is no list of texts; {_FORM}")
     return {kind: found.get(kind, []) for kind in _LISTS}
-
-
-def _text(name: str) -> str:
-    if not name.endswith(_ENDING):
-        if name not in url_words():
-            known = ", ".join(url_words())
-            raise StageError(f"unknown words {name!r} for URLs; known: {known}, or give the path of a .yaml file")
-        return _folder().joinpath(f"{name}.yaml").read_text("utf-8")
-    try:
-        return Path(name).read_text("utf-8")
-    except FileNotFoundError as error:
-        raise StageError(f"{name} does not exist; give the path of a YAML file of words") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StageError(f"{name} cannot be read as UTF-8 text: {error}; write it again") from error
 
 
 def _part(word: str, name: str) -> str:
