@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,14 @@ import pyarrow.dataset as pads
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, reject_duplicate_ids
+from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, document_ids, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
-from longcrawl.crawl_batches import NO_EDITS, Edits, Kept, Sketched, TracedBatch, Verdicts, split_traced
 from longcrawl.errors import LedgerError, LongCrawlError, StageError, no_documents, warn_user
 from longcrawl.hub.client import Visibility, push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
-from longcrawl.ledger.edits import find_edits
+from longcrawl.ledger.edits import NO_EDITS, Edits, find_edits, split_traced, trace_batch
 from longcrawl.ledger.funnel import Funnel, FunnelRow, count_values
 from longcrawl.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
-
-__all__ = ["Crawl", "open_crawl"]
 
 BATCH = 200
 """Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
@@ -169,8 +167,8 @@ class Crawl:
                 f"this crawl has passed no stage {stage!r} with an index; it has: {', '.join(known) or 'none'}"
             )
         place = labels.index(stage)
-        survey, seen = self.steps[place], self._before(len(labels) - place).data
-        sketches = _all_rows(_map(seen, Sketched(survey), survey))
+        survey: Any = self.steps[place]  # what has an index is a survey
+        sketches = _all_rows(_sketches(survey, self._before(len(labels) - place).data))
         kept = pc.is_in(pc.cast(sketches["id"], pa.string()), value_set=_ids(self.data))
         survey.save_index(sketches.filter(kept), Path(folder))
 
@@ -224,7 +222,7 @@ class Crawl:
         return write_output(self._tables(), self.steps, OUTPUTS.make(name, settings), Path(path))
 
     def _judged(self, stage: Stage) -> "Crawl":
-        verdicts = _all_rows(_map(self.data, Verdicts(stage), stage))
+        verdicts = _all_rows(_map(self.data, partial(_verdicts, stage), stage))
         kept = pc.is_null(verdicts["rule"]).to_numpy()
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
@@ -235,7 +233,7 @@ class Crawl:
     def _edited(self, stage: Stage, edit: Stage | None = None) -> "Crawl":
         """Apply a stage that changes documents, or in its place the edit that it has become."""
         label = self._label(stage)
-        traced = split_traced(_map(self.data, TracedBatch(edit or stage), stage), label)
+        traced = split_traced(_map(self.data, partial(trace_batch, edit or stage), stage), label)
         data, edits = traced.documents, traced.edits
         if traced.verdicts is None:
             return self._then(data, stage, LEDGER_SCHEMA.empty_table(), edits)
@@ -246,15 +244,15 @@ class Crawl:
     def _with_spans(self, stage: SpanSurvey) -> "Crawl":
         _fit_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_fit_folder()) as directory:
-            spans = stage.find(_batches(_map(self.data, Sketched(stage), stage)), directory)
+            spans = stage.find(_batches(_sketches(stage, self.data)), directory)
         return self._edited(stage, WithSpans(stage, spans))
 
     def _ordered(self, stage: Survey) -> "Crawl":
-        order = stage.order(_all_rows(_map(self.data, Sketched(stage), stage)))
+        order = stage.order(_all_rows(_sketches(stage, self.data)))
         return self._then(self.data.select(order), stage, LEDGER_SCHEMA.empty_table())
 
     def _surveyed(self, stage: Survey) -> "Crawl":
-        removals = stage.removals(_all_rows(_map(self.data, Sketched(stage), stage)))
+        removals = stage.removals(_all_rows(_sketches(stage, self.data)))
         gone = entries(removals["id"], removals, self._label(stage))
         kept = pc.invert(pc.is_in(_ids(self.data), value_set=removals["id"])).to_numpy(zero_copy_only=False)
         self._warn_of_index(stage)
@@ -337,6 +335,24 @@ def _map(data: "datasets.Dataset", function: Any, stage: Stage) -> "datasets.Dat
     return mapped.with_format(None)
 
 
+def _verdicts(stage: Stage, table: pa.Table) -> pa.Table:
+    """Return the ids and verdicts of a batch alone, so that no text is copied."""
+    return stage.judge(table).add_column(0, "id", document_ids(table, stage.name))
+
+
+def _kept(stage: Stage, table: pa.Table) -> pa.Table:
+    return stage.apply(table).documents
+
+
+def _sketches(survey: Survey, data: "datasets.Dataset") -> "datasets.Dataset":
+    """Return what a survey needs to know of each document."""
+    return _map(data, partial(_sketched, survey), survey)
+
+
+def _sketched(survey: Survey, table: pa.Table) -> pa.Table:
+    return survey.sketch(table)
+
+
 def _batches(data: "datasets.Dataset | datasets.IterableDataset") -> Iterator[pa.Table]:
     yield from data.with_format("arrow").iter(BATCH)
 
@@ -358,7 +374,7 @@ def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.Iterabl
         )
     stage.prepare()
     # IterableDataset.filter cannot follow another one under the arrow format: a judge is a map that gives fewer rows.
-    function: Any = stage if stage.edits else Kept(stage)
+    function: Any = stage if stage.edits else partial(_kept, stage)
     return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)
 
 

@@ -29,8 +29,6 @@ from longcrawl.printable import quoted
 from longcrawl.storage.structured import load_yaml
 from longcrawl.urls import plain_urls
 
-__all__ = ["Recipe", "load_recipe", "parse_recipe", "recipes", "refuse_order"]
-
 SCHEMA_VERSION = 1
 KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "card", "reference")
 

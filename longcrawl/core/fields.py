@@ -10,8 +10,6 @@ from typing import Any, Literal, TypeVar, Union
 from longcrawl.errors import LongCrawlError
 from longcrawl.printable import quoted
 
-__all__ = ["build", "check_fields", "plain", "plain_settings", "spell"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["keyed_hash"]
-
 
 def keyed_hash(ids: Iterable[str], purpose: str, seed: int) -> npt.NDArray[np.uint64]:
     """Return one uniform 64-bit number per id: BLAKE2b of the id under the key ``purpose:seed``.

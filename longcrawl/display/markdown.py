@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["code", "fenced", "plain", "table"]
-
 MOST_LETTERS = 200
 
 _MEANS_SOMETHING = re.compile(r"([\\`*\[\]|~])")

@@ -1,7 +1,5 @@
 """Numbers as people read them: shares, counts with their noun, measured values."""
 
-__all__ = ["counted", "figure", "percent"]
-
 
 def percent(share: float | None, unit: str = " %") -> str:
     """Return a share of one in percent; "" where it is not known.

@@ -16,8 +16,6 @@ from typing import Literal, NamedTuple
 from longcrawl.display.numbers import counted
 from longcrawl.printable import one_line
 
-__all__ = ["DiffPiece", "WordDiff", "diff_words"]
-
 AROUND = 12
 """Words that are shown before and after a difference."""
 LONGEST = 60

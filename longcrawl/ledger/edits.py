@@ -11,12 +11,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from longcrawl.core.places import EDIT_SCHEMA, MASK
+from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, edit_rows
+from longcrawl.core.stages import VERDICT_SCHEMA, Stage, document_ids, first_failure
 from longcrawl.display.numbers import counted
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.stored_tables import table_writer
@@ -39,6 +42,11 @@ MOST_COUNTED = 20_000_000
 
 LISTED = 10
 """So many places of one stage are printed."""
+
+_VERDICT = "verdict of this edit: "
+_PLACES = "places of this edit"
+"""Columns beside the documents of a crawl, until what they hold is in the ledgers."""
+_FIELDS = list(PLACE_SCHEMA)[1:]
 
 
 class RuleEdits(NamedTuple):
@@ -245,3 +253,66 @@ def edit_writer(path: Path) -> Iterator[EditWriter]:
         writer = EditWriter(path, files)
         yield writer
         writer.flush()
+
+
+class Edits(NamedTuple):
+    """What one stage changed in all documents."""
+
+    table: pa.Table
+    """``EDIT_SCHEMA``."""
+    counts: EditCounts | None
+
+
+NO_EDITS = Edits(EDIT_SCHEMA.empty_table(), None)
+
+
+class Traced(NamedTuple):
+    """What one stage made of all documents."""
+
+    documents: datasets.Dataset
+    """As many as came."""
+    verdicts: pa.Table | None
+    """``VERDICT_SCHEMA``; None for a rewrite, which removes nothing."""
+    edits: Edits
+
+
+def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
+    """Change the documents of a batch; return as many as came, with columns for verdicts and places beside them."""
+    documents, checks, places = stage.trace(table)
+    if stage.judges:
+        document_ids(documents, stage.name)
+        verdicts = first_failure(documents.num_rows, checks)
+        for name in VERDICT_SCHEMA.names:
+            documents = documents.append_column(_VERDICT + name, verdicts[name])
+    return documents.append_column(_PLACES, _beside(places, table.num_rows))
+
+
+def split_traced(data: datasets.Dataset, label: str) -> Traced:
+    """Separate the documents from what :func:`trace_batch` put beside them."""
+    if _PLACES not in data.column_names:  # a dataset without any column
+        return Traced(data, None, NO_EDITS)
+    beside = [_VERDICT + name for name in VERDICT_SCHEMA.names if _VERDICT + name in data.column_names]
+    verdicts = _rows(data, beside).rename_columns(VERDICT_SCHEMA.names) if beside else None
+    lists = _rows(data, [_PLACES])[_PLACES].combine_chunks()
+    edits = NO_EDITS
+    if len(found := lists.flatten()):
+        columns = [pc.list_parent_indices(lists), *(found.field(field.name) for field in _FIELDS)]
+        places = pa.table(
+            [pc.cast(column, field.type) for column, field in zip(columns, PLACE_SCHEMA, strict=True)],
+            schema=PLACE_SCHEMA,
+        )
+        named = _rows(data, [name for name in ("id",) if name in data.column_names])
+        edits = Edits(edit_rows(named, places, label), count_edits(places))
+    return Traced(data.remove_columns([*beside, _PLACES]), verdicts, edits)
+
+
+def _beside(places: pa.Table, documents: int) -> pa.Array:
+    """Return places as one list per document."""
+    offsets = np.zeros(documents + 1, np.int64)
+    np.cumsum(np.bincount(places["document"].to_numpy(), minlength=documents), out=offsets[1:])
+    columns = [pa.concat_arrays([pa.array([], field.type), *places[field.name].chunks]) for field in _FIELDS]
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=_FIELDS))
+
+
+def _rows(data: datasets.Dataset, columns: list[str]) -> pa.Table:
+    return data.select_columns(columns).with_format("arrow")[:]

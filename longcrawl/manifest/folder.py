@@ -7,15 +7,6 @@ from longcrawl.errors import RunError
 from longcrawl.manifest.schema import check_manifest
 from longcrawl.storage.structured import load_json
 
-__all__ = [
-    "INPUTS",
-    "MANIFEST",
-    "PLAN",
-    "WORK",
-    "holds_run",
-    "read_manifest",
-]
-
 WORK = "work"
 """The folder of a run that holds what is finished while the run is not."""
 INPUTS = "inputs.json"

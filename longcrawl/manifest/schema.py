@@ -14,8 +14,6 @@ from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
 from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
 
-__all__ = ["VERSION", "MissingEntry", "Recorded", "check_manifest", "input_names", "writer_of"]
-
 VERSION = 1
 """Of manifests, not of longcrawl."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
