@@ -94,7 +94,6 @@ class Crawl:
 
         Raises:
             LedgerError: the crawl never had a document of this id.
-
         """
         funnel = self.funnel
         edits = find_edits(pads.dataset(self.edits), document)
@@ -116,7 +115,6 @@ class Crawl:
 
         Raises:
             LedgerError: the crawl has not passed this stage, or ``most`` is less than 1.
-
         """
         stages = [row.stage for row in self.funnel]
         found = find_clusters(pads.dataset(self.ledger), stages, stage, most)
@@ -133,7 +131,6 @@ class Crawl:
 
         Raises:
             LedgerError: the crawl has not passed a stage of this name.
-
         """
         labels = [row.stage for row in self.funnel]
         if stage not in labels:
@@ -158,7 +155,6 @@ class Crawl:
 
         Raises:
             LedgerError: the crawl has not passed a stage of this name, or it has no index.
-
         """
         labels = [row.stage for row in self.funnel]
         known = [label for label, step in zip(labels, self.steps, strict=True) if step.saves_index is not None]
@@ -217,7 +213,6 @@ class Crawl:
 
         Raises:
             StageError: unknown output or field, or the stages passed cannot feed it.
-
         """
         return write_output(self._tables(), self.steps, OUTPUTS.make(name, settings), Path(path))
 

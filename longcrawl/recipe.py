@@ -104,7 +104,6 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
     Raises:
         RecipeError: no such recipe, or something in it does not exist; the message lists what does.
-
     """
     text = _recipe_text(str(name))
     try:
@@ -218,7 +217,6 @@ def refuse_order(recipe: Recipe) -> None:
 
     Raises:
         RecipeError: naming the two stages.
-
     """
     if (fault := order_fault(recipe.stages)) is not None:
         raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")

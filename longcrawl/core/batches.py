@@ -64,7 +64,6 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
 
     Raises:
         StageError: the table has no such column.
-
     """
     if name not in table.column_names:
         raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
@@ -84,7 +83,6 @@ def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
 
     Raises:
         StageError: there is no such column, or a document has no id.
-
     """
     ids = pc.cast(column(table, "id", needed_by), pa.string())
     if ids.null_count:
@@ -98,7 +96,6 @@ def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> Non
 
     Raises:
         StageError: naming one or two such ids.
-
     """
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
@@ -134,7 +131,6 @@ def check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mappi
 
     Raises:
         StageError: it is called in another way: what came back would be taken for something else.
-
     """
     if others or named:
         raise StageError(
@@ -153,7 +149,6 @@ def as_table(batch: Any) -> pa.Table:
 
     Raises:
         StageError: for a single example or a column; stages work on batches of whole documents.
-
     """
     if isinstance(batch, pa.Table):
         return batch
@@ -177,7 +172,6 @@ def like_batch(stage: str, batch: Any, table: pa.Table, caller: Caller | None) -
 
     Raises:
         StageError: the batch is a mapping of an ``IterableDataset``, which would keep a column that the stage removed.
-
     """
     lazy = isinstance(getattr(batch, "pa_table", None), pa.Table)
     if not isinstance(batch, Mapping) or lazy or (caller is not None and caller.takes_tables):

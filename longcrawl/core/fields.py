@@ -38,7 +38,6 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
 
     Raises:
         error: naming the class, the field, the value and what the field takes.
-
     """
     hints = typing.get_type_hints(type(instance))
     for field in dataclasses.fields(instance):

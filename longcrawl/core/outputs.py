@@ -97,7 +97,6 @@ class Output(ABC):
 
         Raises:
             StageError: naming output and setting.
-
         """
         for name, smallest in least.items():
             value = getattr(self, name)
@@ -110,7 +109,6 @@ class Output(ABC):
 
         Raises:
             StageError: the stages cannot feed this output; the message says which to add.
-
         """
 
 
@@ -140,7 +138,6 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
 
     Raises:
         LongCrawlError: ``target`` exists, or the format cannot hold the documents.
-
     """
     if target.exists():
         raise LongCrawlError(f"{target} exists already: remove it, or choose another path")

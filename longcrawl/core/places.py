@@ -32,16 +32,10 @@ __all__ = [
 
 Longs = npt.NDArray[np.int64]
 
-SPAN_SCHEMA = pa.schema(
-    [
-        ("document", pa.int64()),
-        ("id", pa.string()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("also_id", pa.string()),
-        ("also_span", pa.int64()),
-    ]
-)
+_PLACE = [("start", pa.int64()), ("end", pa.int64())]
+_ALSO = [("also_id", pa.string()), ("also_span", pa.int64())]
+
+SPAN_SCHEMA = pa.schema([("document", pa.int64()), ("id", pa.string()), *_PLACE, *_ALSO])
 """One row per place that a survey finds in a document; ``document`` counts the sketches, start and end its units.
 
 ``also_id`` and ``also_span`` name another span in which the same stands: its document, and its number among the spans
@@ -51,16 +45,8 @@ of that document, from 0. Surveys may leave these two columns out.
 MASK = "mask"
 """The rule by which a text stays as it is, and no loss is computed on a place of it."""
 
-_WHAT = [
-    ("rule", pa.string()),
-    ("unit", pa.string()),
-    ("start", pa.int64()),
-    ("end", pa.int64()),
-    ("replaced_by", pa.int64()),
-    ("span", pa.int64()),
-    ("also_id", pa.string()),
-    ("also_span", pa.int64()),
-]
+_NUMBERS = [("replaced_by", pa.int64()), ("span", pa.int64())]
+_WHAT = [("rule", pa.string()), ("unit", pa.string()), *_PLACE, *_NUMBERS, *_ALSO]
 
 PLACE_SCHEMA = pa.schema([("document", pa.int64()), *_WHAT])
 """One row per place that a stage changed in a batch; ``document`` is the row of the batch, which they are sorted by."""
@@ -160,7 +146,6 @@ def make_places(
         replaced_by: what stands there now, one number for all or one each.
         unit: "characters" or "tokens".
         **origins: ``span``, ``also_id`` and ``also_span`` where they are known.
-
     """
     count = len(documents)
     columns = {
@@ -208,7 +193,6 @@ def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
         documents: the batch, as many rows as came to the stage.
         places: ``PLACE_SCHEMA``.
         stage: the label of the stage.
-
     """
     rows = places.num_rows
     if not rows:
@@ -233,7 +217,6 @@ def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
 
     >>> replay("See also. The story.", [dict(stage="a", rule="cut", unit="characters", start=0, end=10, replaced_by=0)])
     'The story.'
-
     """
     rows = edits.to_pylist() if isinstance(edits, pa.Table) else list(edits)
     rows = [row for row in rows if row["unit"] == "characters"]

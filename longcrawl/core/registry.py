@@ -46,7 +46,6 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         what: the idea in one word, for messages.
         base: the class that every kind is derived from.
         error: what is raised for a kind that is unknown or cannot be loaded.
-
     """
 
     def __init__(self, what: str, base: type, error: type[LongCrawlError]) -> None:
@@ -67,7 +66,6 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
 
         Raises:
             LongCrawlError: there is none, or its package cannot be loaded.
-
         """
         subject, error = f"{where or self.what} {shortened(repr(name), MOST_CHARACTERS)}", error or self._error
         for known, kind in self._kinds.items():
@@ -95,7 +93,6 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
 
         Raises:
             LongCrawlError: no such kind or field, or a wrong value.
-
         """
         kind = self.find(name, where, error)
         return build(kind, settings, f"{where or self.what} {name!r}", error or self._error)
@@ -105,7 +102,6 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
 
         Raises:
             LongCrawlError: another class has this name.
-
         """
         made: Any = dataclass(frozen=True)(cls)
         made.name = name
@@ -156,7 +152,6 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
 
         Raises:
             LongCrawlError: another class has this name.
-
         """
         other = self._kinds.get(name, kind)
         if _path(other) != _path(kind):

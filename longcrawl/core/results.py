@@ -135,7 +135,6 @@ class Result(ABC):
 
         Raises:
             FormatError: there is no such output at ``folder``.
-
         """
 
     @abstractmethod
@@ -144,7 +143,6 @@ class Result(ABC):
 
         Raises:
             FormatError: no such split or row.
-
         """
 
     def ids(self, folder: Path) -> pads.FileSystemDataset:

@@ -68,7 +68,6 @@ class Loss:
         line: the first one, counted from 1.
         lines: how many; None where nobody can know. Of damage, it is the lines that the damaged data seems to have.
         reason: why, as the end of a sentence that begins with the line, or with the file.
-
     """
 
     kind: Literal["line", "damage"]
@@ -91,7 +90,6 @@ class BadFiles:
 
         Raises:
             SourceError: under the policy "error".
-
         """
         file, reason = without_secrets(file), hide_secrets(reason)
         if self.policy == "error":
@@ -124,7 +122,6 @@ class LostRecords:
 
         Raises:
             SourceError: under the policy "error".
-
         """
         self._first = self._first or f"{where} {reason}"
         self._count += 1
@@ -136,7 +133,6 @@ class LostRecords:
 
         Raises:
             SourceError: under the policy "error".
-
         """
         if loss.kind == "line":
             self.add(f"line {loss.line}", loss.reason)
@@ -189,7 +185,6 @@ class Source(ABC):
 
         Raises:
             SourceError: there is nothing to read; the message says where it looked and what to type.
-
         """
 
     def content(self) -> str:
@@ -232,7 +227,6 @@ def check_record_bytes(most: int) -> None:
 
     Raises:
         SourceError: it is not positive.
-
     """
     if most < 1:
         raise SourceError(f"max_record_bytes is {most}; it must be at least 1")
@@ -243,6 +237,5 @@ def make_source(name: str, settings: Mapping[str, Any]) -> Source:
 
     Raises:
         SourceError: unknown source or field; the message lists the known ones.
-
     """
     return SOURCES.make(name, settings)

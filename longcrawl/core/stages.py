@@ -121,7 +121,6 @@ class Stage(ABC):
 
         Raises:
             StageError: the documents lack what it needs, or it needs more than a batch.
-
         """
         documents, checks, places = self.trace(table)
         if not self.judges:
@@ -136,7 +135,6 @@ class Stage(ABC):
 
         Raises:
             StageError: it does not measure documents.
-
         """
         raise StageError(f"{self!r} does not judge documents: give a stage such as lc.text.GopherQuality()")
 
@@ -178,7 +176,6 @@ class Stage(ABC):
 
         Raises:
             StageError: the stage has none.
-
         """
         raise StageError(f"{self.name} has no index")
 
@@ -223,7 +220,6 @@ class Judge(Stage):
 
         Raises:
             StageError: `datasets` calls it in another way.
-
         """
         check_call(self.name, "filter", others, named)
         kept: list[bool] = pc.is_null(self.judge(as_table(batch))["rule"]).to_pylist()
@@ -263,7 +259,6 @@ class Rewrite(Stage):
 
         Raises:
             StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
-
         """
         caller = check_call(self.name, "map", others, named)
         return like_batch(self.name, batch, self.rewrite(as_table(batch)), caller)
@@ -293,7 +288,6 @@ class Edit(Stage):
 
         Raises:
             StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
-
         """
         caller = check_call(self.name, "map", others, named)
         edited, checks = self.edit(as_table(batch))
@@ -346,7 +340,6 @@ class Survey(Stage):
 
         Raises:
             StageError: it removes documents, or changes them, and must see all of them first.
-
         """
         if not self.orders:
             raise StageError(f"{self.name} needs all documents and cannot run inside a part")
@@ -366,7 +359,6 @@ class Survey(Stage):
 
         Raises:
             StageError: its answer is not what it says it needs all documents for.
-
         """
         answer = self.resolve(sketches)
         if not isinstance(answer, pa.Table):
@@ -381,7 +373,6 @@ class Survey(Stage):
 
         Raises:
             StageError: its answer is none.
-
         """
         answer = self.resolve(sketches)
         if not isinstance(answer, Order):
@@ -393,7 +384,6 @@ class Survey(Stage):
 
         Raises:
             StageError: always.
-
         """
         raise StageError(f"{self.name} needs all documents at once, not a batch: write lc.Crawl(dataset) | stage")
 

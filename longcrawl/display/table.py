@@ -143,7 +143,6 @@ def share_table(title: str, rows: Sequence[ShareRow], note: str, of: str = "") -
         rows: a row per name.
         note: what else there is to say.
         of: what ``other`` is a share of, such as "of all characters"; names are figures then.
-
     """
     columns = [Column(title, "count" if of else "name"), Column("documents", "count", 12), Column("share", "share", 7)]
     columns += [Column("", "bar", BAR), *([Column(of, "share")] if of else [])]

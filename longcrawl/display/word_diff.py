@@ -87,7 +87,6 @@ def diff_words(before: str, after: str) -> WordDiff:
 
     >>> print(diff_words("It was the best of times.", "It was the worst of times."))
     It was the [-best-] {+worst+} of times.
-
     """
     if before == after:
         return WordDiff((), 0, equal=True)

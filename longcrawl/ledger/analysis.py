@@ -26,7 +26,6 @@ from longcrawl.storage.stored_tables import DAMAGED, refuse_damaged
 
 NO_LANGUAGE = ""
 """What stands for no language where languages are counted, since JSON has no null among its names."""
-BINS = 64
 MOST_SHOWN = 20
 """Domains and languages that are printed; :class:`Analysis` has more."""
 
@@ -53,6 +52,23 @@ class Lengths:
     total: Mapping[int, int] = field(default_factory=dict)
     """Characters or tokens of these documents together."""
 
+    @classmethod
+    def count(cls, unit: str, lengths: pa.ChunkedArray | pa.Array) -> "Lengths":
+        """Count the lengths of documents; a null counts as 0."""
+        known = np.asarray(pc.fill_null(pc.cast(lengths, pa.int64()), 0))
+        bins = np.frexp(known.astype(np.float64))[1]
+        documents, total = np.bincount(bins), np.bincount(bins, known)
+        places = [int(place) for place in np.flatnonzero(documents)]
+        return cls(unit, *({place: int(row[place]) for place in places} for row in (documents, total)))
+
+    def __add__(self, other: "Lengths") -> "Lengths":
+        """Add what was counted elsewhere."""
+        documents, total = ({**mine} for mine in (self.documents, self.total))
+        for number in other.documents:
+            documents[number] = documents.get(number, 0) + other.documents[number]
+            total[number] = total.get(number, 0) + other.total[number]
+        return Lengths(self.unit, dict(sorted(documents.items())), dict(sorted(total.items())))
+
     @property
     def bins(self) -> range:
         """The bins from the shortest to the longest, those without documents included."""
@@ -78,34 +94,6 @@ class Lengths:
             {int(number): count for number, count in values[name].items()} for name in ("documents", "total")
         )
         return cls(values["unit"], documents, total)
-
-
-class LengthCounts:
-    """A histogram of lengths that grows, one column at a time; several are added up."""
-
-    def __init__(self, unit: str) -> None:
-        self.unit = unit
-        self.counts = np.zeros((2, BINS), np.int64)
-        """Documents and units of each bin."""
-
-    def add(self, lengths: pa.ChunkedArray | pa.Array) -> None:
-        """Add the lengths of documents; a null counts as 0."""
-        known = np.asarray(pc.fill_null(pc.cast(lengths, pa.int64()), 0))
-        bins = np.frexp(known.astype(np.float64))[1]
-        found = np.stack([np.bincount(bins, minlength=BINS), np.bincount(bins, known, minlength=BINS)])
-        self.counts += found.astype(np.int64)
-
-    def add_lengths(self, lengths: Lengths) -> None:
-        """Add what was counted elsewhere."""
-        for row, counts in enumerate((lengths.documents, lengths.total)):
-            for number, count in counts.items():
-                self.counts[row, number] += count
-
-    def lengths(self) -> Lengths:
-        """Return the histogram."""
-        places = [int(place) for place in np.flatnonzero(self.counts[0])]
-        documents, total = ({place: int(row[place]) for place in places} for row in self.counts)
-        return Lengths(self.unit, documents, total)
 
 
 @dataclass(frozen=True)
@@ -261,7 +249,6 @@ def analyse(documents: pads.FileSystemDataset, num_proc: int = 1) -> Analysis:
 
     Raises:
         CorruptionError: a file cannot be read.
-
     """
     counts = _Counts()
     with tqdm(total=len(documents.files), desc="analyse", unit="file") as bar:
@@ -276,7 +263,7 @@ class _Counts:
 
     def __init__(self) -> None:
         self.documents = 0
-        self.lengths: dict[str, LengthCounts] = {}
+        self.lengths: dict[str, Lengths] = {}
         """By unit."""
         self.domains = DomainCounts()
         self.without_url = 0
@@ -284,9 +271,9 @@ class _Counts:
 
     def look_at(self, table: pa.Table) -> None:
         if "text" in table.column_names:
-            self._lengths("characters", pc.utf8_length(table["text"]))
+            self._add_lengths(Lengths.count("characters", pc.utf8_length(table["text"])))
         if "n_tokens" in table.column_names:
-            self._lengths("tokens", table["n_tokens"])
+            self._add_lengths(Lengths.count("tokens", table["n_tokens"]))
         if "url" in table.column_names:
             hosts = url_hosts(table["url"])
             self.without_url += hosts.null_count
@@ -295,13 +282,13 @@ class _Counts:
             found = pc.fill_null(pc.cast(table["language"], pa.large_string()), NO_LANGUAGE)
             _add(self.languages, _value_counts(found))
 
-    def _lengths(self, unit: str, lengths: pa.ChunkedArray) -> None:
-        self.lengths.setdefault(unit, LengthCounts(unit)).add(lengths)
+    def _add_lengths(self, found: Lengths) -> None:
+        self.lengths[found.unit] = self.lengths.get(found.unit, Lengths(found.unit)) + found
 
     def add(self, other: "_Counts") -> None:
         self.documents += other.documents
-        for unit, found in other.lengths.items():
-            self.lengths.setdefault(unit, LengthCounts(unit)).counts += found.counts
+        for found in other.lengths.values():
+            self._add_lengths(found)
         self.domains.merge(other.domains)
         self.without_url += other.without_url
         _add(self.languages, other.languages)
@@ -309,7 +296,7 @@ class _Counts:
     def analysis(self) -> Analysis:
         return Analysis(
             self.documents,
-            tuple(each.lengths() for each in self.lengths.values()),
+            tuple(self.lengths.values()),
             dict(self.domains.largest()),
             self.domains.distinct,
             self.domains.error,

@@ -180,7 +180,6 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
 
     Raises:
         LedgerError: there is no such stage, or ``most`` is less than 1.
-
     """
     if stage is not None and stage not in stages:
         raise LedgerError(f"there is no stage {stage!r}; there are: {', '.join(stages) or 'none'}")

@@ -93,7 +93,6 @@ def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> R
 
     Raises:
         LedgerError: several documents of this id left.
-
     """
     found = ledger.to_table(filter=pc.field("id") == document).to_pylist()
     if len(found) > 1:
@@ -108,7 +107,6 @@ def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason
         ledger: rows of ``LEDGER_SCHEMA``.
         stages: the labels of all stages, in order; a kept document leaves at a later one.
         reasons: rows of the ledger.
-
     """
     named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
     if not named:
@@ -133,7 +131,6 @@ def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pad
     Raises:
         CorruptionError: a table is not as it was written.
         LedgerError: what is read of it is damaged.
-
     """
     with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
         yield scan_tables(sorted(folder.glob("*.parquet")), schema)

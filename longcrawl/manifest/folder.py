@@ -26,7 +26,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     Raises:
         RunError: there is none, the run is not finished, or it is not one that this longcrawl reads.
-
     """
     if not (folder / MANIFEST).is_file():
         raise RunError(_why_no_manifest(folder))

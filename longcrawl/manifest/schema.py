@@ -26,8 +26,20 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 """What every version of longcrawl has written, and what of it."""
 
 
-def _is_stage(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(settings, dict) for settings in value.values())
+def _is_settings(value: Any) -> bool:
+    return is_object(value) and all(map(is_object, value.values()))
+
+
+def _is_source(value: Any) -> bool:
+    return is_object(value) and is_text(value.get("builder"))
+
+
+def _is_row(value: Any) -> bool:
+    return is_object(value) and {"stage", "in", "out", "rules"} <= set(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int)
 
 
 def _is_histogram(value: Any) -> bool:
@@ -45,64 +57,39 @@ def _may_be_text(value: Any) -> bool:
     return value is None or is_text(value)
 
 
-KINDS: Kinds = (
-    ("recipe.name", is_text, "a text"),
-    ("recipe.source", lambda value: is_object(value) and is_text(value.get("builder")), "an object with a builder"),
-    ("recipe.stages", is_list, "a list"),
-    ("recipe.stages.*", _is_stage, "an object of settings by name"),
-    ("recipe.outputs", _is_stage, "an object of settings by name"),
-    ("recipe.card", is_object, "an object"),
-    ("recipe.reference", is_object, "an object"),
-    ("files.*", is_object, "an object"),
-    ("files.*.bytes", is_count, "a whole number"),
-    ("files.*.sha256", is_text, "a text"),
-    ("funnel.source", is_text, "a text"),
-    ("funnel.documents", is_count, "a whole number"),
-    ("funnel.characters", may_be_count, "a whole number or null"),
-    ("funnel.stages", is_list, "a list"),
-    ("funnel.stages.*", lambda value: is_object(value) and {"stage", "in", "out", "rules"} <= set(value),
-     "an object with stage, in, out and rules"),
-    ("funnel.stages.*.stage", is_text, "a text"),
-    ("funnel.stages.*.in", is_count, "a whole number"),
-    ("funnel.stages.*.out", is_count, "a whole number"),
-    ("funnel.stages.*.characters", may_be_count, "a whole number or null"),
-    ("funnel.stages.*.rules", is_object, "an object"),
-    ("funnel.stages.*.rules.*", is_count, "a whole number"),
-    ("funnel.stages.*.values", is_object, "an object"),
-    ("funnel.stages.*.values.*", is_object, "an object"),
-    ("funnel.stages.*.values.*.*", is_count, "a whole number"),
-    ("funnel.stages.*.edits", lambda value: value is None or is_object(value), "an object or null"),
-    ("funnel.stages.*.edits.documents", is_count, "a whole number"),
-    ("funnel.stages.*.edits.unit", is_text, "a text"),
-    ("funnel.stages.*.edits.rules", is_object, "an object"),
-    ("funnel.stages.*.edits.rules.*", is_object, "an object"),
-    ("funnel.stages.*.edits.rules.*.places", is_count, "a whole number"),
-    ("funnel.stages.*.edits.rules.*.touched", is_count, "a whole number"),
-    ("funnel.stages.*.edits.rules.*.removed", lambda value: isinstance(value, int), "a whole number"),
-    ("analysis", is_object, "an object"),
-    ("analysis.lengths", is_list, "a list"),
-    ("analysis.lengths.*", is_object, "an object"),
-    ("analysis.lengths.*.documents", _is_histogram, "an object of bins"),
-    ("analysis.lengths.*.total", _is_histogram, "an object of bins"),
-    ("analysis.domains", is_object, "an object"),
-    ("analysis.domains.*", is_count, "a whole number"),
-    ("analysis.languages", is_object, "an object"),
-    ("analysis.languages.*", is_count, "a whole number"),
-    *((f"analysis.{name}", is_count, "a whole number")
-      for name in ("documents", "distinct_domains", "domains_error", "without_url")),
-    ("source_lengths", lambda value: value is None or is_object(value), "an object or null"),
-    *((f"source_lengths.{name}", _is_histogram, "an object of bins") for name in ("documents", "total")),
-    ("bad_files", is_list, "a list"),
-    ("bad_files.*", is_object, "an object"),
-    ("bad_files.*.records_lost", may_be_count, "a whole number or null"),
-    ("inputs", is_object, "an object"),
-    ("inputs.*", is_list, "a list"),
-    ("inputs.*.*", _is_input, "a file, or an object with a file"),
-    ("left_out", is_object, "an object"),
-    ("left_out.*", is_count, "a whole number"),
-    ("reports", is_object, "an object"),
-    ("reports.*", is_list, "a list"),
-)  # fmt: skip
+def _may_be_object(value: Any) -> bool:
+    return value is None or is_object(value)
+
+
+_ROW, _EDITS = "funnel.stages.*", "funnel.stages.*.edits"
+_KINDS: Sequence[tuple[Any, ...]] = (
+    (is_text, "a text", "recipe.name", "files.*.sha256", "funnel.source", f"{_ROW}.stage", f"{_EDITS}.unit"),
+    (is_list, "a list", "recipe.stages", "funnel.stages", "analysis.lengths", "bad_files", "inputs.*", "reports.*"),
+    (is_object, "an object", "recipe.card", "recipe.reference", "files.*", f"{_ROW}.rules", f"{_ROW}.values"),
+    (is_object, "an object", f"{_ROW}.values.*", f"{_EDITS}.rules", f"{_EDITS}.rules.*", "analysis", "bad_files.*"),
+    (is_object, "an object", "analysis.lengths.*", "analysis.domains", "analysis.languages"),
+    (is_object, "an object", "inputs", "left_out", "reports"),
+    (is_count, "a whole number", "files.*.bytes", "funnel.documents", f"{_ROW}.in", f"{_ROW}.out", f"{_ROW}.rules.*"),
+    (is_count, "a whole number", f"{_ROW}.values.*.*", f"{_EDITS}.documents", "left_out.*"),
+    (is_count, "a whole number", f"{_EDITS}.rules.*.places", f"{_EDITS}.rules.*.touched"),
+    (is_count, "a whole number", "analysis.documents", "analysis.distinct_domains", "analysis.domains_error"),
+    (is_count, "a whole number", "analysis.without_url", "analysis.domains.*", "analysis.languages.*"),
+    (may_be_count, "a whole number or null", "funnel.characters", f"{_ROW}.characters", "bad_files.*.records_lost"),
+    (_is_number, "a whole number", f"{_EDITS}.rules.*.removed"),
+    (_may_be_object, "an object or null", _EDITS, "source_lengths"),
+    (_is_histogram, "an object of bins", "analysis.lengths.*.documents", "analysis.lengths.*.total"),
+    (_is_histogram, "an object of bins", "source_lengths.documents", "source_lengths.total"),
+    (_is_settings, "an object of settings by name", "recipe.stages.*", "recipe.outputs"),
+    (_is_source, "an object with a builder", "recipe.source"),
+    (_is_row, "an object with stage, in, out and rules", _ROW),
+    (_is_input, "a file, or an object with a file", "inputs.*.*"),
+)
+KINDS: Kinds = tuple(
+    sorted(
+        ((path, is_right, kind) for is_right, kind, *paths in _KINDS for path in paths),
+        key=lambda each: each[0].count("."),
+    )
+)
 """What is read of a manifest, the whole before its parts, where it is there."""
 
 
@@ -154,7 +141,6 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
 
     Raises:
         RunError: it is no manifest of a run, or of a version or a format that this longcrawl does not know.
-
     """
     again = f"run the recipe again, into another folder than {file.parent}"
     if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:

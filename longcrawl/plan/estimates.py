@@ -102,7 +102,6 @@ def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Est
     >>> drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([100.0]), np.array([100.0]))
     >>> estimate_total([np.arange(100) % 4 == 0], drawn, counts=True)
     Estimate(value=25.0, low=25.0, high=25.0)
-
     """
     totals, variances = np.zeros(len(values)), np.zeros(len(values))
     for place, (amounts, chances, sizes) in enumerate(zip(values, drawn.chances, drawn.document_sizes, strict=True)):

@@ -56,7 +56,6 @@ class Costs:
 
         Raises:
             RunError: the stage drops columns that it does not know.
-
         """
         _, nothing = _timed(label, stage, table.slice(0, 0))
         each, left = nothing / self._kept_together(place, table), []
@@ -188,7 +187,6 @@ def measure_stages(
 
     Raises:
         RunError: the sample has no documents.
-
     """
     tables = [part.table.append_column(ROW, pa.array(np.arange(part.table.num_rows))) for part in sample.read]
     if not sum(table.num_rows for table in tables):

@@ -95,7 +95,6 @@ class Plan(Tabular):
             manifest: of the run.
             costs: what its stages took, as :class:`longcrawl.RunSummary` has it; without, seconds and bytes of disk are
                 not compared.
-
         """
         written = _written(manifest)
         truths = _truths(manifest) | {"bytes written": written} | (_costs(costs, written) if costs else {})
@@ -123,7 +122,6 @@ class Plan(Tabular):
             KeyError: something is missing.
             TypeError: something is of another type.
             ValueError: there are no rows, or the ends of an interval are in the wrong order.
-
         """
         if not values["stages"]:
             raise ValueError("no stages")
@@ -142,7 +140,6 @@ class Plan(Tabular):
 
         Raises:
             RunError: it cannot be written there.
-
         """
         became = {"became": [each.as_dict() for each in checked]} if checked else {}
         try:
@@ -158,7 +155,6 @@ class Plan(Tabular):
 
         Raises:
             RunError: there is no plan at ``path``, or it was changed after it was written.
-
         """
         try:
             values = load_json(Path(path).read_text("utf-8"))

@@ -64,7 +64,6 @@ def plan(
 
     Raises:
         RunError: the sample has no documents, or too few parts were asked for.
-
     """
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     refuse_order(chosen)

@@ -89,7 +89,6 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
 
     Raises:
         SourceError: a part cannot be read, and the source's policy is "error".
-
     """
     sizes = _part_sizes(parts)
     order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")

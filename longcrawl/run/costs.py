@@ -59,7 +59,6 @@ class RunCosts:
             reader: the label for which reading them counts.
             keeper: the label for which writing what is left counts.
             results: of :func:`longcrawl.run.part.run_part`.
-
         """
         for result in results:
             took = result.get("seconds", {})

@@ -51,7 +51,6 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
 
     Raises:
         StageError: a survey that removes documents is among the stages; those need all parts first.
-
     """
     for table in tables:
         flowing, amount = table, characters(table)

@@ -3,7 +3,9 @@
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from importlib import metadata
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from longcrawl._version import __version__
 from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import Part, Source
 from longcrawl.errors import RunError
-from longcrawl.ledger.analysis import LengthCounts, Lengths
+from longcrawl.ledger.analysis import Lengths
 from longcrawl.manifest.folder import INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run.part import part_marker, surviving_ids
@@ -36,7 +38,6 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
 
     Raises:
         RunError: it holds something else; the message says what to do.
-
     """
     if not folder.exists():
         return
@@ -103,7 +104,6 @@ def pin_inputs(
 
     Raises:
         RunError: something has changed; the message names an input file.
-
     """
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {part.name: [without_secrets(file) for file in part.files] for part in parts}
@@ -123,7 +123,6 @@ def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
 
     Raises:
         RunError: one has, and a part of the result was made with what it held before.
-
     """
     if _pinned(folder)["stages"] != stages:
         raise _changed(folder)
@@ -134,7 +133,6 @@ def _pinned(folder: Path) -> Mapping[str, Any]:
 
     Raises:
         RunError: it is lost. Unlike other work it is not made again, since whatever is there now would be taken for it.
-
     """
     marker = Marker.read(folder / WORK / INPUTS)
     if marker is None:
@@ -171,7 +169,6 @@ def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[Inp
 
     Raises:
         RunError: one is not, so that the manifest would name bytes which are not there any more.
-
     """
     known = [pair for part, files in zip(parts, read, strict=True) for pair in zip(part.files, files, strict=False)]
     for file, difference in changed_files(known):
@@ -202,7 +199,6 @@ def train_parts(source: Source) -> list[Part]:
 
     Raises:
         RunError: it has no such split.
-
     """
     splits = source.splits()
     if "train" not in splits:
@@ -214,10 +210,7 @@ def source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
     """Return the lengths of the texts of all parts; None where one of them does not know."""
     if any("lengths" not in each for each in results):
         return None
-    counts = LengthCounts("characters")
-    for each in results:
-        counts.add_lengths(Lengths.from_dict(each["lengths"]))
-    return counts.lengths()
+    return reduce(add, (Lengths.from_dict(each["lengths"]) for each in results))
 
 
 def no_documents(
@@ -240,7 +233,6 @@ def reject_duplicate_documents(source: Source, work: Path, parts: Sequence[Part]
 
     Raises:
         RunError: naming one such id, and the input files that have it.
-
     """
     ids = [surviving_ids(work, 0, number) for number in range(len(parts))]
     counts = pc.value_counts(pa.chunked_array(ids, pa.large_string()))

@@ -84,7 +84,6 @@ def run(
 
     Raises:
         RunError: the run cannot start, continue or finish; the message says what to do.
-
     """
     started = time.monotonic()
     if isinstance(recipe, Recipe) and (given := list(overrides)):

@@ -18,7 +18,7 @@ from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.core.stages import Spans, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.errors import NotYetError
-from longcrawl.ledger.analysis import LengthCounts
+from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.edits import EDITS, edit_writer
 from longcrawl.ledger.funnel import total
 from longcrawl.ledger.reasons import LEDGER
@@ -79,7 +79,6 @@ def _check_fitted(work: Path, segment: int) -> None:
 
     Raises:
         DamagedWorkError: a file is not as it was written.
-
     """
     for earlier in range(segment):
         if (marker := _fit_marker(work, earlier)).exists():
@@ -129,7 +128,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
     if task.segment == 0:
         counts["inputs"] = [file.marked() for file in inputs]
     if task.segment == 0 and read.characters is not None:
-        counts["lengths"] = read.lengths.lengths().as_dict()
+        counts["lengths"] = read.lengths.as_dict()
     Marker(task.marker, counts, entries).write()
     return counts
 
@@ -207,7 +206,7 @@ class _Counted:
         self.clock = clock
         self.documents = 0
         self.characters: int | None = 0
-        self.lengths = LengthCounts("characters")
+        self.lengths = Lengths("characters")
 
     def __iter__(self) -> Iterator[pa.Table]:
         while True:
@@ -223,7 +222,7 @@ class _Counted:
         lengths = text_lengths(table)
         self.characters = total([self.characters, None if lengths is None else pc.sum(lengths).as_py() or 0])
         if lengths is not None:
-            self.lengths.add(lengths)
+            self.lengths += Lengths.count("characters", lengths)
 
 
 def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
@@ -311,7 +310,6 @@ def _stored(work: Path, segment: int, number: int, kind: str) -> Path:
 
     Raises:
         DamagedWorkError: it is not.
-
     """
     file = _file(work, segment, number, kind)
     Marker.open(part_marker(work, segment, number), file)

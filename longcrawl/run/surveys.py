@@ -49,7 +49,6 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
 
     Raises:
         StageError: the survey answers with an order or with spans.
-
     """
     work = folder / WORK
     if survey.within_parts:
@@ -77,7 +76,6 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[
 
     Returns:
         The most bytes that a search had on disk, of those that were not done before.
-
     """
     work, most = folder / WORK, 0
     for part, group in enumerate(groups):
@@ -112,7 +110,6 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
         inputs: how many the run has.
         label: of the survey; the index goes to ``index/LABEL``.
         survey: the survey.
-
     """
     gone = _gone(folder, segment, label)
     kept = [

@@ -37,7 +37,6 @@ def do_once(
     Raises:
         DamagedWorkError: a marker is not as it was written a moment ago.
         RunError: servers did not give the files of some parts.
-
     """
     waiting = [task for task, marker in zip(tasks, markers, strict=True) if not _is_done(marker)]
     amount, not_yet = 0, list[str]()
@@ -85,7 +84,6 @@ def check_spill(work: Path, segment: int, writer: Writer, parts: int, num_proc: 
 
     Raises:
         DamagedWorkError: a file is not as it was written.
-
     """
     for _ in map_tasks(partial(_check_part, work, segment, writer), range(parts), num_proc):
         pass
@@ -107,7 +105,6 @@ def check_plan(work: Path, planned: Mapping[str, Mapping[str, Any]], markers: It
 
     Raises:
         DamagedWorkError: a file is not as it was planned.
-
     """
     known, marker = _marked(markers), work / "layout.json"
     left = {file: entry for file, entry in planned.items() if file not in known}
@@ -132,7 +129,6 @@ def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> di
 
     Raises:
         DamagedWorkError: a file is not as it was written.
-
     """
     names = [file.relative_to(folder).as_posix() for file in _files(folder / within)]
     found = file_entries(folder, [name for name in names if not _is_passing(name)])

@@ -41,7 +41,6 @@ def tokenize(
     Raises:
         RecipeError: the options make no recipe.
         RunError: the run cannot start, continue or finish; the message says what to do.
-
     """
     made = tokenize_recipe(source, tokenizer, max_length, overlap_size, format, builder, overrides)
     return run(made, output_dir, num_proc)
@@ -64,7 +63,6 @@ def tokenize_recipe(
 
     Raises:
         RecipeError: the options make no recipe.
-
     """
     if format not in FORMATS:
         raise RecipeError(f"there are no token shards of format {format!r}; known: {', '.join(FORMATS)}")
