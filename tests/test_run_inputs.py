@@ -19,7 +19,7 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import NotYetError, RunError
-from longcrawl.manifest.schema import check_manifest, input_names
+from longcrawl.manifest import check_manifest, input_names
 from longcrawl.run.job import _Job
 from longcrawl.sources.text import Text
 from longcrawl.storage import network

@@ -25,7 +25,7 @@ from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.checks import check_word
 from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
-from longcrawl.manifest.folder import holds_run, read_manifest
+from longcrawl.manifest import holds_run, read_manifest
 from longcrawl.sources.blocks import read_blocks
 from longcrawl.sources.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy
 from longcrawl.sources.json_lines import read_lines

@@ -20,7 +20,7 @@ from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER, Reason, find_reason, open_ledger
-from longcrawl.manifest.folder import MANIFEST, holds_run, read_manifest
+from longcrawl.manifest import MANIFEST, holds_run, read_manifest
 from longcrawl.storage.sealed import is_sealed, refuse_changed, verify_files
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.urls import is_url

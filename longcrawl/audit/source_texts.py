@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from longcrawl.core.fields import build
 from longcrawl.core.sources import BadFiles, Part, Source, make_source
 from longcrawl.errors import LongCrawlError, StageError
-from longcrawl.manifest.schema import input_names
+from longcrawl.manifest import input_names
 from longcrawl.text import ExtractText
 from longcrawl.urls import is_url
 

@@ -11,7 +11,7 @@ from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import LedgerError
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.ledger.reasons import LEDGER, open_ledger
-from longcrawl.manifest.folder import read_manifest
+from longcrawl.manifest import read_manifest
 from longcrawl.recipe import parse_recipe
 from longcrawl.text import UrlFilter, UrlHits
 from longcrawl.text.urls.hits import count_hits

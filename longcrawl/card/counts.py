@@ -14,7 +14,7 @@ from longcrawl.ledger.clusters import Cluster, find_clusters
 from longcrawl.ledger.edits import EDITS, repeated_spans
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER, open_ledger
-from longcrawl.manifest.schema import MissingEntry
+from longcrawl.manifest import MissingEntry
 
 __all__ = ["duplicates", "edited", "funnel_and_rates", "lengths", "places", "ranked_rules", "reasons"]
 

@@ -13,7 +13,7 @@ from longcrawl.core.stages import STAGES, Survey
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest.schema import writer_of
+from longcrawl.manifest import writer_of
 
 __all__ = ["NOT_LOOKED_FOR", "datasheet", "looked_for"]
 

@@ -10,7 +10,7 @@ from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest.schema import MissingEntry
+from longcrawl.manifest import MissingEntry
 
 __all__ = ["CardFacts", "documents_of", "facts_of", "instances_of"]
 

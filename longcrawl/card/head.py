@@ -11,7 +11,7 @@ from longcrawl.card.facts import documents_of, facts_of
 from longcrawl.card.rules import language_codes, size_category
 from longcrawl.core.results import RESULTS, Result
 from longcrawl.ledger.edits import EDITS
-from longcrawl.manifest.schema import MissingEntry
+from longcrawl.manifest import MissingEntry
 from longcrawl.storage.stored_tables import read_footers
 from longcrawl.text import find_language
 

@@ -7,7 +7,7 @@ from longcrawl.card.source import missing_sentence
 from longcrawl.core.fields import build
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import RecipeError
-from longcrawl.manifest.schema import MissingEntry
+from longcrawl.manifest import MissingEntry
 from longcrawl.text import SignalRules
 from longcrawl.text.filters import WORD_COUNT
 

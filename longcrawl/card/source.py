@@ -10,7 +10,7 @@ from longcrawl.card.facts import facts_of
 from longcrawl.core.results import RESULTS, Result
 from longcrawl.ledger.analysis import Analysis, Lengths
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest.schema import MissingEntry
+from longcrawl.manifest import MissingEntry
 
 __all__ = ["PICTURES", "CardSource", "Section", "missing_sentence", "paragraphs"]
 

@@ -19,7 +19,7 @@ from longcrawl.card.rules import head_problems
 from longcrawl.card.source import CardSource, Section, missing_sentence, paragraphs
 from longcrawl.display.markdown import code, fenced, plain
 from longcrawl.errors import FormatError
-from longcrawl.manifest.schema import MissingEntry, input_names, writer_of
+from longcrawl.manifest import MissingEntry, input_names, writer_of
 from longcrawl.storage.files import write_text
 
 __all__ = ["CARD", "SECTIONS", "card_problems", "front_matter", "merged_card", "new_card", "write_card"]

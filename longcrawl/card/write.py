@@ -16,7 +16,7 @@ from longcrawl.errors import LongCrawlError, RunError, StageError
 from longcrawl.ledger.analysis import Analysis, Lengths, bin_name
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest.folder import MANIFEST, read_manifest
+from longcrawl.manifest import MANIFEST, read_manifest
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum, file_entries, write_text
 from longcrawl.storage.sealed import is_sealed, seal

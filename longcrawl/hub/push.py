@@ -32,7 +32,7 @@ from longcrawl.hub.client import (
 from longcrawl.hub.pushed_card import read_card, refuse_edited_card, refuse_head, warn_of_edits
 from longcrawl.hub.remote import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.hub.unfinished import CARD, TAG, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
-from longcrawl.manifest.folder import MANIFEST, read_manifest
+from longcrawl.manifest import MANIFEST, read_manifest
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum
 from longcrawl.storage.sealed import is_sealed, verify_files

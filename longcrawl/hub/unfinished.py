@@ -13,7 +13,7 @@ from longcrawl.card.text import CARD
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import FormatError
 from longcrawl.hub.remote import is_intact, read_object
-from longcrawl.manifest.folder import MANIFEST
+from longcrawl.manifest import MANIFEST
 from longcrawl.storage.sealed import seal
 
 __all__ = ["CARD", "TAG", "TAG_BEGINS", "UNFINISHED", "UnfinishedPush", "says_how_to_read"]

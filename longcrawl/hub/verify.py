@@ -12,7 +12,7 @@ from longcrawl.errors import FormatError, HubError
 from longcrawl.hub.client import RemoteFile, hub_errors, remote_files
 from longcrawl.hub.remote import DESCRIPTION_BYTES, is_intact, read_remote
 from longcrawl.hub.unfinished import UNFINISHED
-from longcrawl.manifest.folder import MANIFEST
+from longcrawl.manifest import MANIFEST
 from longcrawl.storage.file_systems import fetch, file_system_of
 from longcrawl.storage.files import BLOCK
 from longcrawl.storage.network import ask

@@ -24,7 +24,7 @@ from longcrawl.display.numbers import counted, percent
 from longcrawl.ledger.analysis import Analysis, Lengths, url_hosts
 from longcrawl.ledger.clusters import Cluster, Clusters
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
-from longcrawl.manifest.schema import MissingEntry
+from longcrawl.manifest import MissingEntry
 from longcrawl.printable import shortened
 from longcrawl.report.comparisons import domain_table, drawn, length_tables
 from longcrawl.report.passages import Passage, as_html, escape

@@ -17,7 +17,7 @@ from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import LedgerError, LongCrawlError
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.ledger.reasons import LEDGER, LEDGER_SCHEMA, Reason, follow, open_ledger
-from longcrawl.manifest.folder import read_manifest
+from longcrawl.manifest import read_manifest
 from longcrawl.recipe import load_recipe
 from longcrawl.report.passages import Passage, Place, opening, passages
 from longcrawl.report.removed import RemovedDocument, RemovedDocuments

@@ -10,7 +10,7 @@ from longcrawl.card.text import CARD
 from longcrawl.errors import RunError
 from longcrawl.ledger.clusters import Clusters
 from longcrawl.ledger.edits import EDITS
-from longcrawl.manifest.folder import MANIFEST, PLAN, WORK, read_manifest
+from longcrawl.manifest import MANIFEST, PLAN, WORK, read_manifest
 from longcrawl.report.page import ReportPage, is_page
 from longcrawl.report.removed import RemovedDocuments
 from longcrawl.report.removed_documents import removed_documents

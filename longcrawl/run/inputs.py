@@ -17,7 +17,7 @@ from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import Part, Source
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths
-from longcrawl.manifest.folder import INPUTS, MANIFEST, WORK
+from longcrawl.manifest import INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run.part import part_marker, surviving_ids
 from longcrawl.sources.identity import InputFile, changed_files

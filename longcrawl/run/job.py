@@ -38,8 +38,7 @@ from longcrawl.errors import RunError, warn_user
 from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.ledger.reasons import count_rules
-from longcrawl.manifest.folder import MANIFEST, PLAN, WORK, read_manifest
-from longcrawl.manifest.schema import VERSION
+from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, load_recipe, refuse_order
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.inputs import (

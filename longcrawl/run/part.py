@@ -22,7 +22,7 @@ from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.edits import EDITS, edit_writer
 from longcrawl.ledger.funnel import total
 from longcrawl.ledger.reasons import LEDGER
-from longcrawl.manifest.folder import WORK
+from longcrawl.manifest import WORK
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.fused import Tally, run_fused, text_lengths
 from longcrawl.sources.identity import reading

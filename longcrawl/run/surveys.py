@@ -25,7 +25,7 @@ from longcrawl.core.stages import PART, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of, with_report
 from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.ledger.reasons import LEDGER, entries
-from longcrawl.manifest.folder import WORK
+from longcrawl.manifest import WORK
 from longcrawl.run.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
 from longcrawl.storage.files import folder_bytes, whole_file
 from longcrawl.storage.sealed import Marker

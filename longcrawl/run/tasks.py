@@ -12,7 +12,7 @@ from datasets.utils import tqdm
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import warn_user
-from longcrawl.manifest.folder import MANIFEST, PLAN, WORK
+from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import SPILL, part_marker, spilled

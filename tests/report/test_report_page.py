@@ -22,7 +22,7 @@ from longcrawl.cli.commands import app
 from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.ledger.analysis import Analysis, Lengths
 from longcrawl.ledger.clusters import Clusters
-from longcrawl.manifest.schema import check_manifest
+from longcrawl.manifest import check_manifest
 from longcrawl.report.comparisons import domain_table, length_tables
 from longcrawl.report.page import ReportPage
 from longcrawl.report.passages import SHOWN, Place, passages

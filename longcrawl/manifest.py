@@ -1,4 +1,4 @@
-"""What ``manifest.json`` of a run must hold, and one sentence where it does not.
+"""The folder of a run and its manifest: files by name, what ``manifest.json`` must hold, and what it lacks in words.
 
 Runs outlive versions: a manifest may be of an earlier longcrawl, which recorded fewer entries. What every version
 has written is asked for when a manifest is read; reading any other entry that is missing raises :class:`MissingEntry`.
@@ -12,8 +12,15 @@ from typing import Any
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
-from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, may_be_count, misfits
+from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, load_json, may_be_count, misfits
 
+WORK = "work"
+"""The folder of a run that holds what is finished while the run is not."""
+INPUTS = "inputs.json"
+"""The marker in ``work`` of what a run is made of."""
+MANIFEST = "manifest.json"
+PLAN = "plan.json"
+"""What was planned, beside what became of it; times differ from run to run, so the manifest does not list it."""
 VERSION = 1
 """Of manifests, not of longcrawl."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -110,7 +117,7 @@ class Recorded(dict[str, Any]):
 
     >>> Recorded({"funnel": {}}, "0.1.0")["funnel"]["stages"]
     Traceback (most recent call last):
-    longcrawl.manifest.schema.MissingEntry: the manifest of this run, of longcrawl 0.1.0, has no 'funnel.stages': run \
+    longcrawl.manifest.MissingEntry: the manifest of this run, of longcrawl 0.1.0, has no 'funnel.stages': run \
 its recipe again to have it
     """
 
@@ -186,3 +193,45 @@ def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
 def writer_of(manifest: Mapping[str, Any]) -> str:
     """Return the version of longcrawl that wrote a manifest."""
     return str(manifest["versions"].get("longcrawl", "that gives no version"))
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder is that of a run, finished or not, if only its input is known yet."""
+    return any((folder / name).exists() for name in (MANIFEST, "recipe.yaml", f"{WORK}/{INPUTS}"))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a finished run; looking up what it does not hold raises :class:`MissingEntry`.
+
+    Raises:
+        RunError: there is none, the run is not finished, or it is not one that this longcrawl reads.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise RunError(_why_no_manifest(folder))
+    try:
+        manifest = load_json((folder / MANIFEST).read_text("utf-8"))
+    except (OSError, ValueError) as broken:
+        raise RunError(
+            f"{folder / MANIFEST} is not JSON: {broken}; copy it back from where it is whole, or run the recipe again "
+            f"into another folder than {folder}"
+        ) from broken
+    return check_manifest(manifest, folder / MANIFEST)
+
+
+def _why_no_manifest(folder: Path) -> str:
+    """Describe what there is instead of a finished run, and what to type."""
+    if folder.is_file():
+        at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
+        return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")
+    if not folder.exists():
+        return (
+            f"there is no folder {folder}: name that of a run, which `longcrawl run RECIPE --out {folder}` would make"
+        )
+    if (folder / WORK).exists():
+        return f"{folder} is not finished: type the same `longcrawl run` again"
+    below = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
+    above = next((each for each in folder.absolute().parents if (each / MANIFEST).is_file()), None)
+    run = below or above
+    return f"{folder} holds no run, it has no {MANIFEST}: name the folder of one" + (
+        "" if run is None else f", such as {run}"
+    )

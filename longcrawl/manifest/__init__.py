@@ -1,1 +1,0 @@
-"""The folder and the manifest of a run."""
