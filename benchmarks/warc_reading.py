@@ -5,7 +5,7 @@
 warcio is not among our dependencies: pip install -r benchmarks/peers/requirements-warc.txt. Without it the ratio is
 fastwarc's. Every side gives a table of the HTML pages with status 200: id, URL, SHA-1 of the body with its encodings
 undone, and HTML. warcio and fastwarc decode by the charset of the header or as UTF-8, with U+FFFD for what is
-malformed, as scripts do; ours follows longcrawl.sources.warc.charsets. Ids and digests are asserted equal. The line
+malformed, as scripts do; ours follows longcrawl.sources.warc.pages. Ids and digests are asserted equal. The line
 "fastwarc, bytes only" reads payloads and does nothing with them. CPU time of one process, the best of --repeats.
 Without --archives an archive of made-up pages is read. The last line is warcio's seconds / longcrawl's seconds.
 """

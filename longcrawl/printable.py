@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-__all__ = ["as_lines", "one_line", "printable", "quoted", "shortened", "show"]
+__all__ = ["as_lines", "listed", "one_line", "printable", "quoted", "shortened", "show"]
 
 MOST_QUOTED = 200
 """Characters of a value in a sentence."""
@@ -52,6 +52,11 @@ def shortened(text: str, most: int) -> str:
 def quoted(value: object) -> str:
     """Return a value as Python spells it, for a sentence: at most ``MOST_QUOTED`` characters."""
     return shortened(repr(value), MOST_QUOTED)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names with commas between them, for a sentence: at most ``MOST_QUOTED`` characters."""
+    return shortened(", ".join(names) or "none", MOST_QUOTED)
 
 
 def show(message: object, *, error: bool = False, end: str = "\n") -> None:

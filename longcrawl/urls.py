@@ -71,7 +71,7 @@ def hide_secrets(text: str) -> str:
 
 
 def path_of(url: str) -> str:
-    """Return a URL without its query and fragment, which are no part of a file's name; a path stays.
+    """Return a URL without its query and fragment, which are not part of a file's name; a path stays.
 
     >>> path_of("https://host/a.jsonl.gz?token=x#top"), path_of("what?.jsonl")
     ('https://host/a.jsonl.gz', 'what?.jsonl')

@@ -24,8 +24,7 @@ from longcrawl.formats.token_output import unescape
 from longcrawl.ledger import domains
 from longcrawl.report import tables
 from longcrawl.sources import json_lines, redpajama_v2
-from longcrawl.sources.warc import charsets
-from longcrawl.sources.warc import http as warc_http
+from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
 from longcrawl.sources.warc import source as warc
 from longcrawl.text.gopher import pages
@@ -61,7 +60,7 @@ def match(pattern: re.Pattern) -> Callable[[str], object]:
 
 
 def page(text: str) -> object:
-    return charsets.decode_page(text.encode("latin-1"), None, markup=True)
+    return warc_pages.decode_page(text.encode("latin-1"), None, markup=True)
 
 
 def arrow(function) -> Callable[[str], object]:
@@ -114,7 +113,7 @@ BLANK = ("| |", "a| |", "a| |b", "|a |", "|\n|", "|\n |", "\n| |x", "|\t\n|", "|
 
 # What sees crawled bytes or text: a function that uses the pattern, and the texts that are worst for it.
 CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
-    "longcrawl/sources/warc/charsets.py:_META": (
+    "longcrawl/sources/warc/pages.py:_META": (
         page,
         repeated(
             "<meta |charset=|",
@@ -126,7 +125,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
             "|<meta  charset|= ",
         ),
     ),
-    "longcrawl/sources/warc/charsets.py:_XML": (page, repeated("| |<?xml", "<?xml|  encoding|", "<?xml encoding=| |")),
+    "longcrawl/sources/warc/pages.py:_XML": (page, repeated("| |<?xml", "<?xml|  encoding|", "<?xml encoding=| |")),
     "longcrawl/sources/json_lines.py:_SURROGATE": (search(json_lines._SURROGATE), repeated("|\ud800|", "|a|")),
     "longcrawl/sources/redpajama_v2.py:_PART": (
         match(redpajama_v2._PART),
@@ -143,15 +142,15 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*SPACES, "charset=|'|", "charset='| |"),
     ),
     "longcrawl/sources/warc/source.py:_HTML": (match(warc._HTML), repeated("| |", "|<|", "| <|")),
-    "longcrawl/sources/warc/http.py:_STATUS": (
-        match(warc_http._STATUS),
+    "longcrawl/sources/warc/pages.py:_STATUS": (
+        match(warc_pages._STATUS),
         repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x"),
     ),
-    "longcrawl/sources/warc/http.py:_HEADER_END": (search(warc_http._HEADER_END), repeated(*HEADERS)),
-    "longcrawl/sources/warc/http.py:_CHUNK": (match(warc_http._CHUNK), repeated(*HEADERS)),
-    "longcrawl/sources/warc/http.py:_LINE_END": (match(warc_http._LINE_END), repeated(*HEADERS)),
-    "longcrawl/sources/warc/http.py:_BINARY": (search(warc_http._BINARY), repeated("|a|", "|\0|")),
-    "longcrawl/sources/warc/http.py:_LENGTH": (match(warc_http._LENGTH), repeated("|1|")),
+    "longcrawl/sources/warc/pages.py:_HEADER_END": (search(warc_pages._HEADER_END), repeated(*HEADERS)),
+    "longcrawl/sources/warc/pages.py:_CHUNK": (match(warc_pages._CHUNK), repeated(*HEADERS)),
+    "longcrawl/sources/warc/pages.py:_LINE_END": (match(warc_pages._LINE_END), repeated(*HEADERS)),
+    "longcrawl/sources/warc/pages.py:_BINARY": (search(warc_pages._BINARY), repeated("|a|", "|\0|")),
+    "longcrawl/sources/warc/pages.py:_LENGTH": (match(warc_pages._LENGTH), repeated("|1|")),
     "longcrawl/sources/warc/records.py:_VERSION": (
         match(warc_records._VERSION),
         repeated("WARC/|1|", "WARC/1.|1|", "WARC/1.0| |x", "WARC/1.0|\r|x"),

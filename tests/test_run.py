@@ -800,7 +800,7 @@ def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_o
         (["stages.min_words.many=3"], RecipeError, "stage 3 'min_words' has no field 'many'; known: n"),
         (["source.languages=[xx]"], SourceError, "has no language 'xx'; known: en"),
         (["source.snapshots=['1999-01']"], SourceError, "has no snapshot '1999-01'; known: 2023-06"),
-        (["source.data_dir=/nowhere"], SourceError, "/nowhere is no RedPajama-V2 release"),
+        (["source.data_dir=/nowhere"], SourceError, "/nowhere is not a RedPajama-V2 release"),
         (["source.folder=x"], RecipeError, "has no field 'folder'; known: data_dir, "),
         (["outputs.rectangle.colour=red"], RecipeError, "has no field 'colour'; known: checksum, codec, "),
         (["outputs.parquet.rows=1"], RecipeError, "the recipe has no 'parquet'; it has: rectangle"),

@@ -58,7 +58,7 @@ def _pages() -> list[bytes]:
 
 
 def _decode_page() -> Callable[[bytes], object]:
-    from longcrawl.sources.warc.charsets import decode_page
+    from longcrawl.sources.warc.pages import decode_page
 
     def read(page: bytes) -> object:
         text, name = decode_page(page, ("utf-8", None, "gb2312", "utf-16")[len(page) % 4], markup=True)
@@ -87,7 +87,7 @@ def _answers() -> list[bytes]:
 
 
 def _read_answer() -> Callable[[bytes], object]:
-    from longcrawl.sources.warc.http import LeftOutError, body_of, parse_message
+    from longcrawl.sources.warc.pages import LeftOutError, body_of, parse_message
 
     def read(block: bytes) -> object:
         try:

@@ -27,12 +27,13 @@ from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
 from longcrawl.manifest import holds_run, read_manifest
 from longcrawl.sources.blocks import read_blocks
-from longcrawl.sources.files import DamagedFileError, absolute, is_url, join, list_tree, local_copy
+from longcrawl.sources.files import DamagedFileError, absolute, list_tree, local_copy
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.storage.listing import match_files, unreachable, why_no_file
 from longcrawl.text.values import tables
 from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.urls import is_url, join
 
 __all__ = ["Lengths", "column_lengths", "compose", "read_lengths"]
 

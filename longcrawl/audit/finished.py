@@ -21,7 +21,7 @@ from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER, Reason, find_reason, open_ledger
 from longcrawl.manifest import MANIFEST, holds_run, read_manifest
-from longcrawl.storage.sealed import is_sealed, refuse_changed, verify_files
+from longcrawl.storage.sealed import check_unchanged, is_sealed, verify_files
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.urls import is_url
 
@@ -198,7 +198,7 @@ def _whole_result(folder: Path) -> tuple[Result, Path]:
     """Return the same, after comparing the description of the output with its own SHA-256."""
     result, output = _result(folder)
     if (output / result.description).exists():
-        refuse_changed(output / result.description)
+        check_unchanged(output / result.description)
     return result, output
 
 

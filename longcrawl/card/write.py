@@ -18,7 +18,7 @@ from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.manifest import MANIFEST, read_manifest
 from longcrawl.printable import as_lines
-from longcrawl.storage.files import checksum, file_entries, write_text
+from longcrawl.storage.files import checksum, file_entries, write_text, writing
 from longcrawl.storage.sealed import is_sealed, seal
 
 __all__ = ["Card", "card", "draw_pictures"]
@@ -233,15 +233,11 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
             f"another folder than {folder}"
         ) from odd
     pictures = tuple(f"{FOLDER}/{name}.svg" for name in there)
-    try:
+    with writing(folder / CARD, RunError, f"make {folder} writable, or copy the run"):
         for name, picture in drawn.items():
             write_text(folder / FOLDER / f"{name}.svg", picture)
         write_text(folder / CARD, written.text)
         _name_in_manifest(folder, manifest, pictures)
-    except OSError as failed:
-        raise RunError(
-            f"the card cannot be written to {folder} ({failed.strerror or failed}): make it writable, or copy the run"
-        ) from failed
     missing = tuple(name for name in SHOWN if name not in manifest)
     return Card(str(folder / CARD), written.kept, pictures, missing, tuple(card_problems(written.text)))
 

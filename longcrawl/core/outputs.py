@@ -19,6 +19,7 @@ from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
 from longcrawl.core.stages import Stage
 from longcrawl.errors import LongCrawlError, StageError
+from longcrawl.storage.files import check_target
 
 __all__ = ["OUTPUTS", "OrderedWriter", "Output", "WriteTask", "Writer", "are_shuffled", "output", "write_output"]
 
@@ -139,8 +140,7 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
     Raises:
         LongCrawlError: ``target`` exists, or the format cannot hold the documents.
     """
-    if target.exists():
-        raise LongCrawlError(f"{target} exists already: remove it, or choose another path")
+    check_target(target, LongCrawlError, "remove it, or choose another path")
     # The documents of a crawl are in their order, and have no column that says so.
     others = [step for step in steps if not step.orders]
     writer = output.writer(others)

@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.errors import LongCrawlError, StageError, warn_user
 from longcrawl.printable import as_lines, one_line
-from longcrawl.storage.stored_tables import DESCRIPTIONS, open_documents
+from longcrawl.storage.stored_tables import DESCRIPTIONS, scan_tables
 
 __all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
 
@@ -151,7 +151,7 @@ class Result(ABC):
         Whether a document was kept, how long documents are and where they come from is read here; the dataset has no
         files where nothing says it. It is the tables that ``lengths`` names.
         """
-        return open_documents(sorted(folder.glob(self.lengths)))
+        return scan_tables(sorted(folder.glob(self.lengths)))
 
 
 class Results(Mapping[str, Result]):

@@ -18,6 +18,7 @@ import pyarrow as pa
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
 from longcrawl.errors import SourceError, warn_user
+from longcrawl.printable import shortened
 from longcrawl.urls import hide_secrets, plain_urls, without_secrets
 
 __all__ = [
@@ -37,6 +38,8 @@ __all__ = [
 OnBadFiles = Literal["error", "warn", "skip"]
 """What a missing, cut or corrupt input file does: stop, warn and go on, or go on; it is reported in each case."""
 
+MOST_REASON = 2_000
+"""Characters of a reason: names of fields in it, and what libraries say, have no limit."""
 MOST_NAMED = 3
 """How many damaged places of a file are named; all are counted."""
 
@@ -91,7 +94,7 @@ class BadFiles:
         Raises:
             SourceError: under the policy "error".
         """
-        file, reason = without_secrets(file), hide_secrets(reason)
+        file, reason = without_secrets(file), shortened(hide_secrets(reason), MOST_REASON)
         if self.policy == "error":
             raise SourceError(
                 f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip' "

@@ -22,7 +22,7 @@ from datasets.utils import tqdm
 from longcrawl.display.table import ShareRow, Table, Tabular, share_table
 from longcrawl.engines.local import map_tasks
 from longcrawl.errors import CorruptionError, unreadable
-from longcrawl.storage.stored_tables import DAMAGED, refuse_damaged
+from longcrawl.storage.stored_tables import DAMAGED, check_undamaged
 
 NO_LANGUAGE = ""
 """What stands for no language where languages are counted, since JSON has no null among its names."""
@@ -319,7 +319,7 @@ def _in_order(documents: pads.FileSystemDataset, num_proc: int) -> Iterator[_Cou
 
 def _count(files: Sequence[str], form: pads.FileFormat, number: int) -> tuple[int, _Counts]:
     counts, file = _Counts(), Path(files[number])
-    refuse_damaged([file])
+    check_undamaged([file])
     with unreadable(file, CorruptionError, DAMAGED), _opened(file, form) as (rows, schema, read):
         counts.documents = rows
         for table in read([column.name for column in schema if _is_looked_at(column)]):

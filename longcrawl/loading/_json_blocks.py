@@ -24,11 +24,12 @@ from longcrawl.loading._shard_buckets import ShardBucket
 from longcrawl.loading._window_files import TokenFile, file_sizes
 from longcrawl.loading.packing_plan import Longs, Packing, plan_packing
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
-from longcrawl.sources.files import DamagedFileError, absolute, is_url
+from longcrawl.sources.files import DamagedFileError, absolute
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import named_parts
 from longcrawl.tokens.encoders import Encoder
 from longcrawl.tokens.windows import document_windows
+from longcrawl.urls import is_url
 
 ShuffleJson = Literal["none", "files", "blocks"]
 """What has an order of its own in each epoch: nothing, the files, or all blocks of all files."""

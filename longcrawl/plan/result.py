@@ -13,7 +13,7 @@ from longcrawl.ledger.funnel import Funnel
 from longcrawl.plan.estimates import Estimate
 from longcrawl.printable import one_line
 from longcrawl.run.costs import StageCost
-from longcrawl.storage.files import write_text
+from longcrawl.storage.files import write_text, writing
 from longcrawl.storage.sealed import SEAL, is_sealed, seal
 from longcrawl.storage.structured import load_json
 
@@ -142,12 +142,8 @@ class Plan(Tabular):
             RunError: it cannot be written there.
         """
         became = {"became": [each.as_dict() for each in checked]} if checked else {}
-        try:
+        with writing(Path(path), RunError, "name another file for the plan"):
             write_text(Path(path), seal(self.as_dict() | became))
-        except OSError as failed:
-            raise RunError(
-                f"a plan cannot be written to {path} ({failed.strerror or failed}): name another file"
-            ) from failed
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":

@@ -2,24 +2,26 @@
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from longcrawl.audit.finished import clusters
 from longcrawl.card.text import CARD
-from longcrawl.errors import RunError
+from longcrawl.errors import RunError, unreadable
 from longcrawl.ledger.clusters import Clusters
 from longcrawl.ledger.edits import EDITS
 from longcrawl.manifest import MANIFEST, PLAN, WORK, read_manifest
 from longcrawl.report.page import ReportPage, is_page
 from longcrawl.report.removed import RemovedDocuments
 from longcrawl.report.removed_documents import removed_documents
-from longcrawl.storage.files import write_text
+from longcrawl.storage.files import check_target, write_text, writing
 
 __all__ = ["REPORT", "write_report"]
 
 REPORT = "report.html"
 CLUSTERS = 20
+ELSEWHERE = "name another file with --out"
 OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
 OWN_FOLDERS = frozenset({WORK, "ledger", EDITS, "index", "card"})
 """Of a run, besides those that its manifest names."""
@@ -58,30 +60,31 @@ def write_report(
     target = folder / REPORT if out is None else Path(out)
     manifest = read_manifest(folder)
     place = _place(target, folder, manifest)
-    _refuse_odd(folder / MANIFEST, manifest)
-    page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters))
-    try:
-        write_text(place, page.html())
-    except OSError as wrong:
-        raise _unwritable(target, wrong) from wrong
+    # A manifest in which something is not as runs write it fails here already, by the page that it alone makes.
+    with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
+        ReportPage(manifest, RemovedDocuments((), 0), Clusters((), 0, 0)).html()
+    page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)).html()
+    with writing(target, RunError, ELSEWHERE):
+        write_text(place, page)
     return target
 
 
 def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
     """Return where a file lies, behind links, that may be written and can be."""
-    try:
+    with writing(target, RunError, ELSEWHERE):
+        with suppress(FileNotFoundError):
+            target.stat()  # fails where links lead in a circle
         place = target.resolve()
-        _refuse_own(target, place, run.resolve(), manifest)
-        _refuse_others(target, place)
+        _check_not_of_run(target, place, run.resolve(), manifest)
+        fix = f"it is not a report, {ELSEWHERE}, or remove it"
+        check_target(target, RunError, fix, example=REPORT, replaces=_is_report_or_empty)
         above = next(each for each in place.parents if each.exists())
         with tempfile.TemporaryFile(dir=above):
             return place
-    except (OSError, RuntimeError) as wrong:  # RuntimeError: links in a circle
-        raise _unwritable(target, wrong) from wrong
 
 
-def _refuse_own(target: Path, place: Path, run: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse what is a file of the run, or would lie among its files."""
+def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[str, Any]) -> None:
+    """Reject what is a file of the run, or would lie among its files."""
     if not place.is_relative_to(run):
         return
     inside = place.relative_to(run)
@@ -90,28 +93,5 @@ def _refuse_own(target: Path, place: Path, run: Path, manifest: Mapping[str, Any
         raise RunError(f"{target} belongs to the run: name another file, such as {run / REPORT}")
 
 
-def _refuse_others(target: Path, place: Path) -> None:
-    """Refuse what is there already, unless it is a report or empty."""
-    if place.is_dir():
-        raise RunError(f"{target} is a folder: name a file, such as {target / REPORT}")
-    if not place.exists():
-        return
-    if not place.is_file():
-        raise RunError(f"{target} is no regular file: name one, such as {REPORT}")
-    if place.stat().st_size and not is_page(place):
-        raise RunError(f"{target} is there already and is no report: name another file with --out, or remove it")
-
-
-def _unwritable(target: Path, wrong: Exception) -> RunError:
-    why = getattr(wrong, "strerror", None) or wrong
-    return RunError(f"{target} cannot be written ({why}): name another file with --out")
-
-
-def _refuse_odd(file: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a manifest in which something is not as a run writes it: by the page that it alone gives."""
-    try:
-        ReportPage(manifest, RemovedDocuments((), 0), Clusters((), 0, 0)).html()
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as wrong:
-        raise RunError(
-            f"{file} is not as runs write it ({type(wrong).__name__}: {wrong}): run the recipe again in another folder"
-        ) from wrong
+def _is_report_or_empty(file: Path) -> bool:
+    return file.is_file() and (not file.stat().st_size or is_page(file))

@@ -8,7 +8,7 @@ from longcrawl.errors import RecipeError
 from longcrawl.recipe import Recipe, parse_recipe
 from longcrawl.run.job import run
 from longcrawl.run.summary import RunSummary
-from longcrawl.sources.files import is_url
+from longcrawl.urls import is_url
 
 FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt")
 

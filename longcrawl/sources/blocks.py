@@ -99,7 +99,7 @@ def read_blocks(
         most_bytes: how long a line is at most; of a longer one no more than this is ever held.
         on_loss: called with each loss when the lines before it have been yielded; it may raise.
         after_damage: whether to "drop" the first line after damage, which may lack its beginning. JSON that lacks its
-            beginning is no object, so that its readers can "keep" it and see.
+            beginning is not an object, so that its readers can "keep" it and see.
 
     Raises:
         DamagedFileError: after the last whole line before the damage.

@@ -7,7 +7,8 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,18 +20,16 @@ from fsspec.utils import glob_translate
 
 from longcrawl.errors import SourceError, reason_of, unreadable
 from longcrawl.sources.identity import InputFile, PrefixHash, entity_tag, fetching
-from longcrawl.storage.file_systems import file_system_of
+from longcrawl.storage.file_systems import REQUESTS, fetch, file_system_of
 from longcrawl.storage.files import checksum
 from longcrawl.storage.listing import list_files, why_no_file
 from longcrawl.storage.network import CutAnswerError, ask, verdict_of
-from longcrawl.urls import is_url, join, path_of, without_secrets
+from longcrawl.urls import is_url, path_of, without_secrets
 
 __all__ = [
     "DamagedFileError",
     "absolute",
     "fetch_texts",
-    "is_url",
-    "join",
     "list_tree",
     "local_copy",
     "match_remote",
@@ -182,37 +181,24 @@ def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
         yield file
 
 
-def fetch_texts(paths: Iterable[str]) -> dict[str, str | None]:
-    """Read small text files, remote ones together; None stands for a missing one.
+def fetch_texts(paths: Sequence[str]) -> dict[str, str | None]:
+    """Read small text files, several remote ones at a time; None stands for a missing one.
 
     Raises:
         NotYetError: a server does not give one now.
+        SourceError: one is not UTF-8.
 
     """
-    texts: dict[str, str | None] = {}
-    remote = [path for path in paths if is_url(path)]
-    for path in paths:
-        if path not in remote:
-            with unreadable(path, SourceError, "replace it with a whole copy"):
-                texts[path] = Path(path).read_text(encoding="utf-8") if Path(path).exists() else None
-    while left := [path for path in remote if path not in texts]:
-        ask(left[0], partial(_fetch_texts, left, texts))
-    return texts
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        return dict(zip(paths, pool.map(_text, paths), strict=True))
 
 
-def _fetch_texts(paths: list[str], texts: dict[str, str | None]) -> None:
-    """Fetch texts together; raise what the server says of the first that it neither gives nor lacks."""
-    filesystem, _ = file_system_of(paths[0])
-    inner = {file_system_of(path)[1]: path for path in paths}
-    answers = filesystem.cat(list(inner), on_error="return")
-    for name, answer in answers.items():
-        if isinstance(answer, bytes):
-            texts[inner[name]] = answer.decode()
-        elif verdict_of(answer).kind == "missing":
-            texts[inner[name]] = None
-    for answer in answers.values():
-        if isinstance(answer, Exception) and verdict_of(answer).kind != "missing":
-            raise answer
+def _text(path: str) -> str | None:
+    with unreadable(without_secrets(path), SourceError, "replace it with a whole copy"):
+        try:
+            return (fetch(path) if is_url(path) else Path(path).read_bytes()).decode()
+        except FileNotFoundError:
+            return None
 
 
 def _walks(kind: type) -> bool:

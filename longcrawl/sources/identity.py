@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import NotYetError
-from longcrawl.storage.file_systems import file_system_of
+from longcrawl.storage.file_systems import REQUESTS, file_system_of
 from longcrawl.storage.files import checksum
 from longcrawl.urls import is_url, without_secrets
 
 __all__ = ["Fetched", "InputFile", "PrefixHash", "changed_files", "entity_tag", "fetching", "reading"]
 
 logger = logging.getLogger("longcrawl")
-
-REQUESTS = 16
-"""Remote files whose tags are asked for at once."""
 
 State = tuple[int, int, int, int]
 """Size, times of the last change of content and of status in ns, and inode of a local file.

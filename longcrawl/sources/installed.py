@@ -40,7 +40,7 @@ class Installed(Source):
     """Documentation of the installed packages and of Python itself.
 
     Ids are ``PACKAGE/PATH``, without versions and folders of this machine; ``source`` is ``PACKAGE==VERSION``, ``url``
-    the home page that the package names. What is not UTF-8 is no text and left out. The distribution ``longcrawl``
+    the home page that the package names. What is not UTF-8 is left out. The distribution ``longcrawl``
     itself is left out, and so is what is not in a ``site-packages`` or ``dist-packages`` folder.
 
     Args:

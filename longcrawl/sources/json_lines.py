@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.printable import MOST_QUOTED, shortened
+from longcrawl.printable import listed
 
-__all__ = ["Found", "Lines", "Spelled", "find_fields", "pack", "parse_object", "read_lines", "texts_of"]
+__all__ = ["Found", "Lines", "Spelled", "find_fields", "is_utf8", "pack", "parse_object", "read_lines", "texts_of"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -66,7 +66,7 @@ def read_lines(block: bytes, schema: pa.Schema) -> Lines:
     """Read the fields of a schema from every line.
 
     ``string`` and ``large_string`` columns take texts, and numbers, true and false as they are spelled; ``int64`` and
-    ``float64`` columns take numbers. A line is lost when it is no JSON object, when a field holds something else, or
+    ``float64`` columns take numbers. A line is lost when it is not a JSON object, when a field holds something else, or
     when a field that is not nullable is null or absent.
     """
     from longcrawl.sources import _kernels as kernels
@@ -105,7 +105,7 @@ def find_fields(block: bytes, names: Sequence[str], unchecked: int = -1) -> Foun
     spans = np.zeros((len(starts), len(names), 2), dtype=np.int64)
     kinds = np.zeros((len(starts), len(names)), dtype=np.uint8)
     status = np.ones(len(starts), dtype=np.uint8)
-    if _is_utf8(block):
+    if is_utf8(block):
         kernels.find_fields(data, starts, ends, *pack(names), unchecked, spans, kinds, status)
     return Found(data, starts, ends, spans, kinds, status)
 
@@ -113,14 +113,13 @@ def find_fields(block: bytes, names: Sequence[str], unchecked: int = -1) -> Foun
 def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
     """Return the texts of one field for some lines, null where absent."""
     from longcrawl.sources import _kernels as kernels
-    from longcrawl.sources._unescape_kernels import unescape
 
     spans = np.ascontiguousarray(found.spans[rows, index])
     kinds = np.ascontiguousarray(found.kinds[rows, index])
     absent = kinds == kernels.ABSENT
     out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()), dtype=np.uint8)
     offsets = np.empty(len(rows) + 1, dtype=np.int64)
-    unescape(found.data, spans, kinds, out, offsets)
+    kernels.unescape(found.data, spans, kinds, out, offsets)
     bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
     text = pa.py_buffer(out[: offsets[-1]])
     return pa.LargeStringArray.from_buffers(len(rows), pa.py_buffer(offsets), text, bitmap)
@@ -130,7 +129,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     """Read one line with Python's ``json``, numbers as :class:`Spelled`.
 
     Raises:
-        ValueError: it is no UTF-8, no JSON or no object; the message says which.
+        ValueError: it is not UTF-8, not JSON or not an object; the message says which.
 
     """
     try:
@@ -199,9 +198,7 @@ def _value(record: dict[str, Any], field: pa.Field) -> Any:
     if value is None:
         if not field.nullable:
             lack = "has null in its field" if field.name in record else "has no field"
-            raise ValueError(
-                f"{lack} {field.name!r}; its fields: {shortened(', '.join(record) or 'none', MOST_QUOTED)}"
-            )
+            raise ValueError(f"{lack} {field.name!r}; its fields: {listed(record)}")
         return None
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
         return _number(value, field)
@@ -229,7 +226,8 @@ def _spell(value: Any) -> str:
     return "a number" if isinstance(value, Spelled) else "true or false" if isinstance(value, bool) else "text"
 
 
-def _is_utf8(block: bytes) -> bool:
+def is_utf8(block: bytes) -> bool:
+    """Return whether bytes are UTF-8, without building their text."""
     offsets = np.array([0, len(block)], dtype=np.int64)
     text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(block))
     try:

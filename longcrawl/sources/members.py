@@ -5,7 +5,7 @@ is known to be right before they are compared, so data is yielded only then: a m
 memory, a longer one is decompressed twice, the first time to nothing. A member without an end is broken as a whole. Of
 a zstd frame without a checksum (the command ``zstd`` writes one, python-zstandard does not), only damage is noticed
 that decompressing stumbles over, that gives another length than the frame's header says, or that leaves bytes behind it
-that are no frame: the checksum of one whose header has lost its flag.
+that are not a frame: the checksum of one whose header has lost its flag.
 
 A WARC file that is compressed as the standard asks for has one member or frame per record, so that a record can be read
 alone, and the records around a damaged one are unharmed. Whole files in one member are read as well.
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import zstandard
 from isal import isal_zlib
 
-from longcrawl.errors import SourceError
+from longcrawl.errors import SourceError, reason_of
 
 __all__ = ["BrokenMemberError", "Compression", "Event", "Members", "compression_of"]
 
@@ -68,7 +68,7 @@ DICTIONARY_BYTES = 100 << 20
 
 
 class BrokenMemberError(SourceError):
-    """A member that is not sound, or bytes that are no member, begin at ``offset``.
+    """A member that is not sound, or bytes that are not a member, begin at ``offset``.
 
     Attributes:
         offset: where it begins.
@@ -250,7 +250,7 @@ class Members:
                 try:
                     data = stream.decompress(rest, piece_bytes)
                 except _GZIP_ERROR as error:
-                    raise BrokenMemberError(begin, f"damaged gzip data ({_said(error)})") from error
+                    raise BrokenMemberError(begin, f"damaged gzip data ({reason_of(error)})") from error
                 if data:
                     yield Event("data", data=data)
                 rest, pending = stream.unconsumed_tail, len(data) == piece_bytes
@@ -284,7 +284,7 @@ class Members:
                     if data := stream.decompress(compressed):
                         yield Event("data", data=data)
             except zstandard.ZstdError as error:
-                raise BrokenMemberError(offset, f"damaged zstd data ({_said(error)})") from error
+                raise BrokenMemberError(offset, f"damaged zstd data ({reason_of(error)})") from error
             if not stream.eof:
                 raise BrokenMemberError(offset, "damaged zstd data (a frame without an end)")
             offset = self.file.tell()
@@ -363,7 +363,7 @@ def _dictionary(file: BinaryIO, size: int) -> zstandard.ZstdCompressionDict:
                 content = reader.read(DICTIONARY_BYTES)
         return zstandard.ZstdCompressionDict(content)
     except zstandard.ZstdError as error:
-        raise BrokenMemberError(0, f"a damaged zstd dictionary ({_said(error)})") from error
+        raise BrokenMemberError(0, f"a damaged zstd dictionary ({reason_of(error)})") from error
 
 
 def _occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
@@ -389,7 +389,3 @@ def _bytes(file: BinaryIO, size: int, offset: int) -> bytes:
     if len(content) < size:
         raise BrokenMemberError(offset, "the file ends within a compressed member", is_cut=True)
     return content
-
-
-def _said(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

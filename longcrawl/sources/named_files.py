@@ -81,7 +81,7 @@ def _below(
         )
     base = absolute(data_dir)
     if not is_url(base) and not Path(base).is_dir():
-        raise SourceError(f"{base} is no folder; set data_dir to one, or data_files to the file")
+        raise SourceError(f"{base} is not a folder; set data_dir to one, or data_files to the file")
     tree = list_tree(base)
     others = [] if is_url(base) else unreachable(base, [name for name in tree if not name.endswith(endings)])
     if not any(name.endswith(endings) for name in tree) and not others:

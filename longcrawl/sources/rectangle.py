@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import CorruptionError, FormatError, SourceError, unreadable
 from longcrawl.formats.rectangle.spec import DESCRIPTION, SplitArray, has_split, open_loss_mask, open_split
-from longcrawl.sources.files import absolute, is_url, join, opened
+from longcrawl.sources.files import absolute, opened
 from longcrawl.storage.file_systems import exists, fetch
-from longcrawl.storage.stored_tables import refuse_damaged
+from longcrawl.storage.stored_tables import check_undamaged
 from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.urls import is_url, join
 
 __all__ = ["Rectangle"]
 
@@ -124,7 +125,7 @@ class Rectangle(Source):
         if not exists(rows):
             return pa.nulls(stop - start, pa.string())
         if not is_url(rows):
-            refuse_damaged([Path(rows)])
+            check_undamaged([Path(rows)])
         fix = "copy it back, or build the rectangle again"
         with opened(rows, TABLE_BYTES) as file, unreadable(rows, SourceError, fix):
             table = pq.ParquetFile(file, page_checksum_verification=True)

@@ -9,32 +9,30 @@ On disk, in a local release or below a URL::
     listings/{language}-{snapshot}-{head_middle|tail}.txt      lines "2023-06/0000/en_head"
 
 The tail of a language has documents only. A document's id is ``{snapshot}/{shard}/{language}_{bucket}.json.gz/{line}``,
-lines counted from 0 with those that cannot be read; everything is joined by it. What is said of a line that cannot be
-read counts from 1, as editors do.
+lines counted from 0 with those that cannot be read; everything is joined by it. Messages about lines count from 1, as
+editors do.
 """
 
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from longcrawl.core.sources import BadFiles, Loss, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
 from longcrawl.errors import SourceError
-from longcrawl.printable import shortened
+from longcrawl.printable import listed, quoted
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at
-from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, join, list_tree, local_copy
+from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, list_tree
 from longcrawl.sources.json_lines import read_lines
-from longcrawl.sources.rpv2_signals import read_signals
+from longcrawl.sources.parquet import open_parquet
 from longcrawl.storage.listing import unreachable, why_no_file
 from longcrawl.text.rpv2.schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
-from longcrawl.urls import is_url, without_secrets
+from longcrawl.urls import is_url, join, without_secrets
 
 __all__ = ["RedPajamaV2"]
 
@@ -172,7 +170,9 @@ class RedPajamaV2(Source):
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one shard with all that is known about them."""
         if _PART.fullmatch(part.name) is None:
-            bad_files.report(part.files[0], why_no_file(part.files[0]) or "is no part; its documents are not read")
+            bad_files.report(
+                part.files[0], why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
+            )
             return
         files = self._files(absolute(self.data_dir), part.name)
         columns = self._columns(part.name, files, bad_files)
@@ -214,7 +214,7 @@ class RedPajamaV2(Source):
         walked = [match for name in parts if (match := _PART.fullmatch(name))]
         if not listings and not walked:
             raise SourceError(
-                f"{without_secrets(base)} is no RedPajama-V2 release: it has neither listings/ nor "
+                f"{without_secrets(base)} is not a RedPajama-V2 release: it has neither listings/ nor "
                 "documents/SNAPSHOT/SHARD/*.json.gz; set data_dir to the folder that holds documents/"
             )
         for what, asked in (("snapshot", self.snapshots), ("language", self.languages)):
@@ -255,7 +255,7 @@ class RedPajamaV2(Source):
                     found.append(part)
                 elif line.strip():
                     raise SourceError(
-                        f"{without_secrets(path)}, line {number}: {shorten(line, 60)!r} names no part such as "
+                        f"{without_secrets(path)}, line {number}: {quoted(line)} names no part such as "
                         "2023-06/0000/en_head. Fix the line"
                     )
         return found
@@ -290,6 +290,8 @@ class RedPajamaV2(Source):
         }
 
     def _read_signals(self, path: str, bad_files: BadFiles) -> pa.Table | None:
+        from longcrawl.sources.rpv2_signals import read_signals
+
         lost = LostRecords(bad_files, path, "the documents without signals keep null ones")
         tables: list[pa.Table] = []
         try:
@@ -341,7 +343,7 @@ def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> 
     own = pc.fill_null(pc.starts_with(table[0], f"{part}.json.gz/"), fill_value=False)
     if (misplaced := table.num_rows - (pc.sum(own).as_py() or 0)) == 0:
         return True
-    first = shortened(repr(table[0][pc.index(own, value=False).as_py()].as_py()), 100)
+    first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
     bad_files.report(
         path,
         f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
@@ -352,21 +354,20 @@ def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> 
 
 def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:
     try:
-        with local_copy(path) as copy:
-            table = pq.read_table(
-                copy, columns=list(columns), partitioning=None, use_threads=False, page_checksum_verification=True
-            )
-        table = table.select(list(columns)).cast(pa.schema(list(columns.items()))).combine_chunks()
-        table.validate(full=True)
-    except FileNotFoundError:
-        bad_files.report(path, "is missing; the documents keep null in its place")
+        return _read_columns(path, pa.schema(list(columns.items())))
     except DamagedFileError as damage:
         bad_files.report(path, f"{damage}; the documents keep null in its place")
-    except (OSError, pa.ArrowException, KeyError) as error:
-        bad_files.report(path, f"is corrupt: {str(error).splitlines()[0]}; the documents keep null in its place")
-    else:
+        return None
+
+
+def _read_columns(path: str, schema: pa.Schema) -> pa.Table:
+    with open_parquet(path) as (file, _):
+        names = file.schema_arrow.names
+        if missing := [name for name in schema.names if name not in names]:
+            raise DamagedFileError(f"has no column {missing[0]!r}; its columns: {listed(names)}")
+        table = file.read(schema.names, use_threads=False).select(schema.names).cast(schema).combine_chunks()
+        table.validate(full=True)
         return table
-    return None
 
 
 def _unreachable_parts(base: str) -> list[Part]:

@@ -2,7 +2,13 @@
 
 A record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``, offsets
 in code points of the document. A document-level signal has one span, a line-level one has a span per line.
+``longcrawl.sources._kernels`` says what a status means.
 """
+
+# A byte automaton is one long chain of cases, and numba takes arguments by position:
+# ruff: noqa: C901, PLR0911, PLR0912
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return"
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,6 +19,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core.sources import LostRecords
+from longcrawl.kernels.lookup import compiled
+from longcrawl.printable import listed
+from longcrawl.sources._kernels import (
+    ABSENT,
+    CLOSE_LIST,
+    CLOSE_OBJECT,
+    COMMA,
+    NESTED,
+    OPEN_LIST,
+    OPEN_OBJECT,
+    end_of_value,
+    end_of_word,
+    find_name,
+    read_key,
+    read_number,
+    skip_space,
+)
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
@@ -48,9 +71,6 @@ def read_signals(
 
 
 def _table(found: Found, line_signals: Sequence[str], first: int, lost: LostRecords) -> pa.Table:
-    from longcrawl.sources._kernels import ABSENT
-    from longcrawl.sources._signal_kernels import read_signals as read_objects
-
     shape = (len(found.starts), len(_NAMES))
     values, sums = np.empty(shape), np.empty(shape)
     places = np.empty((*shape, 2), dtype=np.int64)
@@ -108,7 +128,7 @@ def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, firs
             rows.append(_row(parse_object(line), line_signals))
         except (ValueError, TypeError, IndexError) as error:
             reason = (
-                str(error) if type(error) is ValueError else "holds signals that are no lists of [start, end, value]"
+                str(error) if type(error) is ValueError else "holds signals that are not lists of [start, end, value]"
             )
             lost.add(f"line {first + number + 1}", reason)
     return pa.Table.from_pylist(rows, schema=schema)
@@ -117,8 +137,7 @@ def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, firs
 def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
     for name, kind in (("id", str), ("quality_signals", dict)):
         if not isinstance(record.get(name), kind):
-            fields = ", ".join(record) or "none"
-            raise ValueError(f"has no field {name!r} of the right kind; its fields: {fields}")  # noqa: TRY004  # the line is wrong, not a caller
+            raise ValueError(f"has no field {name!r} of the right kind; its fields: {listed(record)}")  # noqa: TRY004  # the line is wrong, not a caller
     spans = {
         name: None if (found := record["quality_signals"].get(name)) is None else [_span(item) for item in found]
         for name in _NAMES
@@ -138,3 +157,107 @@ def _span(item: Any) -> tuple[float, float, float | None]:
         raise TypeError("a span is [start, end, value]")
     measured = None if value is None else float(value)
     return float(start), float(end), None if measured is None or math.isnan(measured) else measured
+
+
+@compiled
+def _triples(data: Any, at: int, end: int) -> tuple[int, float, float, bool]:
+    """Read ``[[start, end, value], …]``: its end (-1: not understood), the first value, the sum, whether it is null."""
+    first, total, count = np.nan, 0.0, 0
+    after = end_of_word(data, at, end)
+    if after >= 0 and data[at] == 110:
+        return after, first, np.nan, True
+    if at >= end or data[at] != OPEN_LIST:
+        return -1, first, total, False
+    at = skip_space(data, at + 1, end)
+    if at < end and data[at] == CLOSE_LIST:
+        return at + 1, first, total, False
+    while True:
+        at = skip_space(data, at, end)
+        if at >= end or data[at] != OPEN_LIST:
+            return -1, first, total, False
+        at += 1
+        for place in range(3):
+            at = skip_space(data, at, end)
+            value, exact = np.nan, True
+            digits = at
+            while place < 2 and digits < end and 48 <= data[digits] <= 57:
+                digits += 1
+            if digits > at and digits < end and data[digits] == COMMA and (data[at] != 48 or digits == at + 1):
+                at = digits
+            elif place == 2 and at < end and data[at] == 110:
+                at = end_of_word(data, at, end)
+            else:
+                value, at, exact = read_number(data, at, end)
+            if at < 0 or not exact:
+                return -1, first, total, False
+            at = skip_space(data, at, end)
+            if at >= end or data[at] != (COMMA if place < 2 else CLOSE_LIST):
+                return -1, first, total, False
+            at += 1
+            if place == 2:
+                if count == 0:
+                    first = value
+                if not np.isnan(value):
+                    total += value
+        count += 1
+        at = skip_space(data, at, end)
+        if at < end and data[at] == CLOSE_LIST:
+            return at + 1, first, total, False
+        if at >= end or data[at] != COMMA:
+            return -1, first, total, False
+        at += 1
+
+
+@compiled
+def read_objects(
+    data: Any, spans: Any, kinds: Any, names: Any, offsets: Any, values: Any, sums: Any, places: Any, status: Any
+) -> None:
+    """Read the object ``quality_signals`` of every line.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        spans: int64 [lines, 2], where the object of each line is, as ``find_fields`` gives it.
+        kinds: uint8 [lines], what is there.
+        names: uint8, the names of the signals one after the other.
+        offsets: int64 [names + 1], where each name starts.
+        values: float64 [lines, names], written: the value of the first span, NaN where null or absent.
+        sums: float64 [lines, names], written: the values of all spans added in order, nulls left out, NaN where absent.
+        places: int64 [lines, names, 2], written: where the list of spans is.
+        status: uint8 [lines], read and written: 1 where the line was not understood.
+
+    """
+    for line in range(len(spans)):
+        values[line, :] = np.nan
+        sums[line, :] = np.nan
+        places[line, :, :] = 0
+        if status[line] or kinds[line] == ABSENT:
+            continue
+        at, end = spans[line, 0], spans[line, 1]
+        status[line] = kinds[line] != NESTED or data[at] != OPEN_OBJECT
+        at = skip_space(data, at + 1, end)
+        more = status[line] == 0 and data[at] != CLOSE_OBJECT
+        at += not more
+        guess = 0
+        while more:
+            key_start, key_end, at = read_key(data, at, end)
+            if at < 0:
+                break
+            index = find_name(data, key_start, key_end, names, offsets, guess)
+            start = at
+            if index >= 0:
+                guess = index + 1
+                at, values[line, index], sums[line, index], _ = _triples(data, at, end)
+            else:
+                at = end_of_value(data, at, end)[0]
+            if at < 0:
+                break
+            if index >= 0:
+                places[line, index, 0], places[line, index, 1] = start, at
+            at = skip_space(data, at, end)
+            if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
+                at = -1
+                break
+            more = data[at] == COMMA
+            at += 1
+        if at != end:
+            status[line] = 1

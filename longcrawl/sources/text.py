@@ -13,36 +13,28 @@ unreadable ones; a sentence about a line counts from 1, as editors do. FILE is r
 deepest folder that all ``data_files`` share.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from longcrawl.core.sources import BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
 from longcrawl.errors import SourceError
+from longcrawl.printable import MOST_QUOTED, listed, shortened
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
-from longcrawl.sources.files import DamagedFileError, local_copy
+from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows
 from longcrawl.storage.listing import why_no_file
-from longcrawl.storage.parquet_pages import Chunk, Page, column_chunks, column_pages
-from longcrawl.storage.stored_tables import footer_fault
 
 __all__ = ["Text"]
 
 _PACKED = ("", ".gz", ".zst")
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
-ROWS = 1_024
-"""Rows of a parquet file in one table."""
-BATCH_BYTES = 256 << 20
-"""What the values of a parquet file in one table may take, a text of ``max_record_bytes`` and a page aside."""
-PAGES_BYTES = 1 << 30
-"""What the largest pages of a row group may take together, where ``max_record_bytes`` does not ask for more."""
 
 _SCHEMA = pa.schema(
     [
@@ -77,7 +69,7 @@ class Text(Source):
         language_field: the field of the language.
         language: the language of documents that name none.
         fields: further fields of JSON and parquet, such as ``domain``, each a column of text of that name; null where
-            there is none. A list or an object is no text.
+            there is none. A list or an object is not text.
         source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
             that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
@@ -165,69 +157,45 @@ class Text(Source):
             first += lines.count
 
     def _parquet(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
-        first = 0
-        with local_copy(path) as copy:
-            try:
-                with pq.ParquetFile(copy, page_checksum_verification=True) as file:
-                    if fault := footer_fault(file.metadata):
-                        raise DamagedFileError(f"is corrupt: {fault}")
-                    names = file.schema_arrow.names
-                    needed = [field for field in (self.text_field, self.id_field) if field]
-                    for field in needed:
-                        if field not in names:
-                            lost.add("it", self._hint(f"has no field {field!r}; its fields: {', '.join(names)}"))
-                            return
-                    optional = [field for field in self._optional() if field in names]
-                    columns = list(dict.fromkeys(needed + optional))
-                    for field in columns:
-                        kind = file.schema_arrow.field(field).type
-                        if pa.types.is_nested(kind):
-                            fix = "leave that out of fields" if field in self.fields else "name another one instead"
-                            lost.add("it", f"has no text in its field {field!r} but {kind}; {fix}")
-                            return
-                    for batch in _batches(file, copy, columns, self.max_record_bytes):
-                        yield self._rows(name, pa.Table.from_batches([batch]), first, lost)
-                        first += batch.num_rows
-                    if first != file.metadata.num_rows:
-                        raise DamagedFileError(f"is corrupt: it has {first} rows, its footer counts another number")
-            except FileNotFoundError as error:
-                raise DamagedFileError("is missing") from error
-            except (OSError, ValueError, pa.ArrowException) as error:
-                raise DamagedFileError(f"is corrupt after row {first}: {str(error).splitlines()[0]}") from error
+        with open_parquet(path) as (file, copy):
+            names = file.schema_arrow.names
+            needed = [field for field in (self.text_field, self.id_field) if field]
+            for field in needed:
+                if field not in names:
+                    lost.add("it", self._hint(f"has no field {field!r}; its fields: {listed(names)}"))
+                    return
+            columns = list(dict.fromkeys([*needed, *(field for field in self._optional() if field in names)]))
+            for field in columns:
+                kind = file.schema_arrow.field(field).type
+                if pa.types.is_nested(kind):
+                    fix = "leave that out of fields" if field in self.fields else "name another one instead"
+                    lost.add("it", f"has no text in its field {field!r} but {shortened(str(kind), MOST_QUOTED)}; {fix}")
+                    return
+            for first, table in read_rows(file, copy, columns, self.max_record_bytes):
+                yield self._rows(name, table, np.arange(first, first + table.num_rows), lost)
 
-    def _rows(self, name: str, table: pa.Table, first: int, lost: LostRecords) -> pa.Table:
-        """Return the rows of a parquet batch that are UTF-8 and have a text and, where it is asked for, an id."""
-        numbers = np.arange(first, first + table.num_rows)
-        table, numbers = self._short_enough(table, numbers, lost)
+    def _rows(self, name: str, table: pa.Table, numbers: npt.NDArray[np.int64], lost: LostRecords) -> pa.Table:
+        """Return the rows that are short enough and UTF-8, and have a text and, where it is asked for, an id."""
+
+        def keep(kept: npt.NDArray[np.bool_] | None, reason: str) -> None:
+            nonlocal table, numbers
+            if kept is not None:
+                for number in numbers[~kept].tolist():
+                    lost.add(f"row {number}", reason)
+                table, numbers = table.filter(pa.array(kept)), numbers[kept]
+
+        for field in table.column_names:
+            where = "" if field == self.text_field else f" in its field {field!r}"
+            keep(up_to(table[field], self.max_record_bytes), too_long(self.max_record_bytes, where))
         for place, field in enumerate(table.column_names):
             if pa.types.is_dictionary(table[field].type):
                 table = table.set_column(place, field, table[field].cast(pa.large_string()))
         for field in table.column_names:
-            if (kept := _utf8_rows(table[field])) is not None:
-                for number in numbers[~kept].tolist():
-                    lost.add(f"row {number}", f"is not UTF-8 in its field {field!r}")
-                table, numbers = table.filter(pa.array(kept)), numbers[kept]
+            keep(utf8_rows(table[field]), f"is not UTF-8 in its field {field!r}")
         for field in (self.text_field, self.id_field):
             if field and table[field].null_count:
-                kept = pc.is_valid(table[field]).to_numpy(zero_copy_only=False)
-                for number in numbers[~kept].tolist():
-                    lost.add(f"row {number}", f"has null in its field {field!r}")
-                table, numbers = table.filter(pa.array(kept)), numbers[kept]
+                keep(table[field].is_valid().to_numpy(zero_copy_only=False), f"has null in its field {field!r}")
         return self._table(name, table, pa.array(numbers))
-
-    def _short_enough(
-        self, table: pa.Table, numbers: "np.ndarray[Any, Any]", lost: LostRecords
-    ) -> "tuple[pa.Table, np.ndarray[Any, Any]]":
-        """Return the rows, and their numbers, of which no value has more than ``max_record_bytes``."""
-        for field in table.column_names:
-            where = "" if field == self.text_field else f" in its field {field!r}"
-            short = _up_to(table[field], self.max_record_bytes)
-            if short is not None and not pc.all(short).as_py():
-                kept = short.to_numpy(zero_copy_only=False)
-                for number in numbers[~kept].tolist():
-                    lost.add(f"row {number}", too_long(self.max_record_bytes, where))
-                table, numbers = table.filter(short), numbers[kept]
-        return table, numbers
 
     def _lines(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
         first = 0
@@ -290,114 +258,3 @@ class Text(Source):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
                 return f"{reason}; set {setting}= to one of them"
         return reason
-
-
-def _utf8_rows(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]] | None":
-    """Return which values of a column of text are UTF-8, null included; None where all are, or it is not of text."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        return None
-    values = column.cast(kind)
-    try:
-        values.cast(pa.large_string()).validate(full=True)
-    except pa.ArrowInvalid:
-        return np.array([_is_utf8(value) for value in values.cast(pa.large_binary()).to_pylist()])
-    return None
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        str(value or b"", "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a parquet file, as many at a time as the memory allows by the headers of its pages.
-
-    A dictionary page of some kB can hold one text of 64 MB, and the rows of a batch all of them: a dictionary whose
-    texts could fill the memory stays one.
-    """
-    with (
-        Path(path).open("rb") as headers,
-        pq.ParquetFile(path, read_dictionary=columns, page_checksum_verification=True) as kept,
-    ):
-        for group, chunks in zip(range(file.num_row_groups), column_chunks(headers), strict=True):
-            read = [_column_bytes(kept, headers, group, chunks, field) for field in columns]
-            largest = sum(int(each.pages.max(initial=0)) for each in read)
-            if largest > (most_pages := max(PAGES_BYTES, 4 * most)):
-                raise DamagedFileError(
-                    f"has pages of {largest:,} bytes in its row group {group}, {most_pages:,} can be read at "
-                    "once; write it again with smaller pages"
-                )
-            source = kept if any(each.longest * ROWS > BATCH_BYTES for each in read) else file
-            row_bytes = sum(max(min(each.longest, most), each.rebuilt) for each in read)
-            rows = max(1, min(ROWS, BATCH_BYTES // max(row_bytes, 1)))
-            while rows > 1 and sum(each.most_of(rows) for each in read) > max(BATCH_BYTES, 2 * largest):
-                rows //= 2
-            yield from source.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
-
-
-@dataclass(frozen=True)
-class _ColumnBytes:
-    """What the pages of one column of a row group take."""
-
-    longest: int
-    """Of a value in the dictionary."""
-    rebuilt: int
-    """Of a value at most, where each is stored as its difference to the one before."""
-    pages: "np.ndarray[Any, np.dtype[np.int64]]"
-    """Bytes of each page, decompressed."""
-    values: "np.ndarray[Any, np.dtype[np.int64]]"
-    """Values of each page, 0 of the dictionary."""
-
-    def most_of(self, rows: int) -> int:
-        """Return the bytes of all pages that so many rows one after the other can touch."""
-        ends, total = np.cumsum(self.values), np.concatenate([[0], np.cumsum(self.pages)])
-        last = np.searchsorted(ends - self.values, ends - 1 + rows)
-        return int((total[last] - total[:-1]).max(initial=0))
-
-
-def _column_bytes(
-    kept: pq.ParquetFile, headers: BinaryIO, group: int, chunks: Mapping[str, Chunk], field: str
-) -> _ColumnBytes:
-    if (chunk := chunks.get(field)) is None:
-        raise DamagedFileError(f"is corrupt: a row group of its footer has no field {field!r}")
-    pages = list(column_pages(headers, chunk))
-    longest = rebuilt = 0
-    if chunk.is_binary:
-        rebuilt = max((page.bytes for page in pages if page.shares_prefixes), default=0)
-        dictionary = next((page for page in pages if page.kind == "dictionary"), None)
-        if dictionary is not None:
-            longest = dictionary.bytes
-            uses_it = [page.uses_dictionary for page in pages if page.values][:2] == [False, True]
-            if longest * ROWS > BATCH_BYTES and longest <= PAGES_BYTES and pages[0] is dictionary and uses_it:
-                longest = _longest(kept, group, field, dictionary)
-    sizes = np.array([page.bytes for page in pages], np.int64)
-    return _ColumnBytes(longest, rebuilt, sizes, np.array([page.rows for page in pages], np.int64))
-
-
-def _longest(kept: pq.ParquetFile, group: int, field: str, page: Page) -> int:
-    """Return the bytes of the longest value of a dictionary; of its page where no first row shows it whole."""
-    for batch in kept.iter_batches(1, row_groups=[group], columns=[field], use_threads=False):
-        column = batch.column(0)
-        if pa.types.is_dictionary(column.type) and len(column.dictionary) == page.values:
-            return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
-        break
-    return page.bytes
-
-
-def _up_to(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray | None:
-    """Return which values have so many bytes at most, without writing out those of a dictionary; None of numbers."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        return None
-    if not pa.types.is_dictionary(column.type):
-        lengths = pc.binary_length(column)
-    else:
-        lengths = pa.chunked_array(
-            [pc.binary_length(each.dictionary).cast(pa.int64()).take(each.indices) for each in column.chunks],
-            pa.int64(),
-        )
-    return pc.fill_null(pc.less_equal(lengths, most), fill_value=True)

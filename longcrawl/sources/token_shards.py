@@ -25,11 +25,12 @@ from longcrawl.formats.shards.base import Check
 from longcrawl.formats.shards.folders import sort_into_splits
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.sources.files import DamagedFileError, is_url, local_copy
+from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.storage.block_checksums import SUFFIX as CHECKSUMS
 from longcrawl.storage.listing import why_no_file
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
+from longcrawl.urls import is_url
 
 __all__ = ["Datatrove", "GptSimple", "Megatron", "NanoGpt", "TokenShards"]
 
@@ -78,7 +79,7 @@ class TokenShards(Source):
             shards = [part for part in named if not part.name.endswith((*self.beside, CHECKSUMS))]
             for part in shards:
                 if not part.name.endswith(suffix) and why_no_file(part.files[0]) is None:
-                    raise SourceError(f"{part.files[0]} is no shard of {self.name}; their names end in {suffix}")
+                    raise SourceError(f"{part.files[0]} is not a shard of {self.name}; their names end in {suffix}")
             if not shards:
                 raise SourceError(f"{self.data_files!r} names no file that ends in {suffix}; check data_files")
             parts[split] = [Part(part.name, self._files(part.files[0])) for part in shards]
@@ -90,7 +91,7 @@ class TokenShards(Source):
         try:
             with _local_files(part.files) as path:
                 shard = self._open(path)
-                self._refuse_other(shard, schema)
+                self._check_columns(shard, schema)
                 number = 0
                 for documents in shard.blocks():
                     table = documents.table()
@@ -130,22 +131,22 @@ class TokenShards(Source):
     @cached_property
     def _schema(self) -> pa.Schema:
         """Look into a shard once, since one that is not on this machine is fetched for it."""
-        refused: Exception | None = None
+        first: Exception | None = None
         for part in (part for parts in self.splits().values() for part in parts):
             try:
                 with _local_files(part.files) as path:
                     shard = self._open(path, "sizes")
             except (FormatError, DamagedFileError) as broken:
-                refused = refused or broken
+                first = first or broken
                 continue
             kind = pa.from_numpy_dtype(self.dtype or shard.tokens.dtype)
             columns = [("id", pa.string()), (TOKENS, pa.list_(kind)), (N_TOKENS, pa.int64())]
             columns += [(OVERLAP, pa.uint32())] * (shard.overlaps is not None)
             return pa.schema(columns + [(LOSS_MASK, LOSS_MASK_TYPE)] * (shard.loss_mask is not None))
-        raise SourceError(f"no shard says what its tokens are, as none can be opened: {refused}") from refused
+        raise SourceError(f"no shard says what its tokens are, as none can be opened: {first}") from first
 
-    def _refuse_other(self, shard: TokenShard, schema: pa.Schema) -> None:
-        """Refuse a shard that does not fit the schema, which the first one made."""
+    def _check_columns(self, shard: TokenShard, schema: pa.Schema) -> None:
+        """Reject a shard that does not fit the schema, which the first one made."""
         kind = schema.field(TOKENS).type.value_type
         if pa.from_numpy_dtype(shard.tokens.dtype).bit_width > kind.bit_width:
             raise FormatError(

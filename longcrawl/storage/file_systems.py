@@ -15,6 +15,7 @@ from longcrawl.storage.network import ask
 from longcrawl.urls import is_url, without_secrets
 
 __all__ = [
+    "REQUESTS",
     "ByteRanges",
     "exists",
     "fetch",
@@ -30,7 +31,7 @@ PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": 
 """What fsspec needs for the protocols of object stores."""
 
 REQUESTS = 16
-"""Files whose sizes are asked for at once."""
+"""Files that a server is asked about at once."""
 
 Span = tuple[str, int, int]
 """URL, first byte and the byte after the last."""

@@ -10,8 +10,11 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
+from longcrawl.errors import LongCrawlError
+
 __all__ = [
     "PARTIAL",
+    "check_target",
     "checksum",
     "content_digest",
     "file_entries",
@@ -22,6 +25,7 @@ __all__ = [
     "reread_when_changed",
     "whole_file",
     "write_text",
+    "writing",
 ]
 
 PARTIAL = ".partial"
@@ -33,7 +37,7 @@ Paths = TypeVarTuple("Paths")
 T = TypeVar("T")
 
 _State = tuple[tuple[str, int, int], ...]
-"""Path, time of the last change in ns, and bytes of every file; no file is no entry."""
+"""Path, time of the last change in ns, and bytes of every file; a missing file has no entry."""
 
 
 @contextmanager
@@ -72,6 +76,39 @@ def write_text(path: Path, text: str) -> None:
     """Write a small UTF-8 file, whole or not at all."""
     with whole_file(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def check_target(
+    target: Path,
+    error: type[LongCrawlError],
+    fix: str,
+    *,
+    example: str = "",
+    replaces: Callable[[Path], bool] = lambda target: False,  # noqa: ARG005  # nothing is replaced
+) -> None:
+    """Check that nothing lies where something is to be written that is not to be replaced.
+
+    Args:
+        target: where it is to be written.
+        error: what to raise.
+        fix: what to do, as the end of a sentence.
+        example: the name of a file, where ``target`` has to be one.
+        replaces: whether what is there may be replaced.
+
+    """
+    if example and target.is_dir():
+        raise error(f"{target} is a folder: name a file, such as {target / example}")
+    if target.exists() and not replaces(target):
+        raise error(f"{target} exists already: {fix}")
+
+
+@contextmanager
+def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[None]:
+    """Raise ``error`` where the system does not let ``target`` be written, with its reason and how to fix it."""
+    try:
+        yield
+    except OSError as failed:
+        raise error(f"{target} cannot be written ({failed.strerror or failed}): {fix}") from failed
 
 
 def remove_partial(folder: Path) -> None:

@@ -23,9 +23,9 @@ __all__ = [
     "SEAL",
     "DamagedWorkError",
     "Marker",
+    "check_unchanged",
     "is_sealed",
     "read_description",
-    "refuse_changed",
     "seal",
     "sealed_files",
     "unsealed",
@@ -199,7 +199,7 @@ def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
     return described
 
 
-def refuse_changed(file: Path) -> None:
+def check_unchanged(file: Path) -> None:
     """Compare a description with the SHA-256 that it gives of itself, where it gives one.
 
     Raises:

@@ -16,6 +16,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, unreadable
+from longcrawl.printable import quoted
 from longcrawl.storage.files import content_digest, reread_when_changed
 from longcrawl.storage.sealed import verify_files
 
@@ -24,12 +25,11 @@ __all__ = [
     "DESCRIPTIONS",
     "MOST_COMPARED",
     "GroupedTable",
+    "check_undamaged",
     "footer_fault",
-    "open_documents",
     "read_footers",
     "read_row",
     "read_table",
-    "refuse_damaged",
     "scan_tables",
     "table_writer",
     "write_table",
@@ -81,7 +81,7 @@ def write_table(table: pa.Table, file: Path, **settings: Any) -> None:
     pq.write_table(table, file, write_page_checksum=True, **settings)
 
 
-def refuse_damaged(files: Sequence[Path]) -> None:
+def check_undamaged(files: Sequence[Path]) -> None:
     """Compare tables with the SHA-256 that a description above them records; those that none names are not compared.
 
     Raises:
@@ -125,7 +125,7 @@ def read_footers(files: Sequence[Path]) -> list[pq.FileMetaData]:
         CorruptionError: one cannot be read, or is not as it was written.
 
     """
-    refuse_damaged(files)
+    check_undamaged(files)
     return [_read_footer(file) for file in files]
 
 
@@ -152,7 +152,8 @@ def footer_fault(footer: pq.FileMetaData) -> str | None:
     different = [pair for pair in zip(names, stored, strict=False) if pair[0] != pair[1]]
     if not different or len(names) != len(stored):
         return None
-    return "a column is named {!r} and, in the schema of Arrow, {!r}".format(*different[0])
+    name, second_name = map(quoted, different[0])
+    return f"a column is named {name} and, in the schema of Arrow, {second_name}"
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
@@ -162,7 +163,7 @@ def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any 
         CorruptionError: it cannot be read, is not as it was written, or a string is not UTF-8.
 
     """
-    refuse_damaged([file])
+    check_undamaged([file])
     with unreadable(file, CorruptionError, DAMAGED):
         table = pq.read_table(
             file, columns=columns, filters=condition, partitioning=None, page_checksum_verification=True
@@ -181,7 +182,7 @@ def read_row(files: Sequence[Path], row: int) -> dict[str, Any] | None:
 
 
 def _read_row(file: Path, row: int) -> dict[str, Any]:
-    refuse_damaged([file])
+    check_undamaged([file])
     with unreadable(file, CorruptionError, DAMAGED), pq.ParquetFile(file, page_checksum_verification=True) as opened:
         number, rows = 0, opened.metadata.row_group(0).num_rows
         while row >= rows:
@@ -192,7 +193,7 @@ def _read_row(file: Path, row: int) -> dict[str, Any]:
         return dict(table.slice(row, 1).to_pylist()[0])
 
 
-def open_documents(files: Sequence[Path]) -> pads.FileSystemDataset:
+def scan_tables(files: Sequence[Path]) -> pads.FileSystemDataset:
     """Return parquet files with a row per document as one dataset.
 
     Raises:
@@ -210,7 +211,7 @@ def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.
         CorruptionError: one of them is not as it was written.
 
     """
-    refuse_damaged(files)
+    check_undamaged(files)
     options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = pads.ParquetFileFormat(default_fragment_scan_options=options)
     return pads.dataset([str(file) for file in files], schema=schema, format=form)

@@ -19,7 +19,7 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError
 from longcrawl.ledger.analysis import DomainCounts, analyse, url_hosts
 from longcrawl.report import Analysis
-from longcrawl.storage.stored_tables import open_documents
+from longcrawl.storage.stored_tables import scan_tables
 from longcrawl.text.urls._matches import url_hosts as hosts_of_filter
 
 LANGUAGES = ["en", "en", "de", None]
@@ -56,7 +56,7 @@ def files(tmp_path_factory) -> tuple[list[Path], pa.Table]:
 
 @pytest.fixture(scope="module")
 def counted(files) -> Analysis:
-    return analyse(open_documents(files[0]))
+    return analyse(scan_tables(files[0]))
 
 
 # -------------------- what is counted
@@ -90,22 +90,22 @@ def test_languages_are_those_of_the_column(files, counted):
 
 @pytest.mark.parametrize("num_proc", [2, 4])
 def test_processes_and_files_do_not_matter(files, counted, tmp_path, num_proc):
-    assert analyse(open_documents(files[0]), num_proc) == counted
-    assert list(analyse(open_documents(files[0]), num_proc).domains) == list(counted.domains)
+    assert analyse(scan_tables(files[0]), num_proc) == counted
+    assert list(analyse(scan_tables(files[0]), num_proc).domains) == list(counted.domains)
     pq.write_table(files[1], tmp_path / "one.parquet")
-    assert analyse(open_documents([tmp_path / "one.parquet"])) == counted
+    assert analyse(scan_tables([tmp_path / "one.parquet"])) == counted
 
 
 def test_columns_that_are_not_there_are_not_counted(tmp_path):
     pq.write_table(pa.table({"id": [1, 2], "text": [["a"], ["b"]], "language": [1, 2]}), tmp_path / "a.parquet")
-    assert analyse(open_documents([tmp_path / "a.parquet"])) == Analysis(2)
-    assert str(analyse(open_documents([]))) == str(Analysis(2)) == ""
+    assert analyse(scan_tables([tmp_path / "a.parquet"])) == Analysis(2)
+    assert str(analyse(scan_tables([]))) == str(Analysis(2)) == ""
 
 
 def test_a_broken_file_is_one_sentence(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(CorruptionError, match=r"a.parquet cannot be read \(.*\): longcrawl verify says what is wrong"):
-        analyse(open_documents([tmp_path / "a.parquet"]))
+        analyse(scan_tables([tmp_path / "a.parquet"]))
 
 
 # -------------------- hosts
@@ -197,7 +197,7 @@ def test_an_analysis_of_several_files_says_what_was_forgotten_in_each(tmp_path, 
         naive.update(hosts)
         paths.append(tmp_path / f"{number}.parquet")
         pq.write_table(pa.table({"url": [f"//{host}.org" for host in hosts]}), paths[-1])
-    found = analyse(open_documents(paths))
+    found = analyse(scan_tables(paths))
     assert found.domains_error > 0
     for host, count in naive.items():
         assert found.domains.get(f"{host}.org", 0) <= count <= found.domains.get(f"{host}.org", 0) + found.domains_error
@@ -251,7 +251,7 @@ languages: 1"""
 def small(tmp_path) -> Analysis:
     table = {"text": ["", "ab", "abc", "x" * 1000], "url": ["//a.org", "//b.org", None, "//www.a.org"]}
     pq.write_table(pa.table(table | {"language": [None, "en", None, None]}), tmp_path / "a.parquet")
-    return analyse(open_documents([tmp_path / "a.parquet"]))
+    return analyse(scan_tables([tmp_path / "a.parquet"]))
 
 
 def test_bars_in_a_terminal(small):
@@ -274,7 +274,7 @@ def test_bars_in_a_notebook(small):
 def test_what_stands_in_a_url_is_neither_markdown_nor_html_nor_a_command_to_a_terminal(tmp_path):
     urls = ["http://<b>x|y`z\x1b[31m/", f"http://{'l' * 99}/"]
     pq.write_table(pa.table({"url": urls}), tmp_path / "a.parquet")
-    found = analyse(open_documents([tmp_path / "a.parquet"]))
+    found = analyse(scan_tables([tmp_path / "a.parquet"]))
     for said in (str(found), found.markdown(), found._repr_html_()):
         assert "\x1b" not in said
         assert "l" * 59 + "…" in said

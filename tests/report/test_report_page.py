@@ -261,9 +261,9 @@ def test_a_page_takes_the_place_of_a_page_alone(run_folder, tmp_path):
     refused = [(run / name, "belongs to the run: name another file, such as") for name in own]
     refused += [
         (tmp_path / "link" / "new.html", "belongs to the run"),
-        (tmp_path / "notes.html", "is there already and is no report: name another file with --out"),
+        (tmp_path / "notes.html", "exists already: it is not a report, name another file with --out"),
         (run, "is a folder: name a file, such as"),
-        (Path("/dev/null"), "is no regular file"),
+        (Path("/dev/null"), "exists already: it is not a report"),
         (tmp_path / "notes.html" / "x.html", "cannot be written .*: name another file with --out"),
         (Path("/proc/x.html"), "cannot be written .*: name another file with --out"),
         (tmp_path / ("n" * 300), "cannot be written .*: name another file with --out"),
@@ -409,7 +409,7 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
                     "reference": {"a": 1},
                 }
             },
-            r"is not as runs write it \(TypeError: .*\): run the recipe again",
+            r"cannot be read \(TypeError: .*\): run the recipe again",
         ),
         ({"analysis": {"documents": 1, "lengths": [], "domains": None}}, "run the recipe again"),
         ({"analysis": []}, "run the recipe again"),

@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from longcrawl.core.sources import BadFiles
-from longcrawl.sources import text
+from longcrawl.sources import parquet
+from longcrawl.sources.parquet import column_chunks, column_pages
 from longcrawl.sources.text import Text
-from longcrawl.storage import parquet_pages
-from longcrawl.storage.parquet_pages import column_chunks, column_pages
 
 LONG = 16 << 20
 LIMIT = 1 << 20
@@ -59,7 +58,7 @@ def test_a_dictionary_behind_a_plain_page(tmp_path):
     chunk = pq.read_metadata(path).row_group(0).column(0)
     content = path.read_bytes()
     with path.open("rb") as file:
-        fields, used = parquet_pages._header(file, chunk.data_page_offset)
+        fields, used = parquet._header(file, chunk.data_page_offset)
     start, middle = chunk.dictionary_page_offset, chunk.data_page_offset + used + fields[3]
     end = start + chunk.total_compressed_size
     path.write_bytes(content[:start] + content[middle:end] + content[start:middle] + content[end:])
@@ -67,7 +66,7 @@ def test_a_dictionary_behind_a_plain_page(tmp_path):
         chunks = next(column_chunks(file))
         assert [page.kind for page in column_pages(file, chunks["text"])] == ["values", "dictionary", "values"]
     with path.open("rb") as file, pq.ParquetFile(path, read_dictionary=["text"]) as kept:
-        assert text._column_bytes(kept, file, 0, chunks, "text").longest >= LONG
+        assert parquet._column_bytes(kept, file, 0, chunks, "text").longest >= LONG
     source, bad = Text(data_files=str(path), max_record_bytes=LIMIT), BadFiles("skip")
     assert sum(table.num_rows for table in source.read(source.splits()["train"][0], bad)) == 96
     assert bad.found[0].reason.startswith("row 96 has more than 1,048,576 bytes")
@@ -90,7 +89,7 @@ def test_pages_of_one_row_each(tmp_path):
 
 
 def test_a_page_that_is_too_large_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "PAGES_BYTES", 1 << 20)
+    monkeypatch.setattr(parquet, "PAGES_BYTES", 1 << 20)
     settings = {"use_dictionary": False, "compression": "zstd"}
     pq.write_table(pa.table({"text": ["a" * (2 << 20)]}), tmp_path / "a.parquet", **settings)
     source, bad = Text(data_files=str(tmp_path / "a.parquet"), max_record_bytes=1 << 10), BadFiles("skip")
@@ -137,7 +136,7 @@ def test_a_footer_whose_statistics_contradict_its_schema(tmp_path):
     path.write_bytes(content.replace(optional, required))
     assert read_confined(path) == [
         "0",
-        "None is corrupt after row 0: Definition level histogram size mismatch, size: 2, expected: 1",
+        "None is corrupt after row 0: OSError: Definition level histogram size mismatch, size: 2, expected: 1",
     ]
 
 

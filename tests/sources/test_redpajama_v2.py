@@ -362,9 +362,9 @@ def test_a_line_of_a_listing_that_names_no_part_is_an_error(release):
 
 
 def test_a_folder_that_is_no_release_is_refused(tmp_path):
-    with pytest.raises(SourceError, match="is no RedPajama-V2 release"):
+    with pytest.raises(SourceError, match="is not a RedPajama-V2 release"):
         names(tmp_path)
-    with pytest.raises(SourceError, match="is no RedPajama-V2 release"):
+    with pytest.raises(SourceError, match="is not a RedPajama-V2 release"):
         names(tmp_path / "missing")
     with pytest.raises(SourceError, match="at least one language"):
         RedPajamaV2(languages=())

@@ -61,6 +61,13 @@ def test_lost_records_are_one_report_per_file():
     assert bad_files.found == [BadFile("a.gz", "line 3 is not JSON (and 2 more like it)", 3)]
 
 
+def test_a_reason_is_never_longer_than_a_page():
+    bad_files = BadFiles("skip")
+    bad_files.report("a.gz", "has no field 'text'; its fields: " + "x" * 1_000_000)
+    assert bad_files.found[0].reason.startswith("has no field 'text'; its fields: xxx")
+    assert len(bad_files.found[0].reason) == 2_000
+
+
 def test_fingerprint_follows_settings_and_files(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n')

@@ -13,7 +13,8 @@ from datasets import load_dataset
 import longcrawl
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
-from longcrawl.sources.text import ROWS, Text
+from longcrawl.sources.parquet import ROWS
+from longcrawl.sources.text import Text
 
 RECORDS = [
     {"text": "one", "url": "https://a", "date": "2024-01-01", "language": "en", "key": "k1", "extra": {"deep": [1]}},
@@ -193,7 +194,7 @@ def test_splits(tmp_path):
 def test_nothing_to_read_is_refused(tmp_path):
     with pytest.raises(SourceError, match="has nothing to read; set data_dir="):
         Text().splits()
-    with pytest.raises(SourceError, match="is no folder"):
+    with pytest.raises(SourceError, match="is not a folder"):
         Text(data_dir=str(tmp_path / "missing")).splits()
     with pytest.raises(SourceError, match=r"holds no file that can be read; known endings: \.jsonl, "):
         Text(data_dir=str(tmp_path)).splits()
@@ -358,3 +359,16 @@ def test_a_source_whose_only_member_is_damaged_is_one_sentence(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(damaged)
     with pytest.raises(SourceError, match="source 'text' produced no documents.*on_bad_files='error'"):
         longcrawl.open("text", data_dir=str(tmp_path), on_bad_files="skip")
+
+
+def test_a_sentence_names_no_more_fields_than_can_be_read(tmp_path):
+    """What to set stands behind the names."""
+    fields = {f"field {number}": ["a"] for number in range(5_000)}
+    pq.write_table(pa.table(fields), tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_text(json.dumps(fields))
+    source, bad = Text(data_dir=str(tmp_path)), BadFiles("skip")
+    assert [table for part in source.splits()["train"] for table in source.read(part, bad)] == []
+    for found in bad.found:
+        assert "has no field 'text'; its fields: field 0, field 1" in found.reason
+        assert found.reason.endswith("…; set text_field= to one of them")
+        assert len(found.reason) < 400

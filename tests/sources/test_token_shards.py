@@ -158,7 +158,7 @@ def test_a_vocabulary_bounds_the_ids(shards):
     ("name", "words", "said"),
     [
         ("datatrove", {}, "has nothing to read"),
-        ("datatrove", {"data_dir": "nowhere"}, "nowhere is no folder"),
+        ("datatrove", {"data_dir": "nowhere"}, "nowhere is not a folder"),
         ("nanogpt", {"data_dir": "nowhere"}, "set end_of_text=ID"),
         ("megatron", {"data_files": "*.idx"}, "names no file that ends in .bin"),
         ("megatron", {"data_files": "*.txt"}, "no shard of megatron; their names end in .bin"),

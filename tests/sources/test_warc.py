@@ -32,8 +32,7 @@ from longcrawl.core.sources import BadFiles
 from longcrawl.errors import NotYetError, SourceError
 from longcrawl.sources import files, members
 from longcrawl.sources.warc import source as warc
-from longcrawl.sources.warc.charsets import decode_page
-from longcrawl.sources.warc.http import Message, body_of
+from longcrawl.sources.warc.pages import Message, body_of, decode_page
 from longcrawl.sources.warc.records import Lost, read_records
 from longcrawl.sources.warc.source import Warc
 from longcrawl.storage import network
@@ -848,7 +847,7 @@ def test_a_dataset_counts_broken_files(tmp_path, caplog):
     with caplog.at_level("INFO", logger="longcrawl"):
         data = load_dataset("longcrawl", "warc", data_files=str(path), split="train", on_bad_files="skip")
     assert len(data) == 2
-    assert "1 records are no documents by rule: request 1" in caplog.text
+    assert "1 records are not documents, by rule: request 1" in caplog.text
     assert "1 input files could not be read whole" in caplog.text
 
 

@@ -273,8 +273,8 @@ def test_the_card_of_a_run_that_cannot_be_written_is_one_sentence(copy):
     os.waitpid(child, 0)
     said = os.read(reader, 10_000).decode()
     copy.chmod(0o755)
-    assert said.startswith("RunError: the card cannot be written to "), said
-    assert "make it writable" in said
+    assert said.startswith(f"RunError: {copy / 'README.md'} cannot be written ("), said
+    assert f"make {copy} writable" in said
 
 
 @pytest.mark.parametrize(("protocol", "package"), [("gs", "gcsfs"), ("s3", "s3fs")])

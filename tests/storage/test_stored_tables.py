@@ -13,7 +13,7 @@ import longcrawl as lc
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import CorruptionError
 from longcrawl.storage import stored_tables
-from longcrawl.storage.stored_tables import read_footers, read_row, read_table, refuse_damaged, scan_tables
+from longcrawl.storage.stored_tables import check_undamaged, read_footers, read_row, read_table, scan_tables
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_missing_table_is_one_sentence(output):
     (file,) = output.glob("*.parquet")
     file.unlink()
     with pytest.raises(CorruptionError, match=r"parquet is missing; longcrawl verify says"):
-        refuse_damaged([file])
+        check_undamaged([file])
 
 
 def test_a_file_is_read_once_for_that(output, monkeypatch):
@@ -100,4 +100,4 @@ def test_a_file_is_read_once_for_that(output, monkeypatch):
     description = output / "parquet.json"
     assert json.loads(description.read_text())["files"]
     monkeypatch.setattr("longcrawl.storage.files.checksum", lambda path: pytest.fail(f"{path} is read again"))
-    refuse_damaged([file])
+    check_undamaged([file])

@@ -16,7 +16,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, dataset_configs, read_description
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.sealed import is_sealed, verify_files
-from longcrawl.storage.stored_tables import open_documents, read_footers, read_row
+from longcrawl.storage.stored_tables import read_footers, read_row, scan_tables
 
 __all__ = ["ParquetInspection", "ParquetResult"]
 
@@ -155,7 +155,7 @@ class ParquetResult(Result):
 
     def ids(self, folder: Path) -> pads.FileSystemDataset:
         """Return all files."""
-        return open_documents(sorted(folder.rglob("*.parquet")))
+        return scan_tables(sorted(folder.rglob("*.parquet")))
 
 
 def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]:

@@ -1,8 +1,8 @@
 """Archive records, one after the other, and what is lost between them where a file is damaged.
 
 A record counts only if the next one, the end of its compressed member or the end of the file follows its block: a wrong
-length is noticed, and so is a damaged member. What cannot be read is one stretch of bytes in the report; reading goes
-on at the next member that can be decompressed and the next line in it that begins with ``WARC/``.
+length is noticed, and so is a damaged member. What cannot be read is one stretch of bytes in the report; reading
+resumes at the next member that can be decompressed and the next line in it that begins with ``WARC/``.
 """
 
 import re
@@ -42,7 +42,7 @@ Fields = dict[str, str]
 
 @dataclass(frozen=True)
 class Record:
-    """One record; ``offset`` and ``length`` are None where it is no compressed member of its own."""
+    """One record; ``offset`` and ``length`` are None where it is not a compressed member of its own."""
 
     number: int
     offset: int | None
@@ -75,10 +75,10 @@ class Lost:
             self.bad_files.report(self.file, f"at byte {offset:,}: {reason}")
 
     def close(self, offset: int | None) -> None:
-        """Note that reading goes on at ``offset``, or no more."""
+        """Note that reading resumes at ``offset``, or no more."""
         if self._begin is not None:
             end = "to its end" if offset is None else f"to {offset:,}"
-            # What else is no record in an ARC file says nothing more.
+            # Other reasons say nothing more about an ARC file.
             reasons = [_ARC_FILE] if _ARC_FILE in self._reasons else self._reasons
             self._stretches += 1
             if self._stretches <= MOST_NAMED:
@@ -119,7 +119,7 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
 
 
 def parse_fields(header: bytes, encoding: str = "latin-1") -> Fields:
-    """Parse ``Name: value`` lines; indented ones go on with the line before, what has no colon is passed over."""
+    """Parse ``Name: value`` lines; indented ones continue the line before, what has no colon is passed over."""
     values: dict[str, list[str]] = {}
     name = ""
     for line in header.decode(encoding, "replace").split("\n"):
@@ -234,7 +234,7 @@ class _Reader:
     def _finish(
         self, fields: Fields, block: bytes | None, begin: int, end: int, after: int, offset: int | None = None
     ) -> Record:
-        """Make the record, whose block ends at ``end`` of the buffer, and go on after the line ends that follow."""
+        """Make the record, whose block ends at ``end`` of the buffer, and continue after the line ends that follow."""
         stream = self._stream
         stop = stream.position + after
         offset = stream.begin_at(begin) if offset is None else offset

@@ -1,7 +1,7 @@
 """Web archives: WARC and WET files, a row per page that a crawl fetched, or per text made of one.
 
 Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary); their first
-bytes say how, so ``data_files`` may have any name. ARC files, the form before WARC, are refused with the command that
+bytes say how, so ``data_files`` may have any name. ARC files, the form before WARC, are rejected with the command that
 converts them. A file in one gzip member is read as one with a member per record; only the latter says where its records
 lie.
 
@@ -34,7 +34,7 @@ What becomes of the rest:
 * A page was cut where the archive says so (``WARC-Truncated``), where it is shorter than its Content-Length, or where
   its chunks or its compressed data end early. It is a row with what there is; the column ``truncated`` says why.
 * A page without a type is HTML if it begins so, else what the archive found out (``WARC-Identified-Payload-Type``).
-* Characters: ``longcrawl.sources.warc.charsets`` says what becomes of wrong and unknown charsets, UTF-16 and zeros.
+* Characters: ``longcrawl.sources.warc.pages`` says what becomes of wrong and unknown charsets, UTF-16 and zeros.
 * A record without an id gets ``FILE:NUMBER``. Ids and URLs that occur twice are rows twice: what to do with them is for
   stages to say, which reject duplicate ids rather than merge them.
 * A digest that the archive gives is not compared: what it covers differs between crawlers.
@@ -57,8 +57,7 @@ from longcrawl.printable import one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.files import DamagedFileError, opened
 from longcrawl.sources.named_files import DataFiles, named_parts
-from longcrawl.sources.warc.charsets import decode_page
-from longcrawl.sources.warc.http import LeftOutError, body_of, parse_message
+from longcrawl.sources.warc.pages import LeftOutError, body_of, decode_page, parse_message
 from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
 
 __all__ = ["Warc"]
@@ -108,8 +107,9 @@ class Warc(Source):
     (the decoded page; else null), ``status`` (int32; null where there is no HTTP response), ``mime`` (lower-cased,
     without parameters), ``charset`` (what the page was decoded from), ``language_hint`` (Content-Language, or what a
     WET file says), ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (as
-    ``source``), ``offset`` and ``length`` (int64: the compressed record in its file; null where it is no member of its
-    own), and ``digest`` ("sha1:" and base32, of the page with its codings undone and its characters untouched).
+    ``source``), ``offset`` and ``length`` (int64: the compressed record in its file; null where it is not a
+    member of its own), and ``digest`` ("sha1:" and base32, of the page with its codings undone and its characters
+    untouched).
 
     Args:
         data_dir: a folder, read with all folders in it, or its URL.
@@ -203,7 +203,7 @@ class Warc(Source):
         bad_files.left_out.update(left_out)
         counted = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
         logger.info(
-            "%s: %s records are no documents by rule: %s", one_line(path), f"{left_out.total():,}", counted or "none"
+            "%s: %s records are not documents, by rule: %s", one_line(path), f"{left_out.total():,}", counted or "none"
         )
 
     def _row(self, name: str, record: Record) -> dict[str, Any]:

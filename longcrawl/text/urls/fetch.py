@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
-from longcrawl.storage.files import PARTIAL, checksum, publish, write_text
+from longcrawl.storage.files import PARTIAL, check_target, checksum, publish, write_text, writing
 from longcrawl.storage.structured import load_json
 
 __all__ = ["DESCRIPTION", "LISTS", "FetchedLists", "ListSource", "fetch_lists"]
@@ -100,17 +100,15 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
 
     """
     folder, source = Path(out), _source(name, url)
-    if folder.exists():
-        raise SourceError(f"{folder} exists already: remove it to fetch the lists again, or choose another --out")
+    check_target(folder, SourceError, "remove it to fetch the lists again, or choose another --out")
     lock = folder.with_name(f"{folder.name}{PARTIAL}.lock")
-    try:
+    with writing(folder, SourceError, "fix that, or choose another --out"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock, timeout=0):
-            described = _fetch(source, folder)
-    except Timeout as held:
-        raise SourceError(f"another process is fetching lists to {folder}: wait for it") from held
-    except OSError as failed:
-        raise SourceError(f"{folder} cannot be written ({failed}); fix that, or choose another --out") from failed
+        try:
+            with FileLock(lock, timeout=0):
+                described = _fetch(source, folder)
+        except Timeout as held:
+            raise SourceError(f"another process is fetching lists to {folder}: wait for it") from held
     lock.unlink(missing_ok=True)
     return described
 

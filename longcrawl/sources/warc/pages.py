@@ -1,0 +1,346 @@
+"""What an HTTP response holds: its status, its headers, its body as the server meant it, and what characters that is.
+
+Archives keep messages as they came over the wire, or with the transfer and content encodings undone and the headers
+left as they were, so a body that is not encoded as its header says stands as it is, unless it is binary.
+
+The charset of a page is found in this order:
+
+1. A byte order mark of UTF-8 or UTF-16.
+2. The charset of the HTTP header, then the one that the page itself names (``<meta charset>``, or an XML declaration)
+   in its first 4 kB, if it decodes the page without an error. A charset of one byte per character decodes anything, so
+   it gives way to UTF-8 where the page is not ASCII and valid UTF-8.
+3. UTF-8, if it is valid.
+4. The same charsets, with U+FFFD for what is malformed, if there is a well-formed character beyond ASCII for each
+   malformed one in UTF-8, whose form is telling, or ten in others: a page that was cut or pasted together.
+5. windows-1252, which decodes anything.
+
+Names mean what they mean to browsers (https://encoding.spec.whatwg.org): ISO-8859-1 is windows-1252, GB 2312 is GB
+18030, and a name that is not in that standard is ignored. UTF-16 without a byte order mark counts only in the HTTP
+header of a page with zero bytes. NUL characters are left out: browsers drop them in text, and parsers stop at them.
+"""
+
+import codecs
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import zstandard
+from isal import isal_zlib
+
+from longcrawl.errors import SourceError
+from longcrawl.sources.json_lines import is_utf8
+from longcrawl.sources.warc.records import HEADER_BYTES, Fields, parse_fields
+
+__all__ = ["LeftOutError", "Message", "body_of", "decode_page", "parse_message"]
+
+CODINGS = 3
+"""How many content codings may lie over each other."""
+
+WINDOW_BYTES = 8 << 20
+"""The window of zstd as a content coding is at most this (RFC 9659)."""
+
+_STATUS = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})(?!\d)")
+_HEADER_END = re.compile(rb"\n\r*\n")
+_CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]{0,4096}+|\r*+)\n")
+_LINE_END = re.compile(rb"\r*\n")
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_LENGTH = re.compile(r"\d{1,18}")
+
+PRESCAN_BYTES = 4_096
+"""How much of a page is searched for a charset that it names."""
+
+WELL_FORMED = 10
+"""How many well-formed characters beyond ASCII make up for a malformed one, in other charsets than UTF-8."""
+
+_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
+
+_META = re.compile(
+    rb"<!--.*?(?:-->|\Z)|<meta\b[^>]{0,512}?\bcharset\s*=\s*(?:[\"']\s*)?(?P<name>[\w.:+-]{1,40})", re.DOTALL
+)
+_XML = re.compile(rb"\s*<\?xml\b[^>]{0,200}?\bencoding\s*=\s*[\"'](?P<name>[\w.:+-]{1,40})")
+
+_SINGLE = {
+    "cp866": "ibm866",
+    "mac-roman": "macintosh",
+    "mac-cyrillic": "x-mac-cyrillic",
+    "iso8859-1": "windows-1252",
+    "ascii": "windows-1252",
+    "iso8859-9": "windows-1254",
+    "iso8859-11": "windows-874",
+    "tis-620": "windows-874",
+    "cp874": "windows-874",
+    "koi8-r": "koi8-r",
+    "koi8-u": "koi8-u",
+    **{f"iso8859-{part}": f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
+    **{f"cp{number}": f"windows-{number}" for number in range(1250, 1259)},
+}
+_MULTIPLE = {
+    "utf-8": "utf-8",
+    "utf-8-sig": "utf-8",
+    "utf-16": "utf-16le",
+    "utf-16-le": "utf-16le",
+    "utf-16-be": "utf-16be",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "gb18030": "gb18030",
+    "big5": "big5",
+    "big5hkscs": "big5",
+    "euc_jp": "euc-jp",
+    "iso2022_jp": "iso-2022-jp",
+    "shift_jis": "shift_jis",
+    "cp932": "shift_jis",
+    "euc_kr": "euc-kr",
+    "cp949": "euc-kr",
+}
+_NAMES = _SINGLE | _MULTIPLE
+"""The standard's name by Python's name."""
+
+_LABELS = {
+    "dos-874": "cp874",
+    "windows-874": "cp874",
+    "iso-8859-8-i": "iso8859-8",
+    "logical": "iso8859-8",
+    "unicode": "utf-16-le",
+    "unicode-1-1-utf-8": "utf-8",
+    "windows-31j": "cp932",
+    "windows-949": "cp949",
+    "x-cp1250": "cp1250",
+    "x-cp1251": "cp1251",
+    "x-cp1252": "cp1252",
+    "x-euc-jp": "euc_jp",
+    "x-gbk": "gbk",
+    "x-mac-cyrillic": "mac-cyrillic",
+    "x-mac-ukrainian": "mac-cyrillic",
+    "x-sjis": "shift_jis",
+    "x-x-big5": "big5",
+}
+"""Labels of the standard that Python does not know."""
+
+_CODECS = {"big5": "big5hkscs", "euc-kr": "cp949", "shift_jis": "cp932", "windows-874": "cp874", "ibm866": "cp866"}
+_CODECS |= {"x-mac-cyrillic": "mac-cyrillic"}
+"""Python's codec where it is not found by the standard's name, or is smaller than browsers' of this name."""
+
+_WINDOWS_1252 = "".join(chr(byte) for byte in range(128)) + "".join(
+    bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(128, 256)
+)
+"""As browsers have it: the five bytes that mean nothing are control characters."""
+
+
+class LeftOutError(Exception):
+    """A record is not a document, by the rule that this names."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """An HTTP response: ``status`` is None where it has none that can be read."""
+
+    status: int | None
+    fields: Fields
+    body: bytes
+
+
+def parse_message(block: bytes) -> Message:
+    """Parse the block of a response record; answers such as 100 Continue, which come before it, are passed over."""
+    start = 0
+    while True:
+        status = _STATUS.match(block, start)
+        end = _HEADER_END.search(block, start, start + HEADER_BYTES)
+        if not (status and end and status[1].startswith(b"1") and _STATUS.match(block, end.end())):
+            break
+        start = end.end()
+    head, body = (block[start : end.start()], block[end.end() :]) if end else (b"", b"")
+    return Message(int(status[1]) if status else None, parse_fields(head), body)
+
+
+def body_of(message: Message, most_bytes: int) -> tuple[bytes, str | None]:
+    """Undo the transfer and content encodings of a body; say by what it was cut, if it was.
+
+    Raises:
+        LeftOutError: it is larger than ``most_bytes``, or encoded in a way that is not known.
+
+    """
+    fields, body, cut = message.fields, message.body, None
+    chunked = "chunked" in fields.get("transfer-encoding", "").lower()
+    if chunked and (found := _dechunk(body)) is not None:
+        body, cut = found
+    elif (length := fields.get("content-length", "").split(",")[0].strip()) and _LENGTH.fullmatch(length):
+        cut = "body" if len(body) < int(length) else None
+    codings = [coding.strip().lower() for coding in fields.get("content-encoding", "").split(",")]
+    codings = [coding.removeprefix("x-") for coding in codings if coding not in ("", "identity", "none")]
+    if len(codings) > CODINGS:
+        raise LeftOutError("content_encoding")
+    for coding in reversed(codings) if body else ():
+        body, whole = _undo(coding, body, most_bytes)
+        cut = cut or (None if whole else "content_encoding")
+    return body, cut
+
+
+def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
+    """Undo one coding: return the data, and whether it is all."""
+    undo = {"gzip": _inflate, "deflate": _inflate, "br": _unbrotli, "zstd": _unzstd}.get(coding)
+    data, whole = undo(body, most_bytes) if undo else (b"", False)
+    if len(data) > most_bytes:
+        raise LeftOutError("max_record_bytes")
+    if whole or (data and _BINARY.search(body, 0, 1024)):
+        return data, whole
+    if _BINARY.search(body, 0, 1024):
+        raise LeftOutError("content_encoding")
+    return body, True
+
+
+def _dechunk(body: bytes) -> tuple[bytes, str | None] | None:
+    """Join the chunks of a body; None if it does not begin with one."""
+    joined, place = bytearray(), 0
+    while (size := _CHUNK.match(body, place)) is not None:
+        length = int(size[1], 16)
+        if length == 0:
+            return bytes(joined), None
+        data = body[size.end() : size.end() + length]
+        joined += data
+        if len(data) < length:
+            return bytes(joined), "chunks"
+        place = size.end() + length
+        line = _LINE_END.match(body, place)
+        place = line.end() if line else place
+    return (bytes(joined), "chunks") if place else None
+
+
+def _inflate(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
+    """Undo gzip and deflate by what the body begins with; of deflate without a header, servers are fond too."""
+    errors: Any = isal_zlib.error
+    gzip = body.startswith(b"\x1f\x8b")
+    zlib = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
+    data, place, more = bytearray(), 0, True
+    while more:
+        stream, rest = isal_zlib.decompressobj(31 if gzip else 15 if zlib else -15), b""
+        while not stream.eof:
+            rest = rest or body[place : place + (1 << 16)]
+            place += 0 if stream.unconsumed_tail else len(rest)
+            try:
+                piece = stream.decompress(rest, most_bytes + 1 - len(data))
+            except errors:
+                return bytes(data), False
+            data += piece
+            if len(data) > most_bytes or not (rest or piece):
+                return bytes(data), False
+            rest = stream.unconsumed_tail
+        place -= len(stream.unused_data)
+        more = gzip and body.startswith(b"\x1f\x8b", place)
+    return bytes(data), True
+
+
+def _unbrotli(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
+    try:
+        import brotli
+    except ImportError as error:
+        raise SourceError(
+            "a page is compressed with Brotli, which needs an extra; type pip install 'longcrawl[warc]'"
+        ) from error
+    stream, data = brotli.Decompressor(), bytearray()
+    try:
+        data += stream.process(body, output_buffer_limit=most_bytes + 1)
+        while len(data) <= most_bytes and not stream.is_finished() and not stream.can_accept_more_data():
+            data += stream.process(b"", output_buffer_limit=most_bytes + 1)
+    except brotli.error:
+        return bytes(data), False
+    return bytes(data), stream.is_finished()
+
+
+def _unzstd(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
+    data = bytearray()
+    with zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(
+        body, read_across_frames=True
+    ) as reader:
+        try:
+            while len(data) <= most_bytes and (piece := reader.read(1 << 20)):
+                data += piece
+        except zstandard.ZstdError:
+            return bytes(data), False
+    return bytes(data), True
+
+
+def decode_page(page: bytes, declared: str | None, *, markup: bool) -> tuple[bytes, str]:
+    r"""Return a page in UTF-8, and the name of the charset that it was in.
+
+    Args:
+        page: its bytes.
+        declared: the charset of the HTTP header.
+        markup: whether the page may name a charset itself.
+
+    >>> decode_page("naïve".encode("latin-1"), "utf-8", markup=True)
+    (b'na\xc3\xafve', 'windows-1252')
+    """
+    for mark, name in _MARKS:
+        if page.startswith(mark):
+            return _utf8(page.removeprefix(mark).decode(name, "replace")), name
+    http, own = _standard_name(declared), _own_name(page) if markup else None
+    if http in ("utf-16le", "utf-16be") and b"\0" not in page:
+        http = None
+    named = list(dict.fromkeys(name for name in (http, own) if name))
+    ascii_only = page.isascii()
+    valid = ascii_only or is_utf8(page)
+    for name in named:
+        if name in _SINGLE.values() and valid and not ascii_only:
+            break
+        if (text := _strictly(page, name, valid)) is not None:
+            return text, name
+    if valid:
+        return page.replace(b"\0", b""), "utf-8"
+    return _leniently(page, [*named, "utf-8"])
+
+
+def _leniently(page: bytes, names: Iterable[str]) -> tuple[bytes, str]:
+    for name in dict.fromkeys(names):
+        if name == "windows-1252":
+            continue
+        text = page.decode(_CODECS.get(name, name), "replace")
+        bad = text.count("\ufffd")
+        enough = bad if name == "utf-8" else WELL_FORMED * bad
+        if len(text) - bad - _ascii_characters(text) >= enough:
+            return _utf8(text), name
+    return _windows_1252(page), "windows-1252"
+
+
+def _strictly(page: bytes, name: str, valid: bool) -> bytes | None:  # noqa: FBT001  # known, and costly to find out
+    if name == "utf-8":
+        return page.replace(b"\0", b"") if valid else None
+    if name == "windows-1252":
+        return _windows_1252(page)
+    try:
+        return _utf8(page.decode(_CODECS.get(name, name)))
+    except UnicodeDecodeError:
+        return None
+
+
+def _windows_1252(page: bytes) -> bytes:
+    if page.isascii():
+        return page.replace(b"\0", b"")
+    return _utf8(codecs.charmap_decode(page, "strict", _WINDOWS_1252)[0])
+
+
+def _ascii_characters(text: str) -> int:
+    return len(text.encode("ascii", "ignore"))
+
+
+def _utf8(text: str) -> bytes:
+    return text.replace("\0", "").encode("utf-8", "replace")
+
+
+def _own_name(page: bytes) -> str | None:
+    """Return the charset that a page names; since its name could be read, it is not UTF-16, whatever it says."""
+    head = page[:PRESCAN_BYTES].lower()
+    names = [found["name"] for found in _META.finditer(head) if found["name"]]
+    if (xml := _XML.match(head)) is not None:
+        names.insert(0, xml["name"])
+    known = [name for name in (_standard_name(name.decode("ascii", "replace")) for name in names) if name]
+    return next((name if not name.startswith("utf-16") else "utf-8" for name in known), None)
+
+
+def _standard_name(label: str | None) -> str | None:
+    """Return the standard's name for a label, None where it has none."""
+    label = (label or "").strip(" \t\r\n\f\"'").lower()
+    try:
+        return _NAMES.get(codecs.lookup(_LABELS.get(label, label)).name) if label.isascii() and label else None
+    except (LookupError, ValueError):
+        return None
