@@ -14,7 +14,7 @@ __all__ = ["has_pattern", "hide_secrets", "is_url", "join", "path_of", "plain_ur
 PUBLIC = frozenset({"versionid", "generation", "revision"})
 """Parameters of a query that name the version of a file; they stay."""
 
-_CACHED = re.compile(r"(?:block|file|simple)cache::|cached::")
+_CACHED = ("blockcache::", "filecache::", "simplecache::", "cached::")
 _RUN = re.compile(r"://[^\s\"'<>]*")
 _HOST = re.compile(r"://([^/?#\s\"'<>]*@)?")
 _QUERY = re.compile(r"\?[\w.~-]{1,100}=")
@@ -33,7 +33,7 @@ def is_url(path: str) -> bool:
     >>> is_url("s3://bucket/a.jsonl"), is_url("file:///a.jsonl"), is_url("a.jsonl"), is_url("simplecache::/a.zarr")
     (True, False, False, True)
     """
-    return ("://" in path and not path.startswith("file://")) or _CACHED.match(path) is not None
+    return ("://" in path and not path.startswith("file://")) or path.startswith(_CACHED)
 
 
 def without_secrets(url: str) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from longcrawl.composition.lengths import checked_lengths
 from longcrawl.composition.measures import Comparison, compare_strategies
@@ -27,8 +26,9 @@ from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
 from longcrawl.manifest import holds_run, read_manifest
 from longcrawl.sources.blocks import read_blocks
-from longcrawl.sources.files import DamagedFileError, absolute, list_tree, local_copy
+from longcrawl.sources.files import DamagedFileError, absolute, list_tree
 from longcrawl.sources.json_lines import read_lines
+from longcrawl.sources.parquet import open_parquet
 from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.storage.listing import match_files, unreachable, why_no_file
 from longcrawl.text.values import tables
@@ -243,17 +243,11 @@ def _is_flat(path: str) -> bool:
 
 
 def _parquet(path: str, end_of_text: int | None) -> Iterator[Lengths]:
-    with local_copy(path) as copy:
-        try:
-            with pq.ParquetFile(copy, page_checksum_verification=True) as file:
-                wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
-                for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
-                    found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text)
-                    yield Lengths(found.tokens, np.ones_like(found.ended)) if ended else found
-        except FileNotFoundError as error:
-            raise DamagedFileError("is missing") from error
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise DamagedFileError(f"is corrupt: {str(error).splitlines()[0]}") from error
+    with open_parquet(path) as (file, _):
+        wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
+        for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
+            found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text)
+            yield Lengths(found.tokens, np.ones_like(found.ended)) if ended else found
 
 
 def _says_ended(path: str, schema: pa.Schema) -> bool:

@@ -22,6 +22,7 @@ from longcrawl.printable import shortened
 from longcrawl.urls import hide_secrets, plain_urls, without_secrets
 
 __all__ = [
+    "DOCUMENTS",
     "SOURCES",
     "BadFile",
     "BadFiles",
@@ -38,6 +39,14 @@ __all__ = [
 OnBadFiles = Literal["error", "warn", "skip"]
 """What a missing, cut or corrupt input file does: stop, warn and go on, or go on; it is reported in each case."""
 
+DOCUMENTS = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("text", pa.large_string()),
+        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+    ]
+)
+"""The columns of every source of texts, before its own."""
 MOST_REASON = 2_000
 """Characters of a reason: names of fields in it, and what libraries say, have no limit."""
 MOST_NAMED = 3

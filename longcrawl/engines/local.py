@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from longcrawl.errors import RunError
 
-__all__ = ["map_tasks"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

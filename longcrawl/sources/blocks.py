@@ -14,8 +14,6 @@ from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.members import BrokenMemberError, Compression, Members
 from longcrawl.urls import path_of
 
-__all__ = ["BLOCK_BYTES", "RECORD_BYTES", "read_blocks", "read_bytes", "stop_at", "too_long"]
-
 BLOCK_BYTES = 32_000_000
 """How much uncompressed text a table holds at most, unless one line is longer."""
 
@@ -210,16 +208,11 @@ class _Lines:
 def _pieces(path: str) -> Iterator[bytes | _Damage]:
     name = path_of(path)
     compression: Compression = "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else "none"
-    try:
-        with local_copy(path) as copy, Path(copy).open("rb") as file:
-            if compression == "none":
-                yield from iter(lambda: file.read(READ_BYTES), b"")
-            else:
-                yield from _sound(file, compression)
-    except FileNotFoundError as error:
-        raise DamagedFileError("is missing") from error
-    except OSError as error:
-        raise DamagedFileError(f"cannot be read: {error.strerror or error}") from error
+    with local_copy(path) as copy, Path(copy).open("rb") as file:
+        if compression == "none":
+            yield from iter(lambda: file.read(READ_BYTES), b"")
+        else:
+            yield from _sound(file, compression)
 
 
 def _sound(file: BinaryIO, compression: Compression) -> Iterator[bytes | _Damage]:

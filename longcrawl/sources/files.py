@@ -26,16 +26,6 @@ from longcrawl.storage.listing import list_files, why_no_file
 from longcrawl.storage.network import CutAnswerError, ask, verdict_of
 from longcrawl.urls import is_url, path_of, without_secrets
 
-__all__ = [
-    "DamagedFileError",
-    "absolute",
-    "fetch_texts",
-    "list_tree",
-    "local_copy",
-    "match_remote",
-    "opened",
-]
-
 logger = logging.getLogger("longcrawl")
 
 RANGE_BYTES = 8 << 20
@@ -146,19 +136,32 @@ def local_copy(path: str) -> Iterator[str]:
     """Return a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
 
     Raises:
-        DamagedFileError: the remote file is missing, or the local path is a link to nothing, a named pipe or a device.
+        DamagedFileError: it is missing, a link to nothing, a named pipe or a device, or cannot be read in the block.
         NotYetError: its server does not give it now.
 
     """
     if not is_url(path):
         if (reason := why_no_file(path)) is not None:
             raise DamagedFileError(reason)
-        yield path
+        with _as_damage():
+            yield path
         return
     with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
         copy = Path(folder, posixpath.basename(path_of(path)))
-        _fetch(path, copy)
-        yield str(copy)
+        with _as_damage():
+            _fetch(path, copy)
+            yield str(copy)
+
+
+@contextmanager
+def _as_damage() -> Iterator[None]:
+    """Raise what the system says of a file as damage of it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DamagedFileError("is missing") from error
+    except OSError as error:
+        raise DamagedFileError(f"cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -172,11 +175,12 @@ def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
         NotYetError: its server does not give it now.
 
     """
-    if (remote := _open_remote(path) if is_url(path) else None) is not None:
-        with io.BufferedReader(remote, range_bytes or RANGE_BYTES) as file:
-            yield file
-            remote.record()
-        return
+    with _as_damage():
+        if (remote := _open_remote(path) if is_url(path) else None) is not None:
+            with io.BufferedReader(remote, range_bytes or RANGE_BYTES) as file:
+                yield file
+                remote.record()
+            return
     with local_copy(path) as copy, Path(copy).open("rb") as file:
         yield file
 
@@ -218,10 +222,7 @@ def _fetch(path: str, copy: Path) -> None:
             tag = entity_tag(filesystem.info(inner))
         filesystem.get_file(inner, str(copy))
 
-    try:
-        ask(path, request)
-    except FileNotFoundError as error:
-        raise DamagedFileError("is missing") from error
+    ask(path, request)
     if record is not None:
         record[path] = InputFile(without_secrets(path), copy.stat().st_size, checksum(copy), tag)
 
@@ -299,7 +300,4 @@ def _open_remote(path: str) -> _Ranges | None:
             return None
         return _Ranges(path, file, size, entity_tag(information)) if whole else None
 
-    try:
-        return ask(path, request)
-    except FileNotFoundError as error:
-        raise DamagedFileError("is missing") from error
+    return ask(path, request)

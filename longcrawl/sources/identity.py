@@ -22,8 +22,6 @@ from longcrawl.storage.file_systems import REQUESTS, file_system_of
 from longcrawl.storage.files import checksum
 from longcrawl.urls import is_url, without_secrets
 
-__all__ = ["Fetched", "InputFile", "PrefixHash", "changed_files", "entity_tag", "fetching", "reading"]
-
 logger = logging.getLogger("longcrawl")
 
 State = tuple[int, int, int, int]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
+from longcrawl.core.sources import DOCUMENTS, BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import SourceError
 
 __all__ = ["Installed"]
@@ -21,13 +21,6 @@ __all__ = ["Installed"]
 PYTHON = "python"
 """The part of Python's own help topics."""
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("text", pa.large_string()),
-        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
-    ]
-)
 _ENDINGS = (".md", ".rst", ".txt")
 _LICENCE = re.compile(r"(licen[cs]es?|copying|notice|authors|copyright)([-._].*)?", re.IGNORECASE)
 _BOOKKEEPING = {"top_level.txt", "entry_points.txt", "SOURCES.txt", "dependency_links.txt", "namespace_packages.txt"}
@@ -54,7 +47,7 @@ class Installed(Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        return _SCHEMA
+        return DOCUMENTS
 
     def splits(self) -> dict[str, list[Part]]:
         """Return a part per distribution, and "python/pydoc_data".
@@ -89,7 +82,7 @@ class Installed(Source):
         columns: list[list[str | None]] = [list(documents), list(documents.values())]
         columns += [[value] * len(documents) for value in (url, None, source, "en")]
         if documents:
-            yield pa.table(columns, schema=_SCHEMA)
+            yield pa.table(columns, schema=DOCUMENTS)
 
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:

@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from longcrawl.printable import listed
 
-__all__ = ["Found", "Lines", "Spelled", "find_fields", "is_utf8", "pack", "parse_object", "read_lines", "texts_of"]
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -22,8 +22,6 @@ from isal import isal_zlib
 
 from longcrawl.errors import SourceError, reason_of
 
-__all__ = ["BrokenMemberError", "Compression", "Event", "Members", "compression_of"]
-
 Compression = Literal["none", "gzip", "zstd"]
 
 READ_BYTES = 65_536

@@ -13,8 +13,6 @@ from longcrawl.sources.files import absolute, list_tree, match_remote
 from longcrawl.storage.listing import match_files, unreachable
 from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 
-__all__ = ["DataFiles", "chosen_files", "named_parts"]
-
 DataFiles = str | tuple[str, ...] | Mapping[str, Any] | None
 """A path, URL or glob, several, or a mapping from splits to them."""
 

@@ -23,8 +23,6 @@ from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.json_lines import is_utf8
 from longcrawl.storage.stored_tables import footer_fault
 
-__all__ = ["ROWS", "column_chunks", "column_pages", "open_parquet", "read_rows", "up_to", "utf8_rows"]
-
 ROWS = 1_024
 """Rows of a parquet file in one table."""
 BATCH_BYTES = 256 << 20
@@ -90,8 +88,8 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
                 if fault := footer_fault(file.metadata):
                     raise DamagedFileError(f"is corrupt: {fault}")
                 yield file, copy
-        except FileNotFoundError as error:
-            raise DamagedFileError("is missing") from error
+        except FileNotFoundError:
+            raise
         except (OSError, ValueError, pa.ArrowException) as error:
             raise DamagedFileError(f"is corrupt: {reason_of(error)}") from error
 

@@ -23,7 +23,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sources import BadFiles, Loss, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.core.sources import (
+    DOCUMENTS,
+    BadFiles,
+    Loss,
+    LostRecords,
+    OnBadFiles,
+    Part,
+    Source,
+    check_record_bytes,
+    source,
+)
 from longcrawl.errors import SourceError
 from longcrawl.printable import listed, quoted
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at
@@ -37,7 +47,7 @@ from longcrawl.urls import is_url, join, without_secrets
 __all__ = ["RedPajamaV2"]
 
 PUBLIC_RELEASE = "https://data.together.xyz/redpajama-data-v2/v1.0.0"
-DOCUMENTS = ".json.gz"
+ENDING = ".json.gz"
 PARTITIONS = ("head", "middle", "tail")
 SIMILARITIES = ("0.7", "0.8", "0.9", "1.0")
 
@@ -122,12 +132,7 @@ class RedPajamaV2(Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        fields = [
-            pa.field("id", pa.string()),
-            pa.field("text", pa.large_string()),
-            *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
-            *_OWN_FIELDS,
-        ]
+        fields = [*DOCUMENTS, *_OWN_FIELDS]
         if self.duplicates:
             fields.append(pa.field("duplicate", pa.bool_()))
         if self.signals:
@@ -149,7 +154,8 @@ class RedPajamaV2(Source):
 
         """
         base = absolute(self.data_dir)
-        found = self._found(base) if _can_list(base) else self._listed(base, self._listings_by_name(base))
+        is_web = base.startswith(("http://", "https://"))
+        found = self._listed(base, self._listings_by_name(base)) if is_web else self._found(base)
         found = sorted({match[0]: match for match in found}.values(), key=lambda match: match[0])
         wanted = [
             match for match in found if match["language"] in self.languages and match["partition"] in self.partitions
@@ -210,7 +216,7 @@ class RedPajamaV2(Source):
         # A remote release may have millions of files: of it, only the wanted snapshots are walked.
         folders = [f"{snapshot}/" for snapshot in self.snapshots if is_url(base)] or [""]
         names = [folder + name for folder in folders for name in list_tree(join(base, f"documents/{folder}"))]
-        parts = [name.removesuffix(DOCUMENTS) for name in names if name.endswith(DOCUMENTS)]
+        parts = [name.removesuffix(ENDING) for name in names if name.endswith(ENDING)]
         walked = [match for name in parts if (match := _PART.fullmatch(name))]
         if not listings and not walked:
             raise SourceError(
@@ -375,12 +381,8 @@ def _unreachable_parts(base: str) -> list[Part]:
     folder = join(base, "documents")
     if is_url(base):
         return []
-    names = [name for name in list_tree(folder) if not name.endswith(DOCUMENTS)]
+    names = [name for name in list_tree(folder) if not name.endswith(ENDING)]
     return [Part(name, (join(folder, name),)) for name in unreachable(folder, names)]
-
-
-def _can_list(base: str) -> bool:
-    return not base.startswith(("http://", "https://"))
 
 
 def _check_known(what: str, asked: tuple[Any, ...], known: Any, where: str = "the source") -> None:

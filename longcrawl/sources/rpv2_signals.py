@@ -40,8 +40,6 @@ from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 
-__all__ = ["read_signals"]
-
 _NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
 
 

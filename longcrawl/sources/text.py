@@ -21,7 +21,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sources import BadFiles, LostRecords, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.core.sources import (
+    DOCUMENTS,
+    BadFiles,
+    LostRecords,
+    OnBadFiles,
+    Part,
+    Source,
+    check_record_bytes,
+    source,
+)
 from longcrawl.errors import SourceError
 from longcrawl.printable import MOST_QUOTED, listed, shortened
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
@@ -35,22 +44,6 @@ __all__ = ["Text"]
 
 _PACKED = ("", ".gz", ".zst")
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
-
-_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("text", pa.large_string()),
-        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
-    ]
-)
-_SETTINGS = {
-    "id": "id_field",
-    "text": "text_field",
-    "url": "url_field",
-    "date": "date_field",
-    "language": "language_field",
-}
-"""Which field a column is taken from."""
 
 
 @source("text")
@@ -98,8 +91,8 @@ class Text(Source):
         super().__post_init__()
         check_record_bytes(self.max_record_bytes)
         for name in self.fields:
-            if name in _SETTINGS:
-                raise SourceError(f"text.fields names {name!r}, a column in any case: set {_SETTINGS[name]} instead")
+            if name in DOCUMENTS.names and name != "source":
+                raise SourceError(f"text.fields names {name!r}, a column in any case: set {name}_field instead")
             if self.fields.count(name) > 1:
                 raise SourceError(f"text.fields names {name!r} twice: name it once")
         if "source" in self.fields and self.source_from == "folder":
@@ -107,8 +100,8 @@ class Text(Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        further = [pa.field(name, pa.string()) for name in self.fields if name not in _SCHEMA.names]
-        return pa.schema([*_SCHEMA, *further])
+        further = [pa.field(name, pa.string()) for name in self.fields if name not in DOCUMENTS.names]
+        return pa.schema([*DOCUMENTS, *further])
 
     def splits(self) -> dict[str, list[Part]]:
         """List the files of every split.

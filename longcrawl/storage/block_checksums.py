@@ -25,8 +25,6 @@ import numpy.typing as npt
 from longcrawl.errors import CorruptionError, unreadable
 from longcrawl.storage import sealed
 
-__all__ = ["BLOCK_BYTES", "SUFFIX", "BlockChecksums", "FileBlocks", "checksums_of", "parse_checksums", "read_checksums"]
-
 SUFFIX = ".crc32c"
 VERSION = 1
 KIND = "longcrawl_block_checksums"

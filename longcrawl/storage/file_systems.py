@@ -14,19 +14,6 @@ from longcrawl.errors import FormatError, SourceError, reason_of
 from longcrawl.storage.network import ask
 from longcrawl.urls import is_url, without_secrets
 
-__all__ = [
-    "REQUESTS",
-    "ByteRanges",
-    "exists",
-    "fetch",
-    "fetch_spans",
-    "file_system_of",
-    "information_of",
-    "open_ranges",
-    "size_of",
-    "sizes_of",
-]
-
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 """What fsspec needs for the protocols of object stores."""
 

@@ -12,22 +12,6 @@ from typing import TypeVar, TypeVarTuple
 
 from longcrawl.errors import LongCrawlError
 
-__all__ = [
-    "PARTIAL",
-    "check_target",
-    "checksum",
-    "content_digest",
-    "file_entries",
-    "folder_bytes",
-    "publish",
-    "remove",
-    "remove_partial",
-    "reread_when_changed",
-    "whole_file",
-    "write_text",
-    "writing",
-]
-
 PARTIAL = ".partial"
 """What a file or folder that is not finished has in its name."""
 

@@ -15,9 +15,6 @@ from typing import Literal
 
 from fsspec.utils import glob_translate
 
-__all__ = ["list_files", "match_files", "unreachable", "why_no_file"]
-
-
 _Identity = tuple[int, int]
 """Device and inode of a folder."""
 

@@ -25,8 +25,6 @@ from typing import Literal, TypeVar
 from longcrawl.errors import LongCrawlError, NotYetError, reason_of
 from longcrawl.urls import hide_secrets, without_secrets
 
-__all__ = ["CutAnswerError", "Verdict", "ask", "verdict_of"]
-
 logger = logging.getLogger("longcrawl")
 
 T = TypeVar("T")

@@ -12,26 +12,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, Self
 
 from longcrawl.errors import CorruptionError, FormatError, RunError, unreadable, warn_user
+from longcrawl.printable import quoted
 from longcrawl.storage.files import checksum, content_digest, file_entries, write_text
 from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, load_json, may_be_count, misfits
-
-__all__ = [
-    "SEAL",
-    "DamagedWorkError",
-    "Marker",
-    "check_unchanged",
-    "is_sealed",
-    "read_description",
-    "seal",
-    "sealed_files",
-    "unsealed",
-    "verify_described",
-    "verify_files",
-]
 
 SEAL = "sha256"
 """The entry of a description that is the SHA-256 of all others."""
@@ -168,11 +154,7 @@ class Marker:
 
 
 def sealed_files(text: bytes, file: str) -> dict[str, str]:
-    """Return the SHA-256 of every file that a description names, by name, after comparing the description with its own.
-
-    Args:
-        text: the content of the description.
-        file: where it lies, for messages.
+    """Return the SHA-256 of the files that a description names, by name; ``file`` is where the description lies.
 
     Raises:
         CorruptionError: the description was changed after it was written, or is not one.
@@ -209,9 +191,8 @@ def check_unchanged(file: Path) -> None:
     fix = "longcrawl verify says what else is wrong; copy it back, or build it again"
     with unreadable(file, CorruptionError, fix):
         described = load_json(file.read_bytes())
-        changed = isinstance(described, dict) and SEAL in described and not is_sealed(file, described)
-    if changed:
-        raise CorruptionError(f"{file} has been changed: the SHA-256 that it gives of itself differs; {fix}")
+    if isinstance(described, dict) and SEAL in described:
+        unsealed(file.read_bytes(), str(file), fix)
 
 
 def verify_described(folder: Path, name: str, described: Mapping[str, Any]) -> Iterator[str]:
@@ -232,6 +213,10 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_file(value: Any) -> bool:
+    return is_object(value) and is_count(value.get("bytes")) and is_text(value.get("sha256"))
+
+
 def _is_bucket(value: Any) -> bool:
     """Return whether this names a bucket of a composed dataset, or of token shards."""
     return is_object(value) and any(names <= set(value) for names in ({"path", "split"}, {"folder", "splits"}))
@@ -239,6 +224,8 @@ def _is_bucket(value: Any) -> bool:
 
 COUNTED = ("documents", "bytes", "files", "entries", "tokens", "shards", "samples")
 DESCRIBED: Kinds = (
+    ("files", is_object, "an object"),
+    ("files.*", _is_file, "an object with bytes and sha256"),
     ("splits", is_object, "an object"),
     ("splits.*", is_object, "an object"),
     *((f"splits.*.{name}", is_count, "a whole number") for name in COUNTED),
@@ -266,8 +253,8 @@ def read_description(
     """Read the description of an output, such as ``rectangle.json``.
 
     Args:
-        file: the description.
-        kind: what it describes, such as "rectangle"; its entry ``longcrawl_KIND`` holds the version.
+        file: the description; its entry ``longcrawl_KIND`` holds its version.
+        kind: what it describes, such as "rectangle".
         version: the one that can be read.
         needed: entries that must be there.
         of_splits: entries that each split must have.
@@ -282,27 +269,16 @@ def read_description(
         described: dict[str, Any] = load_json(file.read_text("utf-8"))
     if not isinstance(described, dict):
         raise FormatError(f"{file} holds no JSON object; build the {kind} again")
-    if described.get(f"longcrawl_{kind}") != version:
-        found = described.get(f"longcrawl_{kind}")
+    if (found := described.get(f"longcrawl_{kind}")) != version:
         raise FormatError(
             f"{file.parent} is a {kind} of version {found!r}, this longcrawl reads version {version}: upgrade longcrawl"
         )
     for name in needed:
         if name not in described:
             raise FormatError(f"{file} lacks {name!r}; build the {kind} again")
-    if not _lists_files(described.get("files", {})):
-        raise FormatError(f"{file} does not list files with bytes and SHA-256; build the {kind} again")
     for path, value, right in misfits(described, DESCRIBED):
-        shown = shorten(repr(value), 60, placeholder="…")
-        raise FormatError(f"{file}: {path} is {shown} and should be {right}; build the {kind} again")
+        raise FormatError(f"{file}: {path} is {quoted(value)} and should be {right}; build the {kind} again")
     for split, recorded in described.get("splits", {}).items() if of_splits else ():
         if lacking := [name for name in of_splits if name not in recorded]:
             raise FormatError(f"{file}: splits.{split} lacks {', '.join(lacking)}; build the {kind} again")
     return described
-
-
-def _lists_files(files: Any) -> bool:
-    return isinstance(files, dict) and all(
-        isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
-        for entry in files.values()
-    )

@@ -20,21 +20,6 @@ from longcrawl.printable import quoted
 from longcrawl.storage.files import content_digest, reread_when_changed
 from longcrawl.storage.sealed import verify_files
 
-__all__ = [
-    "DAMAGED",
-    "DESCRIPTIONS",
-    "MOST_COMPARED",
-    "GroupedTable",
-    "check_undamaged",
-    "footer_fault",
-    "read_footers",
-    "read_row",
-    "read_table",
-    "scan_tables",
-    "table_writer",
-    "write_table",
-]
-
 DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
 DESCRIPTIONS = {"manifest.json"}
 """Which files record the SHA-256 of tables below them; every output adds its own."""

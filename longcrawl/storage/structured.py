@@ -6,20 +6,6 @@ from typing import Any
 
 import yaml
 
-__all__ = [
-    "DEPTH",
-    "ENTRIES",
-    "Kinds",
-    "is_count",
-    "is_list",
-    "is_object",
-    "is_text",
-    "load_json",
-    "load_yaml",
-    "may_be_count",
-    "misfits",
-]
-
 DEPTH = 100
 """How deep lists and mappings may lie in one another."""
 ENTRIES = 1_000_000

@@ -32,8 +32,6 @@ from longcrawl.errors import SourceError
 from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.warc.records import HEADER_BYTES, Fields, parse_fields
 
-__all__ = ["LeftOutError", "Message", "body_of", "decode_page", "parse_message"]
-
 CODINGS = 3
 """How many content codings may lie over each other."""
 

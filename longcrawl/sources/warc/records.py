@@ -14,8 +14,6 @@ from longcrawl.core.sources import BadFiles
 from longcrawl.sources.members import Members, compression_of
 from longcrawl.sources.warc.stream import MAGIC, Stream
 
-__all__ = ["HEADER_BYTES", "Fields", "Lost", "Record", "parse_fields", "read_records"]
-
 HEADER_BYTES = 1 << 20
 """How long the header of a record, or of an HTTP message, is at most."""
 

@@ -51,7 +51,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.core.sources import DOCUMENTS, BadFiles, OnBadFiles, Part, Source, check_record_bytes, source
 from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
@@ -73,9 +73,7 @@ ROWS = 10_000
 
 _SCHEMA = pa.schema(
     [
-        pa.field("id", pa.string()),
-        pa.field("text", pa.large_string()),
-        *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
+        *DOCUMENTS,
         pa.field("html", pa.large_string()),
         pa.field("status", pa.int32()),
         *(pa.field(name, pa.string()) for name in ("mime", "charset", "language_hint", "truncated", "file")),
@@ -196,10 +194,6 @@ class Warc(Source):
             lost.report()
         except DamagedFileError as damage:
             bad_files.report(path, str(damage))
-        except FileNotFoundError:
-            bad_files.report(path, "is missing")
-        except OSError as error:
-            bad_files.report(path, f"cannot be read: {error.strerror or error}")
         bad_files.left_out.update(left_out)
         counted = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
         logger.info(

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from longcrawl.sources.members import BrokenMemberError, Event, Members
 
-__all__ = ["MAGIC", "Stream"]
-
 MAGIC = b"WARC/"
 """What a record begins with."""
 
