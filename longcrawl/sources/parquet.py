@@ -68,11 +68,6 @@ class Page:
     uses_dictionary: bool
     """Whether values are stored as places in the dictionary."""
 
-    @property
-    def rows(self) -> int:
-        """Rows of a page of values of a column that is not nested."""
-        return self.values if self.kind == "values" else 0
-
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
@@ -180,7 +175,8 @@ def _column_bytes(
             if longest * ROWS > BATCH_BYTES and longest <= PAGES_BYTES and pages[0] is dictionary and uses_it:
                 longest = _longest(kept, group, field, dictionary)
     sizes = np.array([page.bytes for page in pages], np.int64)
-    return _ColumnBytes(longest, rebuilt, sizes, np.array([page.rows for page in pages], np.int64))
+    values = np.array([page.values if page.kind == "values" else 0 for page in pages], np.int64)
+    return _ColumnBytes(longest, rebuilt, sizes, values)
 
 
 def _longest(kept: pq.ParquetFile, group: int, field: str, page: Page) -> int:
@@ -325,8 +321,6 @@ class _Compact:
         self._content, self.place = content, 0
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        if depth > DEEPEST:
-            raise ValueError("a struct is nested too deeply")
         return {number: self.value(kind, depth) for number, kind in self.fields()}
 
     def fields(self) -> Iterator[tuple[int, int]]:
@@ -338,8 +332,6 @@ class _Compact:
 
     def elements(self, depth: int = 0) -> Iterator[Any]:
         """Yield the elements of a list."""
-        if depth > DEEPEST:
-            raise ValueError("a list is nested too deeply")
         head = self._byte()
         many = self._unsigned() if head >> 4 == 15 else head >> 4
         for _ in range(many):
@@ -347,6 +339,8 @@ class _Compact:
             yield self.value(3 if head & 15 in (1, 2) else head & 15, depth)
 
     def value(self, kind: int, depth: int = 0) -> Any:
+        if depth > DEEPEST:
+            raise ValueError("a value is nested too deeply")
         if kind in (1, 2):
             return None
         if kind == 3:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.json
 
 from longcrawl.core.sources import LostRecords
 from longcrawl.kernels.lookup import compiled
@@ -96,23 +97,20 @@ def _struct(values: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]) -> p
 def _lists(
     found: Found, places: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], line_signals: Sequence[str]
 ) -> pa.StructArray:
-    import pyarrow.json
-
+    schema = pa.schema([pa.field("v", SPANS)])
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     arrays = []
     for name in line_signals:
         chosen = places[rows, _NAMES.index(name)].tolist()
         texts = (found.data[start:end].tobytes() or b"null" for start, end in chosen)
         lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
-        arrays.append(_parse_lists(lines, pyarrow.json) if lines else pa.array([], SPANS))
+        if not lines:
+            arrays.append(pa.array([], SPANS))
+            continue
+        blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        read = pyarrow.json.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)
+        arrays.append(pa.concat_arrays(read["v"].chunks))
     return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(line_signals)))
-
-
-def _parse_lists(lines: bytes, reader: Any) -> pa.Array:
-    schema = pa.schema([pa.field("v", SPANS)])
-    options = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-    blocks = reader.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    column = reader.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)["v"]
-    return pa.concat_arrays(column.chunks)
 
 
 def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, first: int, lost: LostRecords) -> pa.Table:

@@ -178,25 +178,15 @@ def _read_row(file: Path, row: int) -> dict[str, Any]:
         return dict(table.slice(row, 1).to_pylist()[0])
 
 
-def scan_tables(files: Sequence[Path]) -> pads.FileSystemDataset:
-    """Return parquet files with a row per document as one dataset.
+def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.FileSystemDataset:
+    """Return files as one dataset, whose pages are compared with their checksums; reading it may raise anything.
 
     Raises:
         CorruptionError: one of them cannot be read, or is not as it was written.
 
     """
-    with unreadable(files[0] if files else "", CorruptionError, DAMAGED):  # whose schema is that of all
-        return scan_tables(files)
-
-
-def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.FileSystemDataset:
-    """Return files as one dataset, whose pages are compared with their checksums; reading it may raise anything.
-
-    Raises:
-        CorruptionError: one of them is not as it was written.
-
-    """
     check_undamaged(files)
     options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = pads.ParquetFileFormat(default_fragment_scan_options=options)
-    return pads.dataset([str(file) for file in files], schema=schema, format=form)
+    with unreadable(files[0] if files else "", CorruptionError, DAMAGED):  # whose schema is that of all
+        return pads.dataset([str(file) for file in files], schema=schema, format=form)

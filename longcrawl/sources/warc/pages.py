@@ -295,7 +295,8 @@ def _leniently(page: bytes, names: Iterable[str]) -> tuple[bytes, str]:
         text = page.decode(_CODECS.get(name, name), "replace")
         bad = text.count("\ufffd")
         enough = bad if name == "utf-8" else WELL_FORMED * bad
-        if len(text) - bad - _ascii_characters(text) >= enough:
+        ascii_characters = len(text.encode("ascii", "ignore"))
+        if len(text) - bad - ascii_characters >= enough:
             return _utf8(text), name
     return _windows_1252(page), "windows-1252"
 
@@ -315,10 +316,6 @@ def _windows_1252(page: bytes) -> bytes:
     if page.isascii():
         return page.replace(b"\0", b"")
     return _utf8(codecs.charmap_decode(page, "strict", _WINDOWS_1252)[0])
-
-
-def _ascii_characters(text: str) -> int:
-    return len(text.encode("ascii", "ignore"))
 
 
 def _utf8(text: str) -> bytes:

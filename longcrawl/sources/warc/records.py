@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from longcrawl.core.sources import BadFiles
+from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.members import Members, compression_of
 from longcrawl.sources.warc.stream import MAGIC, Stream
 
@@ -27,6 +28,7 @@ MOST_REASONS = 3
 """How many reasons are named of a stretch."""
 
 _ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
+_MISPLACED = "a record's Content-Length does not lead to the next record"
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
 _LINE_BEGINS = b"\nWARC/1"
@@ -147,7 +149,8 @@ class _Reader:
         stream = self._stream
         while self._at_bytes():
             if not (stream.fill(len(MAGIC)) and stream.buffer.startswith(MAGIC)):
-                self._note(_no_record(stream.buffer), records=0)
+                is_arc = stream.buffer.startswith(b"filedesc:")
+                self._note(_ARC_FILE if is_arc else "no record begins here", records=0)
                 self._scan(0)
                 continue
             record = self._record()
@@ -174,7 +177,8 @@ class _Reader:
             self._note("a record's header has no end, or begins with no version")
             self._scan(1)
             return None
-        fields = parse_fields(bytes(stream.buffer[:head]), _utf8_or_latin1(stream.buffer[:head]))
+        header = bytes(stream.buffer[:head])
+        fields = parse_fields(header, "utf-8" if is_utf8(header) else "latin-1")
         length = fields.get("content-length", "").split(",")[0].strip()
         if not _LENGTH.fullmatch(length):
             self._note("a record's header has no Content-Length")
@@ -189,10 +193,15 @@ class _Reader:
         end = head + length
         whole = stream.fill(end)
         begin = stream.position
-        reason = self._cut(begin, begin + end) or (None if whole else self._short())
-        after, well = (0, False) if reason else self._after(end)
-        if reason or not well:
-            self._note(reason or self._misplaced_record())
+        if stream.record_within(begin, begin + end) is not None:
+            reason = "a record is shorter than its Content-Length"
+        elif not whole:
+            reason = self._why("the file ends within a record")
+        else:
+            after, well = self._after(end)
+            reason = "" if well else self._why(_MISPLACED)
+        if reason:
+            self._note(reason)
             self._scan(1)
             return None
         return self._finish(fields, bytes(memoryview(stream.buffer)[head:end]), begin, end, after)
@@ -204,7 +213,7 @@ class _Reader:
         offset = stream.begin_at(begin)
         if stream.compression == "none":
             if end > stream.file_bytes():
-                self._note(self._short())
+                self._note(self._why("the file ends within a record"))
                 self._scan(1)
                 return None
             stream.open(end)
@@ -212,7 +221,7 @@ class _Reader:
             self._drop_until(begin, end)
         after, well = self._after(0) if stream.position == end else (0, False)
         if not well:
-            self._note(self._misplaced_record(), offset)
+            self._note(self._why(_MISPLACED), offset)
             if stream.compression == "none":
                 stream.open(begin + head)
             return None
@@ -275,21 +284,12 @@ class _Reader:
                 return None
             size *= 4
 
-    def _cut(self, begin: int, end: int) -> str | None:
-        cut = self._stream.record_within(begin, end)
-        return None if cut is None else "a record is shorter than its Content-Length"
-
-    def _short(self) -> str:
-        if self._stream.damage is not None:
-            self.noted_damage = True
-            return str(self._stream.damage)
-        return "the file ends within a record"
-
-    def _misplaced_record(self) -> str:
-        if self._stream.damage is not None and self._stream.ended:
-            self.noted_damage = True
-            return str(self._stream.damage)
-        return "a record's Content-Length does not lead to the next record"
+    def _why(self, reason: str) -> str:
+        """Return why a record is lost: by the stream's damage, where that is known, else for a reason."""
+        if self._stream.damage is None:
+            return reason
+        self.noted_damage = True
+        return str(self._stream.damage)
 
     def _note(self, reason: str, offset: int | None = None, *, records: int = 1) -> None:
         stream = self._stream
@@ -329,17 +329,3 @@ class _Beginnings:
 def _blank(buffer: bytearray, start: int) -> int:
     found = _NEWLINES.match(buffer, start)
     return 0 if found is None else found.end() - start
-
-
-def _utf8_or_latin1(header: bytes | bytearray) -> str:
-    try:
-        header.decode()
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8"
-
-
-def _no_record(found: bytearray) -> str:
-    if found.startswith(b"filedesc:"):
-        return _ARC_FILE
-    return "no record begins here"
