@@ -12,10 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.composition.lengths import checked_lengths
-from longcrawl.composition.measures import Comparison, compare_strategies
-from longcrawl.composition.named_strategies import default_strategies
-from longcrawl.composition.strategies import Strategy
+from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies
+from longcrawl.composition.plan import Strategy, checked_lengths
 from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError, unreadable

@@ -1,5 +1,6 @@
 """What buckets are compared with: concatenation, bin packing, and the decomposition of documents."""
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,13 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longcrawl.composition.lengths import checked_lengths
-from longcrawl.composition.plan import Plan, join_plans, plan_of_pieces
-from longcrawl.composition.strategies import Longs, Strategy, cut_pools
+from longcrawl.composition.plan import Longs, Plan, Strategy, checked_lengths, join_plans, plan_of_pieces
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.errors import StageError
 
-__all__ = ["BestFit", "DatasetDecomposition", "FirstFit", "FixedLength", "MultiBucket", "OneCapacity", "cut_long"]
+__all__ = ["BestFit", "BinnedGreedy", "DatasetDecomposition", "FirstFit", "FixedLength", "MultiBucket", "cut_long"]
+
+BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
 
 
 class OneCapacity(Strategy):
@@ -26,6 +26,10 @@ class OneCapacity(Strategy):
         """The one capacity."""
         return (self.context_length,)
 
+    def join(self, plans: Iterable[Plan]) -> Plan:
+        """Put plans together."""
+        return join_plans(plans)
+
 
 @dataclass(frozen=True)
 class FixedLength(OneCapacity):
@@ -35,23 +39,16 @@ class FixedLength(OneCapacity):
     ``"given"``.
     """
 
+    title = "Fixed-{context_length}"
+
     context_length: int = 2048
     order: Literal["shuffled", "given"] = "shuffled"
     seed: int = 0
-
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        return f"Fixed-{self.context_length}"
 
     def plan_pool(self, lengths: Any) -> Plan:
         """Cut the documents, one after the other."""
         checked = checked_lengths(lengths)
         return _chopped(checked, _in_order(len(checked), self.order, self.seed), self.context_length)
-
-    def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put plans together; each pool's last sample is padded."""
-        return join_plans(plans)
 
 
 @dataclass(frozen=True)
@@ -59,75 +56,69 @@ class MultiBucket(Strategy):
     """The paper's simple multi-bucket baseline: documents go to a bucket by length, and each bucket is concatenated.
 
     Documents of up to 2,048 tokens are concatenated and cut every 2,048, those of more and up to 4,096 every 4,096, and
-    so on; the largest bucket takes all longer ones too. ``order`` is as for :class:`FixedLength`.
+    so on; the largest bucket takes all longer ones too. The last sample of each bucket is padded. ``order`` is as for
+    :class:`FixedLength`.
     """
+
+    title = "Multi-Bucket"
 
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
     order: Literal["shuffled", "given"] = "shuffled"
     seed: int = 0
-
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        return "Multi-Bucket"
 
     def plan_pool(self, lengths: Any) -> Plan:
         """Cut the documents of each bucket, one after the other."""
         checked = checked_lengths(lengths)
         buckets = np.minimum(np.searchsorted(self.capacities, checked), len(self.capacities) - 1)
         order = _in_order(len(checked), self.order, self.seed)
-        made = [
+        made = (
             _chopped(checked, order[buckets[order] == bucket], capacity)
             for bucket, capacity in enumerate(self.capacities)
-        ]
-        pieces = np.cumsum([0] + [len(plan.sizes) for plan in made])
-        bounds = [plan.bounds[:-1] + first for plan, first in zip(made, pieces[:-1], strict=True)]
-        names = ("documents", "starts", "sizes")
-        return Plan(
-            checked,
-            np.concatenate([plan.capacities for plan in made]),
-            np.concatenate([*bounds, pieces[-1:]]),
-            *(np.concatenate([getattr(plan, name) for plan in made]) for name in names),
         )
+        return join_plans(made, of_same_documents=True)
 
-    def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put plans together; the last sample of each bucket of a pool is padded."""
-        return join_plans(plans).in_buckets()
+
+class BinPacking(OneCapacity):
+    """A strategy that cuts only documents longer than a sample, into pieces of it, and pads what is left of samples."""
+
+    order: Literal["longest-first", "given"] = "longest-first"
+
+    @abstractmethod
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+        """Write the sample of each piece, and return how many samples there are."""
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Pack these documents."""
+        checked = checked_lengths(lengths)
+        pieces = cut_long(checked, self.context_length)
+        if self.order == "longest-first":
+            order = np.argsort(-pieces[2], kind="stable")
+            pieces = (pieces[0][order], pieces[1][order], pieces[2][order])
+        samples = np.empty(len(pieces[2]), np.int64)
+        count = self._assign(pieces[2], samples)
+        return plan_of_pieces(checked, samples, np.full(count, self.context_length), pieces)
 
 
 @dataclass(frozen=True)
-class BestFit(OneCapacity):
+class BestFit(BinPacking):
     """Best-fit packing of H. Ding et al., "Fewer Truncations Improve Language Modeling" (2024).
 
     Documents longer than ``context_length`` are cut into pieces of it; then each piece, the longest first, goes to the
     fullest sample that has room for it. Nothing else is cut, what is left of a sample is padded.
     """
 
+    title = "Best-fit-{context_length}"
+
     context_length: int = 2048
 
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        return f"Best-fit-{self.context_length}"
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+        from longcrawl.composition._plan_kernels import best_fit, make_lengths
 
-    def plan_pool(self, lengths: Any) -> Plan:
-        """Pack these documents."""
-        from longcrawl.composition._bucket_kernels import make_lengths
-        from longcrawl.composition.packing_kernels import best_fit
-
-        checked = checked_lengths(lengths)
-        documents, starts, sizes = _longest_first(*cut_long(checked, self.context_length))
-        numbers = np.empty(len(sizes), np.int64)
-        count = best_fit(sizes, self.context_length, make_lengths(self.context_length), numbers)
-        return plan_of_pieces(checked, numbers, np.full(count, self.context_length), (documents, starts, sizes))
-
-    def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put plans together."""
-        return join_plans(plans)
+        return best_fit(sizes, self.context_length, make_lengths(self.context_length), samples)
 
 
 @dataclass(frozen=True)
-class FirstFit(OneCapacity):
+class FirstFit(BinPacking):
     """Each document into the first sample that has room for it; longer ones are cut as in :class:`BestFit`.
 
     ``order="longest-first"`` is first-fit decreasing, ``"given"`` packs documents as they come. ``pool_size`` is the
@@ -138,35 +129,42 @@ class FirstFit(OneCapacity):
     order: Literal["longest-first", "given"] = "longest-first"
     pool_size: int | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pool_size is not None and self.pool_size < 1:
-            raise StageError(f"FirstFit.pool_size is a number of documents, 1 or more, or None, got {self.pool_size}")
-
     @property
     def label(self) -> str:
         """What tables call it."""
         pools = "" if self.pool_size is None else f", pools of {self.pool_size}"
         return f"First-fit-{self.context_length}{pools}"
 
-    def pools(self, lengths: Longs) -> list[Longs]:
-        """Cut the documents into pools of ``pool_size``."""
-        return [lengths] if self.pool_size is None else cut_pools(lengths, self.pool_size)
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+        from longcrawl.composition._plan_kernels import first_fit
 
-    def plan_pool(self, lengths: Any) -> Plan:
-        """Pack these documents."""
-        from longcrawl.composition.packing_kernels import first_fit
+        return first_fit(sizes, self.context_length, samples)
 
-        checked = checked_lengths(lengths)
-        pieces = cut_long(checked, self.context_length)
-        documents, starts, sizes = pieces if self.order == "given" else _longest_first(*pieces)
-        numbers = np.empty(len(sizes), np.int64)
-        count = first_fit(sizes, self.context_length, numbers)
-        return plan_of_pieces(checked, numbers, np.full(count, self.context_length), (documents, starts, sizes))
 
-    def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put plans together."""
-        return join_plans(plans)
+@dataclass(frozen=True)
+class BinnedGreedy(BinPacking):
+    """Length-binned greedy packing: samples are filled one after the other, from 64 bins of like lengths.
+
+    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are separated better.
+    A sample begins with an entry of the highest bin that has one. Its room is then filled with the first entry that
+    fits of the bin that the room is in, 512 being looked at, or else of the highest bin below. Entries longer than
+    ``context_length`` are cut into pieces of it. In a bin, entries keep their order.
+
+    ``pool_size`` entries are packed at a time; None packs all together.
+    """
+
+    title = "Binned-greedy-{context_length}"
+    order = "given"
+
+    context_length: int = 2048
+    pool_size: int | None = None
+
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+        from longcrawl.composition._plan_kernels import binned_greedy
+
+        edges = self.context_length * (np.arange(1, BINS) / BINS) ** EXPONENT
+        bin_of = np.searchsorted(edges, np.arange(self.context_length + 1), side="right").astype(np.int64)
+        return binned_greedy(sizes, self.context_length, bin_of, LOOK_AT, samples)
 
 
 @dataclass(frozen=True)
@@ -177,12 +175,9 @@ class DatasetDecomposition(Strategy):
     on; the rest, shorter than the smallest, is dropped. This is our reading of the paper, not its code.
     """
 
-    capacities: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384)
+    title = "Decomposition"
 
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        return "Decomposition"
+    capacities: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384)
 
     def plan_pool(self, lengths: Any) -> Plan:
         """Cut each document by itself."""
@@ -197,10 +192,6 @@ class DatasetDecomposition(Strategy):
             left = rest
         documents, starts, sizes = (np.concatenate(each) for each in zip(*found[::-1], strict=True))
         return Plan(checked, sizes, np.arange(len(sizes) + 1), documents, starts, sizes)
-
-    def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put plans together."""
-        return join_plans(plans).in_buckets()
 
 
 def _in_order(documents: int, order: str, seed: int) -> Longs:
@@ -233,13 +224,8 @@ def _chopped(lengths: Longs, order: Longs, capacity: int) -> Plan:
 
 
 def cut_long(lengths: Longs, most: int) -> tuple[Longs, Longs, Longs]:
-    """Cut documents into pieces of ``most`` tokens and a rest; give document, start and size of each."""
+    """Cut documents into pieces of ``most`` tokens and a rest; return document, start and size of each."""
     counts = -(-lengths // most)
     documents = np.repeat(np.arange(len(lengths)), counts)
     starts = most * (np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts))
     return documents, starts, np.minimum(lengths[documents] - starts, most)
-
-
-def _longest_first(documents: Longs, starts: Longs, sizes: Longs) -> tuple[Longs, Longs, Longs]:
-    order = np.argsort(-sizes, kind="stable")
-    return documents[order], starts[order], sizes[order]

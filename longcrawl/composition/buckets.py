@@ -6,9 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longcrawl.composition.lengths import checked_lengths
-from longcrawl.composition.plan import Plan, join_plans
-from longcrawl.composition.strategies import Longs, Strategy, cut_pools
+from longcrawl.composition.plan import Plan, Strategy, checked_lengths, join_plans
 from longcrawl.errors import StageError
 
 __all__ = ["Buckets"]
@@ -70,27 +68,15 @@ class Buckets(Strategy):
             raise StageError(
                 f"Buckets.padding_threshold is a share of a bucket, from 0 to 1, got {self.padding_threshold}"
             )
-        if self.pool_size < 1:
-            raise StageError(f"Buckets.pool_size is a number of documents, 1 or more, got {self.pool_size}")
 
     @property
     def label(self) -> str:
         """What tables call it."""
         return "Buckets" if self.planner == "algorithm-1" else "Buckets, exact-fill"
 
-    def pools(self, lengths: Longs) -> list[Longs]:
-        """Cut the documents into pools of ``pool_size``."""
-        return cut_pools(lengths, self.pool_size)
-
     def plan_pool(self, lengths: Any) -> Plan:
         """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
-        from longcrawl.composition._bucket_kernels import (
-            Stock,
-            fill_by_algorithm_1,
-            fill_exactly,
-            make_lengths,
-            make_placed,
-        )
+        from longcrawl.composition._plan_kernels import Stock, fill_buckets, make_lengths, make_placed
 
         checked = checked_lengths(lengths)
         largest = self.capacities[-1]
@@ -99,8 +85,8 @@ class Buckets(Strategy):
         placed = make_placed(samples + len(checked), samples)
         first, following = np.full(largest + 1, -1, np.int64), np.empty(len(checked), np.int64)
         stock = Stock(first, following, np.zeros(len(checked), np.int64), make_lengths(largest))
-        fill = fill_by_algorithm_1 if self.planner == "algorithm-1" else fill_exactly
-        fill(checked, np.array(self.capacities, np.int64), float(self.padding_threshold), stock, placed)
+        capacities, exact = np.array(self.capacities, np.int64), self.planner == "exact-fill"
+        fill_buckets(checked, capacities, float(self.padding_threshold), exact, stock, placed)
         pieces, made = placed.counts
         return Plan(
             checked,

@@ -1,22 +1,17 @@
-"""How good a composition is: padding, truncation and concatenation, for any plan and for many strategies side by side.
+"""How good a composition is: padding, truncation and concatenation, for any plan.
 
 Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, equations 1 to 3.
 """
 
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from longcrawl.composition.lengths import checked_lengths
-from longcrawl.composition.named_strategies import default_strategies
-from longcrawl.composition.plan import Plan
-from longcrawl.composition.strategies import Longs, Strategy
+from longcrawl.composition.plan import Longs, Plan
 from longcrawl.display.table import Column, Table
 
-__all__ = ["Bucket", "Comparison", "Composition", "combine", "compare_strategies", "measure"]
+__all__ = ["LEGEND", "Bucket", "Composition", "combine", "measure", "table_of"]
 
 
 @dataclass(frozen=True)
@@ -123,26 +118,7 @@ class Composition:
         return "\n\n".join(table.markdown() for table in self._tables())
 
     def _tables(self) -> list[Table]:
-        return [_table([self]), Table(_columns(_BUCKET_HEAD), _bucket_rows(self))]
-
-
-_COUNTS = (
-    "documents",
-    "empty_documents",
-    "tokens",
-    "samples",
-    "pieces",
-    "capacity",
-    "placed_tokens",
-    "cut_documents",
-    "cut_documents_tokens",
-    "longer_documents",
-)
-
-
-class _Column(NamedTuple):
-    title: str
-    value: Callable[[Composition], str]
+        return [table_of([self]), _bucket_table(self)]
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -214,7 +190,8 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
     """
     if len(compositions) == 1:
         return replace(compositions[0], label=label)
-    added = {name: sum(getattr(each, name) for each in compositions) for name in _COUNTS}
+    counts = [each.name for each in fields(Composition) if each.type is int]
+    added = {name: sum(getattr(each, name) for each in compositions) for name in counts}
     context = sum(each.context * each.placed_tokens for each in compositions)
     whole_context = sum(each.whole_context * each.tokens for each in compositions)
     buckets = [
@@ -233,96 +210,6 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
     )
 
 
-def compare_strategies(lengths: Any, strategies: Sequence[Strategy] | None = None) -> "Comparison":
-    """Plan the same documents by each strategy and measure the plans.
-
-    Args:
-        lengths: whole numbers [documents], tokens of each.
-        strategies: those of :func:`default_strategies`, if left out.
-
-    Raises:
-        StageError: a length is no whole number of 0 or more.
-
-    """
-    checked = checked_lengths(lengths)
-    chosen = default_strategies() if strategies is None else strategies
-    rows = tuple(measure(each.plan(checked), each.label, each.capacities) for each in chosen)
-    return Comparison(checked, rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Strategies side by side on the same documents; prints as a table, ``plot()`` draws it.
-
-    >>> print(compare_strategies([900, 300, 5000, 40, 2100]).rows[0].r_tru)
-    0.4
-    """
-
-    lengths: Longs
-    """int64 [documents]"""
-    rows: tuple[Composition, ...]
-    terminated: int = 0
-    """Documents whose lengths were given an end-of-text token; in those of the others it is counted, or left out."""
-
-    def __iter__(self) -> Iterator[Composition]:
-        return iter(self.rows)
-
-    def __getitem__(self, label: str) -> Composition:
-        """Return the row of this label.
-
-        Raises:
-            KeyError: there is none; the message lists those that there are.
-
-        """
-        for row in self.rows:
-            if row.label == label:
-                return row
-        raise KeyError(f"no strategy {label!r}; known: {', '.join(row.label for row in self.rows)}")
-
-    @property
-    def about(self) -> str:
-        """One sentence about the lengths."""
-        filled = self.lengths[self.lengths > 0]
-        if not len(filled):
-            return f"{len(self.lengths):,} documents, none with a token"
-        low, middle, high = np.percentile(filled, [10, 50, 90])
-        empty = len(self.lengths) - len(filled)
-        return (
-            f"{len(filled):,} documents of {int(filled.sum()):,} tokens: mean {filled.mean():,.1f}, "
-            f"median {middle:,.0f}, the middle 80 % from {low:,.0f} to {high:,.0f}, the longest {filled.max():,}"
-            + (f"; {empty:,} more are empty" if empty else "")
-            + f"; {self._recorded_ends(len(filled))}"
-        )
-
-    def _recorded_ends(self, filled: int) -> str:
-        if not self.terminated:
-            return "lengths as they are, no end-of-text token added"
-        to = "each" if self.terminated == filled else f"{self.terminated:,} of them"
-        return f"an end-of-text token was added to {to}"
-
-    def __repr__(self) -> str:
-        about = textwrap.fill(self.about, 160, break_on_hyphens=False)
-        return f"{about}\n\n{_table(self.rows)}\n\n{textwrap.fill(LEGEND, 110)}"
-
-    def markdown(self) -> str:
-        """Return the table as Markdown."""
-        return _table(self.rows).markdown()
-
-    def _repr_html_(self) -> str:
-        return replace(_table(self.rows), title=self.about, notes=[LEGEND])._repr_html_()
-
-    def plot(self) -> Any:
-        """Draw the lengths and the measures with matplotlib, and give the ``Figure``.
-
-        Raises:
-            StageError: matplotlib is not installed, or no document has a token.
-
-        """
-        from longcrawl.composition._plots import plot_comparison
-
-        return plot_comparison(self)
-
-
 def _percent(value: float) -> str:
     digits = 100 * value
     if digits >= 1:
@@ -330,20 +217,6 @@ def _percent(value: float) -> str:
     return "0" if not digits else f"{digits:.2g}" if digits >= 0.0001 else "<0.0001"
 
 
-_COLUMNS = (
-    _Column("strategy", lambda row: row.label),
-    _Column("r_pad %", lambda row: _percent(row.r_pad)),
-    _Column("r_tru %", lambda row: _percent(row.r_tru)),
-    _Column("floor", lambda row: _percent(row.r_tru_floor)),
-    _Column("in tokens %", lambda row: _percent(row.r_tru_tokens)),
-    _Column("r_cat", lambda row: f"{row.r_cat:.2f}"),
-    _Column("floor", lambda row: f"{row.r_cat_floor:.2f}"),
-    _Column("pieces", lambda row: f"{row.pieces_per_sample:.2f}"),
-    _Column("context %", lambda row: _percent(row.context_share)),
-    _Column("dropped %", lambda row: _percent(row.dropped)),
-    _Column("samples", lambda row: f"{row.samples:,}"),
-)
-_BUCKET_HEAD = ["bucket", "samples", "of samples %", "of tokens %", "of documents %", "r_pad %"]
 LEGEND = (
     "r_pad: padding in all samples. r_tru: documents that are cut, and the share of all tokens that is theirs. r_cat: "
     "documents per sample. floor: what no plan with these capacities (and this padding) can be below. pieces: "
@@ -352,17 +225,31 @@ LEGEND = (
 )
 
 
-def _columns(titles: Sequence[str]) -> list[Column]:
-    """Return a column of names, and others of figures."""
-    return [Column(title, "count" if place else "text") for place, title in enumerate(titles)]
+def table_of(compositions: Sequence[Composition]) -> Table:
+    """Return a table with a row for each composition."""
+    titles = ["r_pad %", "r_tru %", "floor", "in tokens %", "r_cat", "floor", "pieces", "context %", "dropped %"]
+    rows = [
+        [
+            each.label,
+            _percent(each.r_pad),
+            _percent(each.r_tru),
+            _percent(each.r_tru_floor),
+            _percent(each.r_tru_tokens),
+            f"{each.r_cat:.2f}",
+            f"{each.r_cat_floor:.2f}",
+            f"{each.pieces_per_sample:.2f}",
+            _percent(each.context_share),
+            _percent(each.dropped),
+            f"{each.samples:,}",
+        ]
+        for each in compositions
+    ]
+    return _table("strategy", [*titles, "samples"], rows)
 
 
-def _table(rows: Sequence[Composition]) -> Table:
-    return Table(_columns([each.title for each in _COLUMNS]), [[each.value(row) for each in _COLUMNS] for row in rows])
-
-
-def _bucket_rows(row: Composition) -> list[list[str]]:
-    return [
+def _bucket_table(row: Composition) -> Table:
+    titles = ("samples", "of samples %", "of tokens %", "of documents %", "r_pad %")
+    rows = [
         [
             f"{each.capacity:,}",
             f"{each.samples:,}",
@@ -373,3 +260,9 @@ def _bucket_rows(row: Composition) -> list[list[str]]:
         ]
         for each in row.buckets
     ]
+    return _table("bucket", titles, rows)
+
+
+def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table with a column of names, and others of figures."""
+    return Table([Column(name), *(Column(title, "count") for title in titles)], rows)

@@ -8,21 +8,18 @@ Source: GPT-Simple's data pipeline, "Sequence packing".
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.composition.baselines import BestFit, FirstFit, OneCapacity, cut_long
-from longcrawl.composition.lengths import checked_lengths
-from longcrawl.composition.plan import Plan, join_plans, plan_of_pieces
-from longcrawl.composition.strategies import Longs, Strategy, check_capacities, cut_pools
+from longcrawl.composition.baselines import BestFit, BinnedGreedy, FirstFit
+from longcrawl.composition.plan import Longs, Plan, Strategy, check_capacities
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import StageError
 
-__all__ = ["BinnedGreedy", "Packing", "TokenEntries"]
-
-BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
+__all__ = ["Packing", "TokenEntries", "kernels", "padded_rows"]
 
 
 class TokenEntries(Protocol):
@@ -43,50 +40,6 @@ class TokenEntries(Protocol):
     @property
     def loss_mask(self) -> npt.NDArray[np.bool_] | None:
         """False for each token that no loss is due on."""
-
-
-@dataclass(frozen=True)
-class BinnedGreedy(OneCapacity):
-    """Length-binned greedy packing: samples are filled one after the other, from 64 bins of like lengths.
-
-    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are separated better.
-    A sample begins with an entry of the highest bin that has one. Its room is then filled with the first entry that
-    fits of the bin that the room is in, 512 being looked at, or else of the highest bin below. Entries longer than
-    ``context_length`` are cut into pieces of it. In a bin, entries keep their order.
-
-    ``pool_size`` entries are packed at a time; None packs all together.
-    """
-
-    context_length: int = 2048
-    pool_size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pool_size is not None and self.pool_size < 1:
-            raise StageError(f"BinnedGreedy.pool_size is a number of entries, 1 or more, or None, got {self.pool_size}")
-
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        return f"Binned-greedy-{self.context_length}"
-
-    def pools(self, lengths: Longs) -> list[Longs]:
-        """Cut the entries into pools of ``pool_size``."""
-        return [lengths] if self.pool_size is None else cut_pools(lengths, self.pool_size)
-
-    def plan_pool(self, lengths: Any) -> Plan:
-        """Pack these entries."""
-        from longcrawl.composition.packing_kernels import binned_greedy
-
-        checked = checked_lengths(lengths)
-        pieces = cut_long(checked, self.context_length)
-        numbers = np.empty(len(pieces[2]), np.int64)
-        count = binned_greedy(pieces[2], self.context_length, _bin_of(self.context_length), LOOK_AT, numbers)
-        return plan_of_pieces(checked, numbers, np.full(count, self.context_length), pieces)
-
-    def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put plans together."""
-        return join_plans(plans)
 
 
 @dataclass(frozen=True)
@@ -151,11 +104,9 @@ class Packing:
             IndexError: the plan has no such sample.
 
         """
-        from longcrawl.composition.packing_kernels import fill_padding, fill_pieces, lay_out
-
         chosen = np.arange(len(plan))[slice(None) if samples is None else samples]
         counts, filled = np.zeros((2, len(chosen)), np.int64)
-        numbers, pieces = lay_out(plan.bounds, plan.sizes, chosen, np.arange(len(chosen)), counts, filled)
+        numbers, pieces = kernels().lay_out(plan.bounds, plan.sizes, chosen, np.arange(len(chosen)), counts, filled)
         documents = plan.documents[numbers]
         self._check(entries, plan, documents)
         pieces[0] = entries.ends[documents] - plan.lengths[documents] + plan.starts[numbers]
@@ -166,17 +117,8 @@ class Packing:
         flags = np.zeros(0, bool) if entries.loss_mask is None else np.asarray(entries.loss_mask)
         out = np.empty((4, len(chosen), self.max_length), np.int64)
         padding, reset, end = self._rules()
-        fill_pieces(np.asarray(entries.tokens), flags, 0, pieces, reset, end, out)
-        fill_padding(filled, counts, padding, reset, out)
-        named = dict(zip(("input_ids", "labels", "position_ids", "doc_ids"), out, strict=True))
-        return {**named, "n_tokens": filled, "seq_lengths": self._lengths(pieces[1], counts, filled)}
-
-    def _lengths(self, sizes: Longs, counts: Longs, filled: Longs) -> list[Longs]:
-        """Return the lengths of the pieces of each sample, and of its padding."""
-        last = np.cumsum(counts)
-        rows = [sizes[first:stop] for first, stop in zip((last - counts).tolist(), last.tolist(), strict=True)]
-        padded = (self.max_length - filled).tolist()
-        return [np.append(row, padding) if padding else row for row, padding in zip(rows, padded, strict=True)]
+        kernels().fill_pieces(np.asarray(entries.tokens), flags, 0, pieces, reset, end, out)
+        return padded_rows(out, [pieces], counts, filled, padding, reset)
 
     def _strategy(self) -> Strategy:
         if self.strategy == "best-fit":
@@ -207,7 +149,36 @@ class Packing:
             )
 
 
-def _bin_of(capacity: int) -> Longs:
-    """Return the bin of every length up to ``capacity``: int64 [capacity + 1]."""
-    edges = capacity * (np.arange(1, BINS) / BINS) ** EXPONENT
-    return np.searchsorted(edges, np.arange(capacity + 1), side="right").astype(np.int64)
+@cache
+def kernels() -> Any:
+    """Return the module that moves tokens into rows; importing it for every batch would cost more than what it does."""
+    import longcrawl.composition.row_kernels as compiled_functions
+
+    return compiled_functions
+
+
+def padded_rows(
+    out: Longs, pieces: Iterable[Longs], counts: Longs, filled: Longs, padding: int, reset: int
+) -> dict[str, Any]:
+    """Fill up the rows that pieces were moved into, and name their arrays as :meth:`Packing.fill` does.
+
+    Args:
+        out: int64 [4, rows, length]: ids, labels, positions and documents.
+        pieces: int64 [6, pieces] each, as ``fill_pieces`` took them, from wherever they came.
+        counts: int64 [rows], pieces of each.
+        filled: int64 [rows], tokens of each.
+        padding: its id.
+        reset: 1 if positions count the padding from 0, 0 if they are 0 there.
+
+    """
+    kernels().fill_padding(filled, counts, padding, reset, out)
+    padded = out.shape[2] - filled
+    stops = np.cumsum(counts + (padded > 0))
+    starts = np.concatenate([[0], stops])[:-1]
+    lengths = np.empty(int((counts + (padded > 0)).sum()), np.int64)
+    lengths[(stops - 1)[padded > 0]] = padded[padded > 0]
+    for each in pieces:
+        lengths[starts[each[3]] + each[5]] = each[1]
+    named = dict(zip(("input_ids", "labels", "position_ids", "doc_ids"), out, strict=True))
+    rows = [lengths[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return {**named, "n_tokens": filled, "seq_lengths": rows}

@@ -1,25 +1,28 @@
-"""A composition plan: which tokens of which document go to which training sample. No token is moved to make one."""
+"""Composition plans, and strategies, which make them out of the lengths of documents.
 
-from collections.abc import Iterable
+A plan says which tokens of which document go to which training sample. No token is moved to make one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.core.fields import check_fields
 from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.errors import StageError
 
-__all__ = [
-    "PIECE_SCHEMA",
-    "SAMPLE_SCHEMA",
-    "PackingPlan",
-    "Plan",
-    "join_plans",
-    "plan_of_pieces",
-]
+__all__ = ["Longs", "PackingPlan", "Plan", "Strategy", "check_capacities", "checked_lengths", "whole_capacities"]
 
 Longs = npt.NDArray[np.int64]
+
+LARGEST = 1 << 24
+"""The greatest capacity in tokens: what a plan keeps is one number for each length up to it."""
 
 SAMPLE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "first_piece", "pieces", "tokens", "padding")]
@@ -140,23 +143,141 @@ def plan_of_pieces(lengths: Longs, numbers: Longs, capacities: Longs, pieces: tu
     return Plan(lengths, capacities, bounds, *(each[order] for each in pieces))
 
 
-def join_plans(plans: Iterable[Plan]) -> Plan:
-    """Put plans of consecutive documents together: those of the second are counted on from those of the first.
+def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Plan:
+    """Put plans together.
 
     Args:
         plans: at least one.
+        of_same_documents: whether all are of the same documents; those of the second are otherwise counted on from
+            those of the first.
 
     """
     parts = list(plans)
-    documents = np.cumsum([0] + [len(plan.lengths) for plan in parts])
+    lengths = [plan.lengths for plan in (parts[:1] if of_same_documents else parts)]
+    documents = [0] * len(parts) if of_same_documents else np.cumsum([0] + [len(each) for each in lengths[:-1]])
     pieces = np.cumsum([0] + [len(plan.sizes) for plan in parts])
-    shifted = [plan.documents + first for plan, first in zip(parts, documents[:-1], strict=True)]
+    shifted = [plan.documents + first for plan, first in zip(parts, documents, strict=True)]
     bounds = [plan.bounds[:-1] + first for plan, first in zip(parts, pieces[:-1], strict=True)]
     return Plan(
-        np.concatenate([plan.lengths for plan in parts]),
+        np.concatenate(lengths),
         np.concatenate([plan.capacities for plan in parts]),
         np.concatenate([*bounds, pieces[-1:]]),
         np.concatenate(shifted),
         np.concatenate([plan.starts for plan in parts]),
         np.concatenate([plan.sizes for plan in parts]),
     )
+
+
+class Strategy(ABC):
+    """A frozen dataclass that plans documents pool by pool; what a pool holds is all that decides its plan."""
+
+    capacities: tuple[int, ...]
+    pool_size: int | None = None
+    """How many consecutive documents are planned together, the last ones up to twice as many; None for all."""
+    title: str
+    """What tables call it, fields in braces."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, StageError)
+        check_capacities(type(self).__name__, self.capacities)
+        if self.pool_size is not None and self.pool_size < 1:
+            raise StageError(f"{type(self).__name__}.pool_size is {self.pool_size}: set it to 1 or more documents")
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return self.title.format_map(vars(self))
+
+    @abstractmethod
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
+
+    def join(self, plans: Iterable[Plan]) -> Plan:
+        """Put the plans of consecutive pools together, with the samples of each bucket in their final order."""
+        return join_plans(plans).in_buckets()
+
+    def pools(self, lengths: Longs) -> list[Longs]:
+        """Cut the documents into pools."""
+        if self.pool_size is None:
+            return [lengths]
+        pools = max(len(lengths) // self.pool_size, 1)
+        return np.split(lengths, self.pool_size * np.arange(1, pools))
+
+    def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
+        """Plan all documents.
+
+        Args:
+            lengths: whole numbers [documents] of any kind, or an Arrow array: tokens of each document.
+            num_threads: pools planned at a time; the plan does not depend on it.
+
+        Raises:
+            StageError: a length is not a whole number of 0 or more.
+
+        """
+        pools = self.pools(checked_lengths(lengths))
+        if num_threads <= 1 or len(pools) == 1:
+            return self.join([self.plan_pool(pool) for pool in pools])
+        with ThreadPoolExecutor(num_threads) as threads:
+            return self.join(list(threads.map(self.plan_pool, pools)))
+
+
+def checked_lengths(lengths: Any) -> Longs:
+    """Return lengths in tokens as int64 [documents].
+
+    Raises:
+        StageError: they are not one whole number of 0 or more per document.
+
+    """
+    if isinstance(lengths, pa.Array | pa.ChunkedArray):
+        if lengths.null_count:
+            raise StageError(f"{lengths.null_count:,} documents have no length; write 0 for those without tokens")
+        lengths = lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths.to_numpy()
+    if isinstance(lengths, Sequence) and any(isinstance(each, Sequence | np.ndarray) for each in lengths[:1]):
+        raise StageError(
+            f"lengths take one whole number of tokens per document, got a {type(lengths[0]).__name__} for the first: "
+            "write [len(tokens) for tokens in documents]"
+        )
+    found = np.asarray(lengths)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise StageError(
+            f"lengths take one whole number of tokens per document, got {found.dtype} of shape {found.shape}"
+        )
+    whole = np.ascontiguousarray(found, np.int64)
+    if whole.size and whole.min() < 0:
+        at = int(whole.argmin())
+        raise StageError(f"document {at} has {whole[at]:,} tokens; a length is 0 or more")
+    return whole
+
+
+def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
+    """Return capacities as a tuple of Python's whole numbers.
+
+    Raises:
+        StageError: they are not a list of whole numbers, or do not ascend.
+
+    """
+    listed = capacities.tolist() if isinstance(capacities, np.ndarray) else capacities
+    if isinstance(listed, Iterable) and not isinstance(listed, str | bytes | Mapping):
+        sizes = tuple(listed)
+        if all(isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes):
+            check_capacities(name, tuple(map(int, sizes)))
+            return tuple(map(int, sizes))
+    write = f"[{listed}]" if isinstance(listed, int) else "[2048, 4096, 8192, 16384]"
+    raise StageError(f"capacities of {name} are a list of whole numbers of tokens, got {capacities!r}: write {write}")
+
+
+def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
+    """Check that capacities are ascending whole numbers of tokens, each once.
+
+    Raises:
+        StageError: with the ones to write instead.
+
+    """
+    if not capacities:
+        raise StageError(f"{name} needs a capacity: write [2048, 4096, 8192, 16384]")
+    valid = sorted({capacity for capacity in capacities if 0 < capacity <= LARGEST})
+    if list(capacities) != valid:
+        raise StageError(
+            f"capacities of {name} ascend from 1 to {LARGEST:,} tokens, each once, got {list(capacities)}: "
+            f"write {valid or [2048, 4096, 8192, 16384]}"
+        )

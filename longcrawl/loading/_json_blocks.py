@@ -16,20 +16,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.composition.plan import Longs
 from longcrawl.core.sources import Loss, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order
-from longcrawl.loading._shard_buckets import ShardBucket
+from longcrawl.loading._samples import ShardBucket
 from longcrawl.loading._window_files import TokenFile, file_sizes
-from longcrawl.loading.packing_plan import Longs, Packing, plan_packing
+from longcrawl.loading.packing_plan import Packing, plan_packing
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
 from longcrawl.sources.files import DamagedFileError, absolute
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import named_parts
 from longcrawl.tokens.encoders import Encoder
 from longcrawl.tokens.windows import document_windows
-from longcrawl.urls import is_url
+from longcrawl.urls import has_pattern, is_url
 
 ShuffleJson = Literal["none", "files", "blocks"]
 """What has an order of its own in each epoch: nothing, the files, or all blocks of all files."""
@@ -205,9 +206,7 @@ def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str],
     """
     named = tuple(map(str, path)) if isinstance(path, tuple) else str(path)
     is_folder = isinstance(named, str) and (
-        not named.endswith(EXTENSIONS)
-        if is_url(named) and not any(sign in named for sign in "*?[")
-        else Path(absolute(named)).is_dir()
+        not named.endswith(EXTENSIONS) if is_url(named) and not has_pattern(named) else Path(absolute(named)).is_dir()
     )
     folder, files = (str(named), None) if is_folder else (None, named)
     try:
@@ -216,12 +215,12 @@ def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str],
         raise LoaderError(f"there are no JSON lines to read: {missing}") from missing
     for part in parts:
         if not part.files[0].endswith(EXTENSIONS):
-            raise LoaderError(f"{part.files[0]} is no file of JSON lines; known endings: {', '.join(EXTENSIONS)}")
+            raise LoaderError(f"{part.files[0]} is not a file of JSON lines; known endings: {', '.join(EXTENSIONS)}")
     return tuple(parts)
 
 
 def _pass_line(loss: Loss) -> None:
-    """Go on after a line that is lost, and stop at damage."""
+    """Continue after a line that is lost, and stop at damage."""
     if loss.kind == "damage":
         stop_at(loss)
 

@@ -18,7 +18,7 @@ from longcrawl.storage.file_systems import information_of, sizes_of
 from longcrawl.storage.files import write_text
 from longcrawl.storage.listing import match_files
 from longcrawl.storage.structured import load_json
-from longcrawl.urls import is_url, join, path_of
+from longcrawl.urls import has_pattern, is_url, join, path_of
 
 OnStalePaths = Literal["refresh", "error", "trust"]
 """What is done about a paths file that is not one of the files as they are: list again, refuse, or trust its sizes."""
@@ -72,21 +72,17 @@ def find_files(
 
 def is_file(paths: str) -> bool:
     """Distinguish a file from a folder and a pattern."""
-    if _is_pattern(paths):
+    if has_pattern(paths):
         return False
     where = absolute(paths)
     return (information_of(where) or {}).get("type") == "file" if is_url(where) else Path(where).is_file()
-
-
-def _is_pattern(paths: str) -> bool:
-    return any(sign in paths for sign in "*?[")
 
 
 def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> list[str]:  # noqa: A002  # as above
     where = absolute(paths)
     if is_file(where):
         return [where]
-    if _is_pattern(paths):
+    if has_pattern(paths):
         found = match_remote(where) if is_url(where) else match_files(where)
     elif is_url(where) or not recursive:
         found = [join(where, name) for name in list_tree(where) if recursive or "/" not in name]
@@ -112,7 +108,7 @@ def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
 def folder_of(paths: str) -> str:
     """Return the folder that files are looked for below, as their paths begin."""
     parts = paths.rstrip("/").split("/")
-    fixed = next((at for at, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
+    fixed = next((at for at, part in enumerate(parts) if has_pattern(part)), len(parts))
     folder = "/".join(parts[:fixed]) or ("/" if paths.startswith("/") else ".")
     folder = absolute(folder)
     # What stands before a pattern is a folder.

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.composition.packing import kernels
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import datatrove
 from longcrawl.formats.shards.checks import end_problems
@@ -21,76 +22,10 @@ READ_AHEAD = 1 << 22
 """Bytes that are fetched at once where a shard is read from front to back."""
 
 
-class ShardTokens(Protocol):
-    """What windows need to know of a shard."""
-
-    @property
-    def path(self) -> str:
-        """Where it is."""
-
-    @property
-    def dtype(self) -> "np.dtype[Any]":
-        """What a token is stored as."""
-
-    @property
-    def count(self) -> int:
-        """The number of tokens."""
-
-    def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
-        """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
-
-    def ends(self) -> npt.NDArray[np.int64]:
-        """Return where documents end."""
-
-    @property
-    def masked(self) -> bool:
-        """Return whether there are tokens whose loss does not count."""
-
-    def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Describe which tokens' loss counts."""
-
-
-@cache
-def kernels() -> Any:
-    """Return the module of compiled functions; importing it inside of them would cost more than what they do."""
-    import longcrawl.loading._window_kernels as compiled_functions
-
-    return compiled_functions
-
-
-def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the word that says what is meant
-    """Open a shard to read windows of it.
-
-    Raises:
-        FormatError: there is none, or it is remote and not datatrove's.
-        CorruptionError: its files contradict each other or the settings.
-
-    """
-    if is_url(path):
-        if format not in (None, datatrove.Datatrove.name) or not path.endswith(datatrove.SUFFIX):
-            raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
-        if check == "everything":
-            raise FormatError(
-                f"{path} would have to be fetched whole for check='everything': copy it here first, or set "
-                "check='ends', with which ids are compared as windows are read"
-            )
-        remote = _RemoteShard(path, remote_width(path, settings.get("token_size")))
-        if check == "ends":
-            remote.check_ends()
-        return remote
-    found = find_format(path, format)
-    shard = open_shard(path, found.name, check=check, **settings)
-    # A plain array on the same pages: slices of a memmap cost five times those of an array.
-    ends = None if shard.document_ends is None else np.asarray(shard.document_ends)
-    mask = None if shard.loss_mask is None else np.asarray(shard.loss_mask)
-    if shard.overlaps is not None:
-        shard.compare_index()
-    overlaps = None if shard.overlaps is None or not shard.overlaps.any() else np.asarray(shard.overlaps)
-    return _MappedShard(path, np.asarray(shard.tokens), ends, mask, overlaps, shard)
-
-
 @dataclass(frozen=True, eq=False)
 class _MappedShard:
+    """A shard of this machine."""
+
     path: str
     tokens: npt.NDArray[Any]
     document_ends: npt.NDArray[np.int64] | None
@@ -107,6 +42,7 @@ class _MappedShard:
         return len(self.tokens)
 
     def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
+        """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
         if self.shard.unread:
             for start in starts.tolist():
                 self.shard.compare(start, min(start + out.shape[1], len(self.tokens)))
@@ -126,6 +62,7 @@ class _MappedShard:
         return self.mask is not None or self.overlaps is not None
 
     def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return which tokens' loss counts."""
         self.shard.compare(start, stop)
         counts = np.ones(stop - start, np.bool_) if self.mask is None else self.mask[start:stop].copy()
         if self.overlaps is not None:
@@ -170,6 +107,8 @@ def remote_width(path: str, given: int | None) -> int:
 
 @dataclass(eq=False)
 class _RemoteShard:
+    """A shard behind a URL, with the methods of :class:`_MappedShard`."""
+
     path: str
     width: int
     _ends: npt.NDArray[np.int64] | None = field(default=None, init=False)
@@ -270,3 +209,37 @@ class _RemoteShard:
                 found[datatrove.SUFFIX + suffix] = size
         checksums.check_sizes(found, stem)
         return checksums
+
+
+ShardTokens = _MappedShard | _RemoteShard
+
+
+def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the word that says what is meant
+    """Open a shard to read windows of it.
+
+    Raises:
+        FormatError: there is none, or it is remote and not datatrove's.
+        CorruptionError: its files contradict each other or the settings.
+
+    """
+    if is_url(path):
+        if format not in (None, datatrove.Datatrove.name) or not path.endswith(datatrove.SUFFIX):
+            raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
+        if check == "everything":
+            raise FormatError(
+                f"{path} would have to be fetched whole for check='everything': copy it here first, or set "
+                "check='ends', with which ids are compared as windows are read"
+            )
+        remote = _RemoteShard(path, remote_width(path, settings.get("token_size")))
+        if check == "ends":
+            remote.check_ends()
+        return remote
+    found = find_format(path, format)
+    shard = open_shard(path, found.name, check=check, **settings)
+    # A plain array on the same pages: slices of a memmap cost five times those of an array.
+    ends = None if shard.document_ends is None else np.asarray(shard.document_ends)
+    mask = None if shard.loss_mask is None else np.asarray(shard.loss_mask)
+    if shard.overlaps is not None:
+        shard.compare_index()
+    overlaps = None if shard.overlaps is None or not shard.overlaps.any() else np.asarray(shard.overlaps)
+    return _MappedShard(path, np.asarray(shard.tokens), ends, mask, overlaps, shard)

@@ -8,39 +8,66 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import lcm
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import LoaderError, warn_user
+from longcrawl.errors import LoaderError
+from longcrawl.formats.buckets.spec import open_composed
 from longcrawl.formats.shards.folders import named_split
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._reports import (
+from longcrawl.loading._planned_feed import (
+    MOST_EPOCHS,
     TOLERANCE,
-    StepReport,
+    CurriculumReport,
+    PlannedFeed,
     Stock,
-    asked_phases,
-    buckets_called,
-    budget_problem,
-    check_tokens_per_step,
-    exhaustion_problem,
-    left_out,
-    ranks_without_samples,
-    sufficient_step_epochs,
+    changed_buckets,
+    padded_ranks,
 )
-from longcrawl.loading._rows import Batch, ComposedDataset, DeliveredBucket, Positions, SampleBucket, assemble_step
+from longcrawl.loading._samples import (
+    ComposedDataset,
+    DeliveredBucket,
+    Positions,
+    Rows,
+    SampleBucket,
+    assemble,
+)
 from longcrawl.loading._token_facts import TokenFacts
-from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, composed_phases_of
-from longcrawl.loading.curriculum import OnExhausted, Phase
-from longcrawl.loading.feed import Feed, Status, plan_status
+from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, buckets_called
+from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase, listed, phases_of
+from longcrawl.loading.feed import Batch
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
 
 __all__ = ["ComposedBatches"]
 
 
+@dataclass(frozen=True)
+class StepReport(CurriculumReport):
+    """The answer of :func:`longcrawl.loading.validate` for a composed dataset; tokens are those of whole steps.
+
+    Attributes:
+        tokens_per_step: of all ranks, padding included.
+        samples: that are delivered.
+
+    """
+
+    counted: ClassVar[str] = "steps"
+    tokens_per_step: int = 0
+    samples: int = 0
+
+    def _total(self) -> str:
+        tokens = len(self.plan) * self.tokens_per_step
+        return (
+            f"{len(self.plan):,} steps of {self.tokens_per_step:,} tokens, padding included: {self.samples:,} samples, "
+            f"{tokens:,} tokens"
+        )
+
+
 @dataclass(frozen=True, eq=False)
-class ComposedBatches(Feed):
+class ComposedBatches(PlannedFeed):
     """Batches for one rank of a trainer, from a composed dataset: rows of one length in each, of another in the next.
 
     >>> batches = ComposedBatches("out/composed", tokens_per_step=1_048_576, rank=0, world_size=8)  # doctest: +SKIP
@@ -91,6 +118,7 @@ class ComposedBatches(Feed):
     kind: ClassVar[str] = "buckets"
     unit: ClassVar[str] = "steps"
     earlier_position: ClassVar[str] = "next_step"
+    no_step: ClassVar[str] = "the plan has no step: lower tokens_per_step, or say last_step='fill'"
 
     path: str | os.PathLike[str] | ComposedDataset
     tokens_per_step: int
@@ -110,14 +138,13 @@ class ComposedBatches(Feed):
     pad_token: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "curriculum", composed_phases_of(self.curriculum))
+        object.__setattr__(self, "curriculum", phases_of(self.curriculum, ComposedPhase))
         check_fields(self, LoaderError)
         self.check_ranks()
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
             raise LoaderError("schedule and last_step are of feeds without curriculum: leave one or the other out")
         self._check_padding()
-        capacities = sorted({each.capacity for each in self.stock})
-        check_tokens_per_step(self.tokens_per_step, capacities, self.world_size)
+        self._check_steps()
         self.check_plan()
 
     def _check_padding(self) -> None:
@@ -125,24 +152,32 @@ class ComposedBatches(Feed):
         facts = TokenFacts(f"{self.source_name}/composed.json", vocabulary_size=described.get("vocabulary_size"))
         facts.check_padding(self.pad_token, None, [np.dtype(described.get("dtype", "uint32"))])
 
-    def check_plan(self) -> None:
-        """Refuse what the report has problems with."""
-        for problem in self.report.problems:
-            raise LoaderError(problem)
-        if not len(self):
-            raise LoaderError("the plan has no step: lower tokens_per_step, or say last_step='fill'")
-        for warning in self.report.warnings:
-            warn_user(warning)
+    def _check_steps(self) -> None:
+        """Check that ranks can share steps evenly."""
+        unit = lcm(*self._samples)
+        if self.tokens_per_step > 0 and self.tokens_per_step % (unit * self.world_size) == 0:
+            return
+        step = unit * self.world_size
+        below = self.tokens_per_step // step
+        values = ", ".join(f"{step * each:,}" for each in range(max(below - 1, 1), max(below, 1) + 3))
+        wrong = (
+            f"tokens_per_step is {self.tokens_per_step:,}, and on {self.world_size:,} ranks that is not a whole number "
+            f"of samples of {', '.join(f'{each:,}' for each in self._samples)} tokens on each: give a multiple of "
+            f"{step:,}, such as {values}"
+        )
+        if self.tokens_per_step > 0 and self.tokens_per_step % unit == 0:
+            steps = self.tokens_per_step // unit
+            sizes = [each for each in range(1, steps + 1) if steps % each == 0]
+            wrong += f"; or a world_size of {', '.join(f'{each:,}' for each in sizes)}"
+        raise LoaderError(wrong)
 
     @property
     def _phases(self) -> tuple[ComposedPhase, ...]:
-        return composed_phases_of(self.curriculum)
+        return phases_of(self.curriculum, ComposedPhase)
 
     @cached_property
     def _dataset(self) -> ComposedDataset:
         if isinstance(self.path, str | os.PathLike):
-            from longcrawl.formats.buckets.spec import open_composed
-
             return open_composed(self.path)
         return self.path
 
@@ -153,9 +188,8 @@ class ComposedBatches(Feed):
         split = named_split(self.split, splits.__contains__)
         there = [each for each in self._dataset.buckets if each.split == split and len(each)]
         if not there:
-            known = ", ".join(repr(each) for each in sorted(splits))
             raise LoaderError(
-                f"there is no sample in split {self.split!r} of {self.source_name}; splits: {known or 'none'}"
+                f"there is no sample in split {self.split!r} of {self.source_name}; splits: {listed(sorted(splits))}"
             )
         return tuple(sorted(there, key=lambda each: (each.domain, each.capacity)))
 
@@ -176,19 +210,22 @@ class ComposedBatches(Feed):
         """What the buckets have to give, all epochs."""
         return tuple(each.stock for each in self.buckets)
 
+    @cached_property
+    def _samples(self) -> dict[int, int]:
+        """How many samples there are of each capacity, all epochs; ascending."""
+        capacities = sorted({each.capacity for each in self.stock})
+        return {each: sum(of.samples for of in self.stock if of.capacity == each) for each in capacities}
+
     def _epochs(self) -> list[int]:
-        given = self.epochs if isinstance(self.epochs, Mapping) else {None: self.epochs}
         there = [BucketStock(each.domain, each.capacity, len(each)) for each in self._buckets]
         found: dict[str, int] = {}
         # The fewer buckets a name stands for, the later it is set: "web/2048" goes before "web".
-        for name, epochs in sorted(given.items(), key=lambda item: -len(buckets_called(item[0], there))):
-            if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
-                raise LoaderError(f"epochs of {name or 'the data'!r} is {epochs!r}: give a whole number from 1 on")
-            meant = buckets_called(name, there)
+        meant_by = {name: buckets_called(name, there) for name in self.epochs_by_name()}
+        for name, meant in sorted(meant_by.items(), key=lambda item: -len(item[1])):
             if not meant:
-                known = ", ".join(repr(each.name) for each in there)
+                known = listed(each.name for each in there)
                 raise LoaderError(f"epochs names {name!r}, which is not there; known: {known}")
-            found |= dict.fromkeys(meant, epochs)
+            found |= dict.fromkeys(meant, self.epochs_by_name()[name])
         return [found.get(each.name, 1) for each in there]
 
     @cached_property
@@ -198,64 +235,80 @@ class ComposedBatches(Feed):
             return plan_phases(self._phases, self.stock, self.tokens_per_step, self.seed, self.on_exhausted)
         return plan_schedule(self.stock, self.tokens_per_step, self.schedule, self.last_step, self.seed)
 
+    @property
+    def drawn(self) -> CurriculumPlan:
+        """The capacity of every step."""
+        return self.plan.steps
+
+    def called(self, name: str | None) -> Sequence[str]:
+        """Return the names of the buckets that a bucket, a domain, a capacity or None, all of them, stands for."""
+        return buckets_called(name, self.stock)
+
     @cached_property
     def report(self) -> StepReport:
         """What is asked for, what is there, and what comes of it."""
-        enough = {}
-        if self.plan.steps.drained and self.on_exhausted == "error":
-            once = {each.stock._replace(samples=len(each.bucket)): each.epochs for each in self.buckets}
-            enough = sufficient_step_epochs(self._phases, once, self.tokens_per_step, self.seed, self.plan)
+        enough = self._sufficient_epochs() if self.drawn.drained and self.on_exhausted == "error" else {}
         stock = {
             each.name: Stock(each.samples, each.samples * each.capacity, bucket.epochs, enough.get(each.name, 0))
             for each, bucket in zip(self.stock, self.buckets, strict=True)
         }
-        phases = asked_phases(self._phases, self.plan, self.stock)
-        dry = exhaustion_problem(
-            self.plan.steps, phases, stock, self.on_exhausted, "step", lambda name: buckets_called(name, self.stock)
+        # Without a curriculum, one phase has all that there is.
+        budgets = [each.duration_tokens for each in self._phases] or [sum(each.tokens for each in stock.values())]
+        phases = tuple(
+            Phase(budget, {name: weight for name, weight in asked.items() if weight or not self._phases})
+            for budget, asked in zip(budgets, self.plan.asked, strict=True)
         )
-        budget = budget_problem(phases, self.training_tokens)
-        blocking = [dry] * (self.on_exhausted == "error") + [budget] * (self.on_budget_mismatch == "error")
-        problems = tuple(each for each in blocking if each)
-        other = tuple(each for each in (dry, budget) if each and each not in problems)
-        notes, unheard = self._notes()
-        samples = int(self.plan.samples.counts(len(self.plan.samples))[: len(self.stock)].sum())
+        problems, warned = self.judge(phases, stock)
+        notes, unused = self._notes()
         return StepReport(
-            self.plan.steps, phases, stock, max(each.capacity for each in self.stock), problems, (*other, *unheard),
-            notes, self.tokens_per_step, samples,
-        )  # fmt: skip
+            self.drawn,
+            phases,
+            stock,
+            max(self._samples),
+            problems,
+            (*warned, *unused),
+            notes,
+            self.tokens_per_step,
+            int(self.plan.samples.counts(len(self.plan.samples))[: len(self.stock)].sum()),
+        )
 
     def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Describe what is left unused, and warn where that is much, though all was to be delivered."""
-        notes, warned = [], []
-        if self.last_step == "fill":
-            warned = ranks_without_samples(self.tokens_per_step, self.world_size, self.stock)
-        for capacity, left in left_out(self.plan, self.stock).items():
-            there = sum(each.samples for each in self.stock if each.capacity == capacity)
+        notes, warned = list[str](), list[str]()
+        delivered = self.plan.samples.counts(len(self.plan.samples)).tolist()
+        for capacity, there in self._samples.items():
             needed = self.tokens_per_step // capacity
-            said = f"{left:,} of the samples of {capacity:,} tokens are in no step"
-            if self._phases:
-                notes.append(said)
-            elif left < there:
-                said += f", {left / there:.1%} of them: they do not fill one; last_step='fill' pads them"
-                (warned if left > TOLERANCE * there else notes).append(said)
-            else:
-                warned.append(f"{said}, which takes {needed:,}: lower tokens_per_step, or say last_step='fill'")
+            if self.last_step == "fill":
+                warned += padded_ranks(there % needed, self.world_size, f"the last step of {capacity:,}", "last_step")
+            left = there - sum(
+                count for each, count in zip(self.stock, delivered, strict=False) if each.capacity == capacity
+            )
+            unused = f"{left:,} of the samples of {capacity:,} tokens are in no step"
+            if left and self._phases:
+                notes.append(unused)
+            elif 0 < left < there:
+                unused += f", {left / there:.1%} of them: they do not fill one; last_step='fill' pads them"
+                (warned if left > TOLERANCE * there else notes).append(unused)
+            elif left:
+                warned.append(f"{unused}, which takes {needed:,}: lower tokens_per_step, or say last_step='fill'")
         return tuple(notes), tuple(warned)
 
-    @property
-    def status(self) -> Status:
-        """Whether there is another step, the same on all ranks."""
-        return plan_status(self.plan.steps, "step", running=self.position < len(self.plan))
-
-    @property
-    def phase(self) -> int:
-        """The phase of the next step, counted from 0."""
-        return self.plan.steps.phase_of(self.position)
-
-    @property
-    def most(self) -> int:
-        """Steps of the plan."""
-        return len(self.plan)
+    def _sufficient_epochs(self) -> dict[str, int]:
+        """Return epochs of each bucket with which no phase runs dry."""
+        once = [each.stock._replace(samples=len(each.bucket)) for each in self.buckets]
+        asked = [(phase.duration_tokens, shares) for phase, shares in zip(self._phases, self.plan.asked, strict=True)]
+        epochs = {}
+        for each, bucket in zip(once, self.buckets, strict=True):
+            tokens = sum(tokens * shares[each.name] for tokens, shares in asked)
+            epochs[each.name] = max(bucket.epochs, -int(-tokens // (each.samples * each.capacity)))
+        while max(epochs.values()) <= MOST_EPOCHS:
+            stock = [each._replace(samples=each.samples * epochs[each.name]) for each in once]
+            drained = plan_phases(self._phases, stock, self.tokens_per_step, self.seed, "halt").steps.drained
+            if not drained:
+                break
+            for name in buckets_called(drained[0].bucket, stock):
+                epochs[name] += 1 + epochs[name] // 8
+        return epochs
 
     @property
     def step_size(self) -> int:
@@ -270,8 +323,8 @@ class ComposedBatches(Feed):
         """Return this rank's part of a step: every ``world_size``-th of its samples, from the ``rank``-th on."""
         capacity, picks, places = self.plan.step(step)
         mine = slice(self.rank, None, self.world_size)
-        buckets = dict(enumerate(self.buckets))
-        return assemble_step(buckets, picks[mine], places[mine], capacity, self._padding, self.positions)
+        rows = Rows(len(picks[mine]), capacity, self.positions)
+        return assemble(dict(enumerate(self.buckets)), picks[mine], places[mine], self._padding, rows)
 
     @property
     def _padding(self) -> int:
@@ -287,18 +340,13 @@ class ComposedBatches(Feed):
         changed = changed_values(state, now, apart=("data",))
         was, data = state["data"] if isinstance(state["data"], Mapping) else {}, now["data"]
         if set(was) != set(data):
-            before, after = (", ".join(map(repr, sorted(each))) or "none" for each in (was, data))
-            return [*changed, f"buckets were {before} and are {after}"]
+            return [*changed, changed_buckets(was, data)]
         return changed + [f"data of {each}" for each in changed_values(was, data)]
 
     @cached_property
     def _order(self) -> dict[str, Any]:
         return {
-            "split": self.split,
-            "tokens_per_step": self.tokens_per_step,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "positions": self.positions,
+            **self.values_of("split", "tokens_per_step", "seed", "shuffle", "positions"),
             "pad_token": self._padding,
             "data": {stock.name: each.identity for stock, each in zip(self.stock, self._buckets, strict=True)},
         }

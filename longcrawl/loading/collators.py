@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading._rows import IGNORED, Batch
+from longcrawl.loading.feed import Batch
 
 __all__ = [
     "document_mask",
@@ -31,6 +31,9 @@ __all__ = [
 Batches = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Tensors = Literal["torch", "numpy"]
 Padding = Literal["drop", "keep"]
+
+IGNORED = -100
+"""The label of a token that is not a target."""
 
 ARRAYS = ("input_ids", "labels", "doc_ids", "n_tokens")
 
@@ -124,7 +127,7 @@ def _joined(batches: Batches) -> Batch:
         if parts and all("input_ids" in part and "labels" not in part for part in parts):
             windows = "; windows need no collator: a model reads input_ids[:, :-1] and predicts input_ids[:, 1:]"
         raise LoaderError(
-            f"this is no batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass what iterating a feed gives"
+            f"this is not a batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass what iterating a feed gives"
             f"{windows}"
         )
     batch: Batch = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ARRAYS}

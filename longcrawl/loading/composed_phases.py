@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.fields import build, check_fields
+from longcrawl.composition.plan import Longs
+from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.loading.curriculum import Phase, check_weights
-from longcrawl.loading.packing_plan import Longs
+from longcrawl.loading.curriculum import check_phase, listed
 
-__all__ = ["BucketStock", "ComposedPhase", "bucket_name", "bucket_weights", "composed_phases_of"]
+__all__ = ["BucketStock", "ComposedPhase", "bucket_weights", "buckets_called"]
 
 Weights = npt.NDArray[np.float64]
 
@@ -26,13 +26,8 @@ class BucketStock(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a mix calls it."""
-        return bucket_name(self.domain, self.capacity)
-
-
-def bucket_name(domain: str, capacity: int) -> str:
-    """Return the name of a bucket: "web/2048", or "2048" where there are no domains."""
-    return f"{domain}/{capacity}" if domain else str(capacity)
+        """What a mix calls it: "web/2048", or "2048" where there are no domains."""
+        return f"{self.domain}/{self.capacity}" if self.domain else str(self.capacity)
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class ComposedPhase:
         capacities: weights of capacities. Together with a mix of domains, every domain has these shares of capacities.
 
     Raises:
-        LoaderError: the budget is none, or the weights are not numbers from 0 on of which one is positive.
+        LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
 
     """
 
@@ -63,10 +58,7 @@ class ComposedPhase:
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
-        if self.duration_tokens < 1:
-            raise LoaderError(f"duration_tokens is {self.duration_tokens:,}: give a phase 1 token or more")
-        check_weights("bucket", self.mix)
-        check_weights("capacity", self.capacities)
+        check_phase(self.duration_tokens, bucket=self.mix, capacity=self.capacities)
         object.__setattr__(self, "capacities", {_capacity(each): self.capacities[each] for each in self.capacities})
         for name, weights in (("mix", self.mix), ("capacities", self.capacities)):
             if weights and not sum(weights.values()) > 0:
@@ -78,29 +70,7 @@ def _capacity(given: Any) -> int:
         return given
     if isinstance(given, str) and given.isdecimal():
         return int(given)
-    raise LoaderError(f"capacity {given!r} is none: give a number of tokens, as capacities={{2048: 1.0}} has")
-
-
-def composed_phases_of(phases: Sequence[ComposedPhase | Phase | Mapping[str, Any]]) -> tuple[ComposedPhase, ...]:
-    """Take phases as they are, those of other feeds, or mappings of their fields, as YAML has them.
-
-    Raises:
-        LoaderError: there is one phase and no list, or a mapping has another field, or a wrong value.
-
-    """
-    if phases is None or isinstance(phases, Mapping | Phase | ComposedPhase | str):
-        raise LoaderError(f"a curriculum is a list of phases, got {phases!r}: write [{{'duration_tokens': ...}}]")
-    made = []
-    for number, each in enumerate(phases, 1):
-        if not isinstance(each, Mapping | Phase | ComposedPhase):
-            raise LoaderError(f"phase {number} is {each!r}: give its duration_tokens, as a mapping has them")
-        if isinstance(each, Phase):
-            made.append(ComposedPhase(each.duration_tokens, each.mix))
-        elif isinstance(each, ComposedPhase):
-            made.append(each)
-        else:
-            made.append(build(ComposedPhase, each, f"phase {number}", LoaderError))
-    return tuple(made)
+    raise LoaderError(f"capacity {given!r} is not a number: give one of tokens, as capacities={{2048: 1.0}} has")
 
 
 def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], left: Longs) -> Weights:
@@ -135,12 +105,12 @@ def _crossed(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock]) 
     weights = np.zeros(len(buckets))
     for domain, share in phase.mix.items():
         if domain in places or not any(each.domain == domain for each in buckets):
-            known = ", ".join(repr(each) for each in sorted({each.domain for each in buckets if each.domain}))
             raise LoaderError(
-                f"phase {number} has capacities, and {domain!r} in its mix is no domain; known: {known or 'none'}"
+                f"phase {number} has capacities, and {domain!r} in its mix is not a domain; known: "
+                f"{listed(_domains(buckets))}"
             )
         for capacity, weight in phase.capacities.items():
-            name = bucket_name(domain, capacity)
+            name = BucketStock(domain, capacity, 0).name
             if share * weight > 0:
                 weights[places[name] if name in places else _missing(name, number, buckets)] += share * weight
     return weights
@@ -167,8 +137,7 @@ def _of_capacity(capacity: int, number: int, buckets: Sequence[BucketStock]) -> 
 
 
 def _missing(name: str, number: int, buckets: Sequence[BucketStock]) -> int:
-    domains = sorted({each.domain for each in buckets if each.domain})
-    known = ", ".join(repr(each) for each in [*domains, *(each.name for each in buckets)])
+    known = listed([*_domains(buckets), *(each.name for each in buckets)])
     raise LoaderError(f"phase {number} draws from {name!r}, which is not there or has no sample; known: {known}")
 
 
@@ -178,3 +147,19 @@ def _shares(meant: npt.NDArray[np.bool_], tokens: Weights) -> Weights:
     if not weights.sum() > 0:
         weights = meant.astype(np.float64)
     return np.asarray(weights / weights.sum())
+
+
+def _domains(buckets: Sequence[BucketStock]) -> list[str]:
+    return sorted({each.domain for each in buckets if each.domain})
+
+
+def buckets_called(name: str | None, buckets: Sequence[BucketStock]) -> list[str]:
+    """Return the names of the buckets that a bucket, a domain, a capacity or None, all of them, stands for."""
+    for meant in (
+        [each.name for each in buckets if each.name == name],
+        [each.name for each in buckets if each.domain == name],
+        [each.name for each in buckets if str(each.capacity) == name],
+    ):
+        if meant:
+            return meant
+    return [each.name for each in buckets] if name is None else []

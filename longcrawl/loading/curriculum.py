@@ -6,20 +6,20 @@ through all phases: a phase goes on where the one before it stopped. What a buck
 is known, too, before a step is trained.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.composition.plan import Longs
 from longcrawl.core.fields import build, check_fields
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import LoaderError
 from longcrawl.kernels.uniform_numbers import uniform_numbers
-from longcrawl.loading.packing_plan import Longs
 from longcrawl.printable import quoted
 
 __all__ = [
@@ -30,12 +30,13 @@ __all__ = [
     "Phase",
     "PhaseTotals",
     "Picks",
-    "check_weights",
+    "check_phase",
+    "first_unanswered",
+    "listed",
     "phases_of",
     "picked",
     "plan_curriculum",
 ]
-
 
 MixBy = Literal["tokens", "samples"]
 """What the numbers of a mix are shares of."""
@@ -60,7 +61,7 @@ class Phase:
         mix: weights of buckets, which need not sum to 1.
 
     Raises:
-        LoaderError: the budget is none, or the weights are not numbers from 0 on of which one is positive.
+        LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
 
     """
 
@@ -69,45 +70,57 @@ class Phase:
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
-        if self.duration_tokens < 1:
-            raise LoaderError(f"duration_tokens is {self.duration_tokens:,}: give a phase 1 token or more")
-        check_weights("bucket", self.mix)
+        check_phase(self.duration_tokens, bucket=self.mix)
         if not sum(self.mix.values()) > 0:
             raise LoaderError(
                 "a phase has no bucket with a weight: give one a positive weight, as mix={'web': 1.0} has"
             )
 
 
-def check_weights(of: str, weights: Mapping[Any, Any]) -> None:
-    """Refuse weights that are not numbers from 0 on.
+Kind = TypeVar("Kind")
+
+
+def check_phase(duration_tokens: int, **weights: Mapping[Any, Any]) -> None:
+    """Check the budget of a phase, and that weights, by what they are of, are numbers from 0 on.
 
     Raises:
-        LoaderError: naming the first of them.
+        LoaderError: naming the first that is not.
 
     """
-    for name, weight in weights.items():
-        if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-            raise LoaderError(f"the weight of {of} {name!r} is {quoted(weight)}: give a number from 0 on")
+    if duration_tokens < 1:
+        raise LoaderError(f"duration_tokens is {duration_tokens:,}: give a phase 1 token or more")
+    for of, given in weights.items():
+        for name, weight in given.items():
+            if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+                raise LoaderError(f"the weight of {of} {name!r} is {quoted(weight)}: give a number from 0 on")
 
 
-def phases_of(phases: Sequence[Phase | Mapping[str, Any]]) -> tuple[Phase, ...]:
-    """Take phases as they are, or as mappings of their fields, as YAML has them.
+def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
+    """Return phases as phases of one kind, also of mappings of their fields, as YAML has them, or of plain phases.
 
     Raises:
         LoaderError: there is one phase and no list, or a mapping has another field, or a wrong value.
 
     """
-    if isinstance(phases, Mapping | Phase | str):
+    if not isinstance(phases, Sequence) or isinstance(phases, str):
         raise LoaderError(
             f"a curriculum is a list of phases, got {phases!r}: write [{{'duration_tokens': ..., 'mix': {{...}}}}]"
         )
+    made = []
     for number, each in enumerate(phases, 1):
-        if not isinstance(each, Mapping | Phase):
+        if isinstance(each, kind):
+            made.append(each)
+        elif isinstance(each, Mapping | Phase):
+            given = vars(each) if isinstance(each, Phase) else each
+            made.append(build(kind, given, f"phase {number}", LoaderError))
+        else:
             raise LoaderError(f"phase {number} is {each!r}: give its duration_tokens and mix, as a mapping has them")
-    return tuple(
-        each if isinstance(each, Phase) else build(Phase, each, f"phase {number}", LoaderError)
-        for number, each in enumerate(phases, 1)
-    )
+    return tuple(made)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names for a sentence: "'code', 'web'", or "none"."""
+    return ", ".join(map(repr, names)) or "none"
 
 
 @dataclass(frozen=True)
@@ -145,6 +158,22 @@ def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) ->
     # No later than the last bucket of the mix: rounding may leave the last limit a little below 1.
     last = int(np.flatnonzero(np.diff(limits, prepend=0.0) > 0)[-1])
     return np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.min_scalar_type(len(shares)))
+
+
+def first_unanswered(picks: Picks, left: Longs) -> tuple[int, int | None]:
+    """Return the first pick for which a bucket has nothing left, and that bucket; where all have, the end and None.
+
+    Args:
+        picks: numbers of buckets.
+        left: int64 [buckets], what each has.
+
+    """
+    stop, dry = len(picks), None
+    for bucket, room in enumerate(left.tolist()):
+        places = np.flatnonzero(picks == bucket)
+        if len(places) > room and places[room] < stop:
+            stop, dry = int(places[room]), bucket
+    return stop, dry
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +276,7 @@ def plan_curriculum(
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.
 
     """
-    wanted = phases_of(phases)
+    wanted = phases_of(phases, Phase)
     if not wanted:
         raise LoaderError("a curriculum has no phase: give it one or more")
     stock = {name: np.asarray(inventory[name], np.int64) for name in sorted(inventory)}
@@ -255,7 +284,7 @@ def plan_curriculum(
         raise LoaderError(f"{len(stock):,} buckets are more than {MOST_BUCKETS:,}: put some of them together")
     _check_buckets(wanted, stock)
     shares = [_shares(phase, stock, mix_by) for phase in wanted]
-    planning = Planning(stock, shares, seed, on_exhausted == "renormalize")
+    planning = _Planning(stock, shares, seed, on_exhausted == "renormalize")
     whole = planning.run(wanted)
     return CurriculumPlan(
         tuple(stock), np.concatenate(planning.picks), tuple(planning.totals), tuple(planning.drained), not whole
@@ -266,8 +295,9 @@ def _check_buckets(phases: Sequence[Phase], stock: Mapping[str, Longs]) -> None:
     for number, phase in enumerate(phases, 1):
         for bucket, weight in phase.mix.items():
             if bucket not in stock:
-                known = ", ".join(repr(name) for name in stock)
-                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which is not there; known: {known}")
+                raise LoaderError(
+                    f"phase {number} draws from bucket {bucket!r}, which is not there; known: {listed(stock)}"
+                )
             if weight > 0 and not stock[bucket].any():
                 raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which has no token: take it out")
 
@@ -283,16 +313,8 @@ CHUNK = 1 << 16
 
 
 @dataclass
-class Planning:
-    """Draws buckets, sample by sample, until the budgets are spent or a bucket that is drawn has nothing left.
-
-    Attributes:
-        inventory: for each bucket, in the order of their ids, the tokens of its samples in the order of delivery.
-        shares: chances of the buckets in each phase.
-        seed: of the draws.
-        renormalize: whether to go on without a bucket that has run dry.
-
-    """
+class _Planning:
+    """Draws buckets, sample by sample, until the budgets are spent or a bucket that is drawn has nothing left."""
 
     inventory: Mapping[str, Longs]
     shares: Sequence[npt.NDArray[np.float64]]
@@ -309,11 +331,8 @@ class Planning:
         self.used = np.zeros(len(self.names), np.int64)
         self.dry = np.zeros(len(self.names), np.bool_)
 
-    def run(self, phases: "Sequence[Phase]") -> bool:
-        """Plan all phases; each ends with the sample that reaches the sum of the budgets up to it, or runs dry before.
-
-        False where the plan ends before its last phase is spent.
-        """
+    def run(self, phases: Sequence[Phase]) -> bool:
+        """Plan all phases; False where the plan ends before its last phase is spent."""
         budget, whole = 0, True
         for number, phase in enumerate(phases):
             budget += phase.duration_tokens
@@ -347,17 +366,13 @@ class Planning:
 
     def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[Picks, int | None]:
         """Draw up to a chunk of buckets: as far as the budget reaches, or to the draw that a bucket cannot answer."""
-        numbers = uniform_numbers(self.seed, "curriculum", self.samples, CHUNK)
-        chunk = picked(shares, numbers)
-        costs, stop, bucket = np.zeros(CHUNK, np.int64), CHUNK, None
+        chunk = picked(shares, uniform_numbers(self.seed, "curriculum", self.samples, CHUNK))
+        stop, bucket = first_unanswered(chunk, [len(each) for each in self.inventory.values()] - self.used)
+        costs = np.zeros(stop, np.int64)
         for each, name in enumerate(self.names):
-            places = np.flatnonzero(chunk == each)
-            left = self.inventory[name][self.used[each] : self.used[each] + len(places)]
-            costs[places[: len(left)]] = left
-            if len(places) > len(left) and places[len(left)] < stop:
-                stop, bucket = int(places[len(left)]), each
-        spent = self.tokens + np.cumsum(costs[:stop])
-        reached = int(np.searchsorted(spent, budget)) + 1
+            places = np.flatnonzero(chunk[:stop] == each)
+            costs[places] = self.inventory[name][self.used[each] : self.used[each] + len(places)]
+        reached = int(np.searchsorted(self.tokens + np.cumsum(costs), budget)) + 1
         if reached <= stop:
             return chunk[:reached], None
         return chunk[:stop], bucket

@@ -20,6 +20,7 @@ import numpy as np
 from longcrawl.errors import LoaderError
 from longcrawl.loading._window_files import OnStalePaths, folder_of
 from longcrawl.loading.windows import Windows
+from longcrawl.urls import has_pattern
 
 if TYPE_CHECKING:
     import torch
@@ -28,9 +29,32 @@ __all__ = ["DatatroveFileDataset", "DatatroveFolderDataset"]
 
 
 class _Items:
-    """Windows as torch tensors."""
+    """Windows as torch tensors, with the arguments that both of datatrove's classes have."""
 
-    windows: Windows
+    def __init__(
+        self,
+        paths: str | tuple[str, ...],
+        seq_len: int,
+        token_size: Literal[2, 4],
+        return_positions: bool,  # noqa: FBT001  # an argument of datatrove's
+        positions_from_eos_token_id: int | None,
+        max_tokens: int | None,
+        **listing: Any,
+    ) -> None:
+        self.seq_len, self.token_size, self.max_tokens = seq_len, token_size, max_tokens
+        self.return_positions, self.positions_from_eos_token_id = return_positions, positions_from_eos_token_id
+        positions: Literal["index", "eos"] = "index" if positions_from_eos_token_id is None else "eos"
+        self.windows = Windows(
+            paths,
+            seq_len,
+            positions if return_positions else "none",
+            positions_from_eos_token_id,
+            loss_mask="off",
+            max_tokens=max_tokens,
+            format="datatrove",
+            token_size=token_size,
+            **listing,
+        )
 
     def __len__(self) -> int:
         """Count the windows."""
@@ -77,19 +101,9 @@ class DatatroveFileDataset(_Items):
         fsize: int | None = None,
         max_tokens: int | None = None,
     ) -> None:
-        self.file_path, self.seq_len, self.token_size = os.fspath(file_path), seq_len, token_size
-        self.return_positions, self.positions_from_eos_token_id = return_positions, positions_from_eos_token_id
-        self.max_tokens = max_tokens
-        self.windows = Windows(
-            (self.file_path,),
-            seq_len,
-            _positions(return_positions, positions_from_eos_token_id),
-            positions_from_eos_token_id,
-            loss_mask="off",
-            max_tokens=max_tokens,
-            format="datatrove",
-            token_size=token_size,
-        )
+        self.file_path = os.fspath(file_path)
+        eos = positions_from_eos_token_id
+        super().__init__((self.file_path,), seq_len, token_size, return_positions, eos, max_tokens)
         self.fsize = self.windows.files[0].size
         if fsize not in (None, self.fsize):
             raise LoaderError(
@@ -140,28 +154,18 @@ class DatatroveFolderDataset(_Items):
         max_tokens: int | None = None,
         on_stale_paths: OnStalePaths = "refresh",
     ) -> None:
-        self.data_folder, self.seq_len, self.filename_pattern = os.fspath(data_folder), seq_len, filename_pattern
-        self.recursive, self.token_size, self.shuffle, self.seed = recursive, token_size, shuffle, seed
-        self.return_positions, self.positions_from_eos_token_id = return_positions, positions_from_eos_token_id
-        self.paths_file, self.max_tokens, self._item = paths_file, max_tokens, 0
-        settings: dict[str, Any] = {
-            "positions": _positions(return_positions, positions_from_eos_token_id),
-            "end_of_text": positions_from_eos_token_id,
-            "loss_mask": "off",
-            "max_tokens": max_tokens,
-            "format": "datatrove",
-            "token_size": token_size,
-        }
-        self.windows = Windows(
-            self._pattern(), seq_len, paths_file=paths_file, on_stale_paths=on_stale_paths, **settings
-        )
+        self.data_folder, self.filename_pattern, self.recursive = os.fspath(data_folder), filename_pattern, recursive
+        self.shuffle, self.seed, self.paths_file, self._item = shuffle, seed, paths_file, 0
+        listing = {"paths_file": paths_file, "on_stale_paths": on_stale_paths}
+        eos = positions_from_eos_token_id
+        super().__init__(self._pattern(), seq_len, token_size, return_positions, eos, max_tokens, **listing)
         if shuffle:
             order = np.random.default_rng(seed).permutation(len(self.windows.files))
             self.windows = self.windows.of_files([self.windows.files[at] for at in order])
 
     def _pattern(self) -> str:
         pattern = self.filename_pattern
-        if not any(sign in pattern for sign in "*?["):
+        if not has_pattern(pattern):
             pattern = f"{'**/' if self.recursive else ''}*{pattern}"
         return f"{self.data_folder.rstrip('/')}/{pattern}"
 
@@ -190,9 +194,3 @@ class DatatroveFolderDataset(_Items):
     def current_file_path(self) -> str:
         """The path of the file that the last item was of."""
         return self.windows.files[self.current_file].path
-
-
-def _positions(wanted: bool, end_of_text: int | None) -> Literal["none", "index", "eos"]:  # noqa: FBT001  # as above
-    if not wanted:
-        return "none"
-    return "index" if end_of_text is None else "eos"

@@ -8,15 +8,12 @@ processes and both loaders all go through it.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
 
-if TYPE_CHECKING:
-    from longcrawl.loading.curriculum import CurriculumPlan
-
-__all__ = ["STATE_VERSION", "Batch", "Feed", "FeedLoader", "Status", "plan_status"]
+__all__ = ["STATE_VERSION", "Batch", "Feed", "FeedLoader", "Status"]
 
 Batch = dict[str, Any]
 """Arrays by name; see the feeds."""
@@ -108,6 +105,10 @@ class Feed(ABC):
                 raise LoaderError(f"{name} is {getattr(self, name)}: set it to {number} or more")
         if not 0 <= self.rank < self.world_size:
             raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
+
+    def values_of(self, *names: str) -> dict[str, Any]:
+        """Return fields by their names."""
+        return {name: getattr(self, name) for name in names}
 
     def __len__(self) -> int:
         """Return the steps of the whole plan, or of a pass."""
@@ -278,24 +279,6 @@ class FeedLoader:
         pieces = self._data.DataLoader(_iterable_pieces(self._feed), batch_size=None, **self._options)
         for batch in self._feed.deliver(pieces):
             yield batch if "collate_fn" in self._options else self._data.default_convert(batch)
-
-
-def plan_status(plan: "CurriculumPlan", counted: str, *, running: bool) -> Status:
-    """Return the status of a feed with a plan.
-
-    Args:
-        plan: what is handed out.
-        counted: what the plan counts, "sample" or "step".
-        running: whether a step is left.
-
-    """
-    if running:
-        return Status("running")
-    if not plan.halted:
-        return Status("finished")
-    last = plan.drained[-1]
-    what = "every bucket of the mix" if last.bucket is None else f"bucket {last.bucket!r}"
-    return Status("halted", f"{what} is exhausted at {counted} {last.sample:,}, in phase {last.phase + 1}")
 
 
 def _torch_data(method: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from longcrawl.composition.plan import Longs
 from longcrawl.core.fields import check_fields
 from longcrawl.core.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
@@ -30,10 +31,9 @@ from longcrawl.loading._json_blocks import (
     find_json_files,
     pack_block,
 )
-from longcrawl.loading._rows import Batch, LastBatch, Positions, assemble
-from longcrawl.loading._shard_buckets import ShardBucket
+from longcrawl.loading._samples import LastBatch, Positions, Rows, ShardBucket, assemble
 from longcrawl.loading._token_facts import TokenFacts
-from longcrawl.loading.feed import Feed, Status
+from longcrawl.loading.feed import Batch, Feed, Status
 from longcrawl.loading.packing_plan import Packing
 from longcrawl.sources.blocks import RECORD_BYTES
 from longcrawl.tokens.encoders import Encoder, load_encoder
@@ -249,7 +249,7 @@ class Jsonl(Feed):
             LoaderError: there are fewer samples than one step takes.
 
         """
-        rows: list[tuple[ShardBucket, int]] = []
+        rows: list[tuple[ShardBucket, Longs]] = []
         done, taken, size = position, 0, self.step_size
         for epoch, encoded in blocks:
             self._report(encoded)
@@ -258,11 +258,9 @@ class Jsonl(Feed):
             passed = min(skipped, len(bucket) - first)
             first, skipped = first + passed, skipped - passed
             while first < len(bucket):
-                samples = bucket.samples_at(np.arange(first, min(first + size - taken, len(bucket))))
-                rows += [
-                    (bucket, int(each)) for each in samples[(self.rank - taken) % self.world_size :: self.world_size]
-                ]
-                first, taken = first + len(samples), taken + len(samples)
+                stop = min(first + size - taken, len(bucket))
+                rows.append((bucket, np.arange(first + (self.rank - taken) % self.world_size, stop, self.world_size)))
+                first, taken = stop, taken + stop - first
                 if taken == size:
                     done += size
                     yield _Step(self._batch(rows), done, _Place(epoch, encoded.block.file, encoded.block.number, first))
@@ -286,13 +284,12 @@ class Jsonl(Feed):
             )
         return place.sample
 
-    def _batch(self, rows: list[tuple[ShardBucket, int]]) -> Batch:
+    def _batch(self, rows: list[tuple[ShardBucket, Longs]]) -> Batch:
         padding = self._end_of_text if self.pad_token is None else self.pad_token
-        chosen: dict[ShardBucket, list[tuple[int, int]]] = {}
-        for row, (bucket, sample) in enumerate(rows):
-            chosen.setdefault(bucket, []).append((row, sample))
-        named = {bucket: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for bucket, pairs in chosen.items()}
-        return assemble(named, self.batch_size, self.max_length, padding, self.positions)
+        picks = np.repeat(np.arange(len(rows)), [len(places) for _, places in rows])
+        places = np.concatenate([places for _, places in rows])
+        buckets = {pick: bucket for pick, (bucket, _) in enumerate(rows)}
+        return assemble(buckets, picks, places, padding, Rows(self.batch_size, self.max_length, self.positions))
 
     @property
     def _shuffle_seed(self) -> int | None:
@@ -341,7 +338,7 @@ class Jsonl(Feed):
         packing = getattr(self.packing, "__qualname__", None) or str(self.packing)
         own = ("text_field", "max_length", "overlap_size", "block_bytes", "shuffle", "seed", "positions")
         return {
-            **{name: getattr(self, name) for name in (*own, "max_record_bytes")},
+            **self.values_of(*own, "max_record_bytes"),
             "packing": packing,
             "tokenizer": self._encoder.fingerprint,
             "end_of_text": self._end_of_text,

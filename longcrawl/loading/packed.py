@@ -6,7 +6,7 @@ position is one number, and ranks, workers and interruptions make no difference 
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,19 +14,28 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import FormatError, LoaderError, warn_user
+from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.folders import SPLITS, named_split
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._reports import (
+from longcrawl.loading._planned_feed import (
+    MOST_EPOCHS,
     CurriculumReport,
+    PlannedFeed,
     Stock,
-    budget_problem,
-    exhaustion_problem,
+    changed_buckets,
+    demand_of,
     padded_ranks,
-    sufficient_epochs,
 )
-from longcrawl.loading._rows import Batch, LastBatch, Positions, assemble
-from longcrawl.loading._shard_buckets import ShardBucket, bucket_folders, bucket_shards, open_bucket
+from longcrawl.loading._samples import (
+    LastBatch,
+    Positions,
+    Rows,
+    ShardBucket,
+    assemble,
+    bucket_folders,
+    bucket_shards,
+    open_bucket,
+)
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
@@ -34,10 +43,11 @@ from longcrawl.loading.curriculum import (
     OnExhausted,
     Phase,
     PhaseTotals,
+    listed,
     phases_of,
     plan_curriculum,
 )
-from longcrawl.loading.feed import Feed, Status, plan_status
+from longcrawl.loading.feed import Batch, Status
 from longcrawl.loading.packing_plan import Packing, check_packing
 
 __all__ = ["Packed", "Status"]
@@ -51,7 +61,7 @@ BY_BUCKET = ("data", "packing")
 
 
 @dataclass(frozen=True, eq=False)
-class Packed(Feed):
+class Packed(PlannedFeed):
     """Batches of packed samples for one rank of a trainer, from the token shards in ``path``, of any format.
 
     >>> mix = [Phase(5_000_000_000, {"web": 0.6, "code": 0.4}), Phase(5_000_000_000, {"web": 0.3, "code": 0.7})]
@@ -115,6 +125,10 @@ class Packed(Feed):
     kind: ClassVar[str] = "packed"
     unit: ClassVar[str] = "samples"
     earlier_position: ClassVar[str] = "next_sample"
+    no_step: ClassVar[str] = (
+        "the plan has {positions:,} samples, not one for each row of {feed.world_size} batches of {feed.batch_size}; "
+        "lower batch_size or max_length, or say last_batch='fill'"
+    )
 
     path: str | os.PathLike[str]
     curriculum: Sequence[Phase | Mapping[str, Any]] = ()
@@ -140,11 +154,13 @@ class Packed(Feed):
     check: Literal["everything", "ends", "sizes"] = "ends"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "curriculum", phases_of(self.curriculum))
+        object.__setattr__(self, "curriculum", phases_of(self.curriculum, Phase))
         check_packing(self.packing, self.max_length, self.positions, self.pad_token)
         check_fields(self, LoaderError)
-        self._check_numbers()
-        self._check_epochs()
+        self.check_ranks(max_length=2, batch_size=1)
+        for name in self.epochs_by_name():
+            if name is not None and name not in self._folders:
+                raise LoaderError(f"epochs names bucket {name!r}, which is not there; known: {listed(self._folders)}")
         self._check_ids()
         self.check_plan()
 
@@ -155,30 +171,6 @@ class Packed(Feed):
         self.recorded.check_padding(self.pad_token, self.vocabulary_size, types)
         if self.end_of_text is not None and self.recorded.end_of_text is None:
             warn_of_absent(self.end_of_text, self.path, (np.asarray(shard.tokens[:SEARCHED]) for shard in shards))
-
-    def _check_numbers(self) -> None:
-        self.check_ranks(max_length=2, batch_size=1)
-
-    def _check_epochs(self) -> None:
-        given = self.epochs if isinstance(self.epochs, Mapping) else {"": self.epochs}
-        for name, epochs in given.items():
-            if not isinstance(epochs, int) or epochs < 1:
-                raise LoaderError(f"epochs of {name or 'the data'!r} is {epochs!r}: give a whole number from 1 on")
-            if isinstance(self.epochs, Mapping) and name not in self._folders:
-                known = ", ".join(repr(each) for each in self._folders)
-                raise LoaderError(f"epochs names bucket {name!r}, which is not there; known: {known or 'none'}")
-
-    def check_plan(self) -> None:
-        """Refuse what the report has problems with."""
-        for problem in self.report.problems:
-            raise LoaderError(problem)
-        for warning in self.report.warnings:
-            warn_user(warning)
-        if not len(self):
-            raise LoaderError(
-                f"the plan has {len(self.plan):,} samples, not one for each row of {self.world_size} batches of "
-                f"{self.batch_size}; lower batch_size or max_length, or say last_batch='fill'"
-            )
 
     @cached_property
     def _folders(self) -> dict[str, Path]:
@@ -193,8 +185,7 @@ class Packed(Feed):
             return {"": folder}
         splits = [name for name in bucket_folders(Path(self.path)) if name in SPLITS]
         if splits or self.split not in SPLITS:
-            known = ", ".join(repr(name) for name in splits)
-            raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {known or 'none'}")
+            raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {listed(splits)}")
         return {"": Path(self.path)}
 
     @cached_property
@@ -202,10 +193,9 @@ class Packed(Feed):
         """The buckets that the curriculum draws from; of a feed without one, "" has all."""
         names = {name for phase in self._phases for name in phase.mix} if self.curriculum else {""}
         for name in sorted(names - set(self._folders)):
-            known = ", ".join(repr(each) for each in self._folders)
             raise LoaderError(
-                f"the curriculum draws from bucket {name!r}, which is no folder of {Path(self.path) / self.split}; "
-                f"known: {known or 'none'}"
+                f"the curriculum draws from bucket {name!r}, which is not a folder of {Path(self.path) / self.split}; "
+                f"known: {listed(self._folders)}"
             )
         return names
 
@@ -230,17 +220,16 @@ class Packed(Feed):
         seed = self.seed if self.shuffle == "keyed" else None
         end_of_text = self.recorded.end_of_text if self.end_of_text is None else self.end_of_text
         wanted = {"end_of_text": end_of_text, "vocabulary_size": self.vocabulary_size, "check": self.check}
+        given = self.epochs_by_name()
+        epochs = {name: given.get(name, given.get(None, 1)) for name in self._shards}
         return {
-            name: open_bucket(name, paths, self.format, wanted, self.max_length, self.packing, self._epochs(name), seed)
+            name: open_bucket(name, paths, self.format, wanted, self.max_length, self.packing, epochs[name], seed)
             for name, paths in self._shards.items()
         }
 
-    def _epochs(self, name: str) -> int:
-        return self.epochs.get(name, 1) if isinstance(self.epochs, Mapping) else self.epochs
-
     @property
     def _phases(self) -> tuple[Phase, ...]:
-        return phases_of(self.curriculum)
+        return phases_of(self.curriculum, Phase)
 
     @cached_property
     def plan(self) -> CurriculumPlan:
@@ -254,12 +243,17 @@ class Packed(Feed):
         samples, tokens = bucket.epochs * len(bucket), bucket.epochs * int(bucket.sample_tokens.sum())
         return CurriculumPlan(("",), np.zeros(samples, np.uint8), (PhaseTotals(0, samples, {"": tokens}),))
 
+    @property
+    def drawn(self) -> CurriculumPlan:
+        """The bucket of every global sample."""
+        return self.plan
+
     @cached_property
     def report(self) -> CurriculumReport:
         """What is asked for, what is there, and what comes of it."""
         enough = {}
         if self.plan.drained and self.on_exhausted == "error":
-            enough = sufficient_epochs(self._phases, self.buckets, self.seed, self.mix_by)
+            enough = self._sufficient_epochs()
         stock = {
             name: Stock(
                 each.epochs * len(each), each.epochs * int(each.sample_tokens.sum()), each.epochs, enough.get(name, 0)
@@ -267,15 +261,29 @@ class Packed(Feed):
             for name, each in self.buckets.items()
         }
         phases = self._phases or (Phase(max(stock[""].tokens, 1), {"": 1.0}),)
-        dry = exhaustion_problem(self.plan, phases, stock, self.on_exhausted)
-        budget = budget_problem(phases, self.training_tokens)
-        blocking = [dry] * (self.on_exhausted == "error") + [budget] * (self.on_budget_mismatch == "error")
-        problems = tuple(each for each in blocking if each)
-        padded = ""
+        problems, warned = self.judge(phases, stock)
         if self.last_batch == "fill":
-            padded = padded_ranks(len(self.plan) % self.step_size, self.world_size, "the last step", "last_batch")
-        other = tuple(each for each in (dry, budget, padded) if each and each not in problems)
-        return CurriculumReport(self.plan, phases, stock, self.max_length, problems, other, self._notes())
+            warned += padded_ranks(len(self.plan) % self.step_size, self.world_size, "the last step", "last_batch")
+        return CurriculumReport(self.plan, phases, stock, self.max_length, problems, tuple(warned), self._notes())
+
+    def _sufficient_epochs(self) -> dict[str, int]:
+        """Return epochs with which no bucket runs dry: those that the shares ask for, and more where draws do."""
+        asked = demand_of(self._phases)
+        epochs = {
+            name: max(bucket.epochs, -int(-asked[name] // max(int(bucket.sample_tokens.sum()), 1)))
+            for name, bucket in self.buckets.items()
+        }
+        while max(epochs.values()) <= MOST_EPOCHS:
+            inventory = {
+                name: replace(bucket, epochs=epochs[name]).tokens_by_place() for name, bucket in self.buckets.items()
+            }
+            plan = plan_curriculum(self._phases, inventory, seed=self.seed, mix_by=self.mix_by, on_exhausted="halt")
+            dry = [each.bucket for each in plan.drained if each.bucket is not None]
+            if not dry:
+                break
+            for name in dry:
+                epochs[name] += 1
+        return epochs
 
     def _notes(self) -> tuple[str, ...]:
         notes = [f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets]
@@ -284,21 +292,6 @@ class Packed(Feed):
             if there != packed:
                 notes.append(f"the packing has {packed:,} of the {there:,} tokens of bucket {name!r} in its samples")
         return tuple(notes)
-
-    @property
-    def status(self) -> Status:
-        """Whether there is another step, the same on all ranks."""
-        return plan_status(self.plan, "sample", running=self.stop(self.position) > self.position)
-
-    @property
-    def phase(self) -> int:
-        """The phase of the next sample, counted from 0."""
-        return self.plan.phase_of(self.position)
-
-    @property
-    def most(self) -> int:
-        """Samples of the plan."""
-        return len(self.plan)
 
     @property
     def step_size(self) -> int:
@@ -314,12 +307,9 @@ class Packed(Feed):
     def read(self, step: int) -> Batch:
         """Return this rank's samples of the step that begins with global sample ``step``."""
         picks, places = self.plan.places(step, step + self.step_size)
-        picks, places = picks[self.rank :: self.world_size], places[self.rank :: self.world_size]
-        rows = {}
-        for pick in set(picks.tolist()):
-            bucket, of_bucket = self.buckets[self.plan.names[pick]], np.flatnonzero(picks == pick)
-            rows[bucket] = (of_bucket, bucket.samples_at(places[of_bucket]))
-        batch = assemble(rows, self.batch_size, self.max_length, self._padding, self.positions)
+        mine = slice(self.rank, None, self.world_size)
+        rows = Rows(self.batch_size, self.max_length, self.positions)
+        batch = assemble(self._by_pick, picks[mine], places[mine], self._padding, rows)
         if self.vocabulary_size is not None:
             sample = range(step + self.rank, step + self.step_size, self.world_size)
             what = f"of {self.path}, place"
@@ -329,11 +319,15 @@ class Packed(Feed):
         return batch
 
     @cached_property
+    def _by_pick(self) -> dict[int, ShardBucket]:
+        return {pick: self.buckets[name] for pick, name in enumerate(self.plan.names) if name in self.buckets}
+
+    @cached_property
     def _padding(self) -> int:
         if self.pad_token is not None:
             return self.pad_token
-        said = [shard.end_of_text for bucket in self.buckets.values() for shard in bucket.shards]
-        return next((each for each in said if each is not None), 0)
+        recorded = [shard.end_of_text for bucket in self.buckets.values() for shard in bucket.shards]
+        return next((each for each in recorded if each is not None), 0)
 
     def hand_out(self, step: int) -> None:
         """Note that the trainer is given a step; the last one may have rows of padding."""
@@ -350,8 +344,7 @@ class Packed(Feed):
         changed = changed_values(state, self.identity(position), apart=BY_BUCKET)
         data, packing = (state[name] if isinstance(state[name], Mapping) else {} for name in BY_BUCKET)
         if not drawn <= set(data) or (changed and set(data) != set(buckets)):
-            was, are = (", ".join(map(repr, sorted(names))) or "none" for names in (data, buckets))
-            return [*changed, f"buckets were {was} and are {are}"]
+            return [*changed, changed_buckets(data, buckets)]
         for name in sorted(drawn):
             changed += buckets[name].changes(data[name], packing.get(name))
         return changed
@@ -366,11 +359,7 @@ class Packed(Feed):
     @cached_property
     def _order(self) -> dict[str, Any]:
         return {
-            "split": self.split,
-            "max_length": self.max_length,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "positions": self.positions,
+            **self.values_of("split", "max_length", "seed", "shuffle", "positions"),
             "pad_token": self._padding,
             "data": {name: bucket.data for name, bucket in self.buckets.items()},
             "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},

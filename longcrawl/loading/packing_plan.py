@@ -5,20 +5,16 @@ is here; a packer with a method ``plan``, or a function of lengths and ``max_len
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from longcrawl.composition import packing as tokens_packing
 from longcrawl.composition.baselines import cut_long
-from longcrawl.composition.plan import PackingPlan
+from longcrawl.composition.plan import Longs, PackingPlan, Plan
 from longcrawl.errors import LoaderError
 
-__all__ = ["Longs", "Packer", "Packing", "PackingPlan", "check_packing", "plan_packing"]
-
-Longs = npt.NDArray[np.int64]
+__all__ = ["Packer", "Packing", "PackingPlan", "check_packing", "plan_packing"]
 
 
 @runtime_checkable
@@ -35,19 +31,11 @@ Packing = Name | Packer | Callable[[Longs, int], PackingPlan]
 """A packing by name, a packer, or a function from lengths (int64 [documents]) and max_length to a plan."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Pieces:
-    bounds: Longs
-    documents: Longs
-    starts: Longs
-    sizes: Longs
-
-
 def check_packing(packing: Any, max_length: int, positions: str, pad_token: int | None) -> None:
-    """Refuse what is no packing, and a packer that was made for other rows than those of the feed.
+    """Check that this is a packing, and not a packer that was made for other rows than those of the feed.
 
     Raises:
-        LoaderError: it is none, or says something else than the feed of length, positions, masked tokens or padding.
+        LoaderError: it is not, or says something else than the feed of length, positions, masked tokens or padding.
 
     """
     if (
@@ -100,13 +88,11 @@ def plan_packing(lengths: Longs, max_length: int, packing: Packing) -> PackingPl
         plan = packing.plan(lengths) if isinstance(packing, Packer) else packing(lengths, max_length)
         _check(plan, lengths, max_length)
         return plan
-    if packing == "separate":
-        pieces = cut_long(lengths, max_length)
-        return _Pieces(np.arange(len(pieces[2]) + 1), *pieces)
-    if packing == "in-order":
-        pieces = cut_long(lengths, max_length)
-        return _Pieces(_bounds_in_order(pieces[2], max_length), *pieces)
-    return tokens_packing.Packing(max_length, packing).plan(lengths)
+    if packing != "separate" and packing != "in-order":  # noqa: PLR1714  # mypy tells the names apart so
+        return tokens_packing.Packing(max_length, packing).plan(lengths)
+    pieces = cut_long(lengths, max_length)
+    bounds = np.arange(len(pieces[2]) + 1) if packing == "separate" else _bounds_in_order(pieces[2], max_length)
+    return Plan(lengths, np.full(len(bounds) - 1, max_length), bounds, *pieces)
 
 
 def _bounds_in_order(sizes: Longs, max_length: int) -> Longs:
@@ -120,7 +106,7 @@ def _bounds_in_order(sizes: Longs, max_length: int) -> Longs:
 
 
 def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
-    """Refuse a plan that cannot be delivered."""
+    """Check that a plan can be delivered."""
     pieces = len(plan.sizes)
     wrong = ""
     if not len(plan.bounds) or plan.bounds[0] != 0 or plan.bounds[-1] != pieces or (np.diff(plan.bounds) < 1).any():
@@ -132,7 +118,7 @@ def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
     elif (plan.sizes < 1).any() or (plan.starts < 0).any():
         wrong = "a piece without tokens, or before its document"
     elif (plan.starts + plan.sizes > lengths[plan.documents]).any():
-        wrong = "a piece that goes on after its document"
+        wrong = "a piece that ends after its document"
     elif pieces and np.add.reduceat(plan.sizes, plan.bounds[:-1]).max() > max_length:
         wrong = f"a sample of more than {max_length:,} tokens"
     if wrong:

@@ -12,11 +12,19 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.composition.plan import Longs
 from longcrawl.errors import LoaderError
 from longcrawl.kernels.uniform_numbers import uniform_numbers
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, Weights, bucket_weights
-from longcrawl.loading.curriculum import MOST_BUCKETS, CurriculumPlan, Drained, PhaseTotals, Picks, picked
-from longcrawl.loading.packing_plan import Longs
+from longcrawl.loading.curriculum import (
+    MOST_BUCKETS,
+    CurriculumPlan,
+    Drained,
+    PhaseTotals,
+    Picks,
+    first_unanswered,
+    picked,
+)
 
 __all__ = ["Schedule", "StepPlan", "plan_phases", "plan_schedule"]
 
@@ -221,11 +229,7 @@ class _Planning:
         for group in np.unique(order):
             where, members = groups == group, np.flatnonzero(self.group == group)
             picks[where] = members[picked(shares[members], numbers[where])]
-        stop, dry = len(picks), None
-        for bucket, room in enumerate(self.left):
-            where = np.flatnonzero(picks == bucket)
-            if len(where) > room and where[room] < stop:
-                stop, dry = int(where[room]), bucket
+        stop, dry = first_unanswered(picks, self.left)
         steps = int(np.searchsorted(np.cumsum(self.per_step[order]), stop, "right"))
         self._take(order[:steps], picks[: self.per_step[order[:steps]].sum()])
         name = None if dry is None else self.buckets[dry].name
@@ -233,13 +237,9 @@ class _Planning:
 
     def _take_queued(self, order: Picks, queues: "_Queues") -> tuple[str | None, npt.NDArray[np.bool_]]:
         """Take these steps from queues, up to the first whose capacity has too few samples left; name that."""
-        stop, dry = len(order), -1
-        for group, room in enumerate(queues.left // self.per_step):
-            where = np.flatnonzero(order == group)
-            if len(where) > room and where[room] < stop:
-                stop, dry = int(where[room]), group
+        stop, dry = first_unanswered(order, queues.left // self.per_step)
         self._take(*queues.take(order[:stop]))
-        return None if dry < 0 else str(self.capacities[dry]), self.group == dry
+        return None if dry is None else str(self.capacities[dry]), self.group == dry
 
     def _take(self, order: Picks, picks: Picks) -> None:
         self.left -= np.bincount(picks, minlength=len(self.buckets))[: len(self.buckets)]

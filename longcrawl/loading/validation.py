@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading._reports import CurriculumReport
-from longcrawl.loading._rows import ComposedDataset
+from longcrawl.loading._planned_feed import CurriculumReport
+from longcrawl.loading._samples import ComposedDataset
 from longcrawl.loading.buckets import ComposedBatches
 from longcrawl.loading.composed_phases import ComposedPhase
 from longcrawl.loading.curriculum import Phase, phases_of
@@ -109,7 +109,7 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{path} has format {recorded['format']!r}, and a curriculum is one of token shards: tokenize first"
         )
     try:
-        found: dict[str, Any] = {"curriculum": phases_of(phases)}
+        found: dict[str, Any] = {"curriculum": phases_of(phases, Phase)}
     except LoaderError as wrong:
         raise LoaderError(f"{path}: {wrong}") from wrong
     if recorded.get("allow_bucket_exhaustion") is True:

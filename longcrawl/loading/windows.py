@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.composition.packing import kernels
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
@@ -33,7 +34,7 @@ from longcrawl.loading._window_files import (
     is_file,
     read_paths,
 )
-from longcrawl.loading._window_shards import ShardTokens, kernels, open_tokens
+from longcrawl.loading._window_shards import ShardTokens, open_tokens
 
 if TYPE_CHECKING:
     from longcrawl.loading.window_batches import Leftover, WindowBatches

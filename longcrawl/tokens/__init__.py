@@ -1,10 +1,17 @@
 """Stages that make and shape tokens, and plans that compose documents into training samples."""
 
-from longcrawl.composition.baselines import BestFit, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
+from longcrawl.composition.baselines import (
+    BestFit,
+    BinnedGreedy,
+    DatasetDecomposition,
+    FirstFit,
+    FixedLength,
+    MultiBucket,
+)
 from longcrawl.composition.buckets import Buckets
-from longcrawl.composition.measures import Comparison, Composition, compare_strategies, measure
-from longcrawl.composition.named_strategies import default_strategies, named_strategy
-from longcrawl.composition.packing import BinnedGreedy, Packing, TokenEntries
+from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies, named_strategy
+from longcrawl.composition.measures import Composition, measure
+from longcrawl.composition.packing import Packing, TokenEntries
 from longcrawl.composition.plan import Plan
 from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
 from longcrawl.tokens.tokenize import Tokenize

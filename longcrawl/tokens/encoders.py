@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,9 @@ from longcrawl.tokens.byte_level import (
     read_rank_file,
     tokenizer_document,
 )
-from longcrawl.tokens.word_cache import WordCache
+
+if TYPE_CHECKING:
+    from longcrawl.tokens._word_cache import WordCache
 
 __all__ = ["EncodedTexts", "Encoder", "load_encoder", "local_file", "restore_with_tokenizer", "tokenizer_digest"]
 
@@ -274,7 +276,9 @@ class Encoder:
         return made
 
     @cached_property
-    def _word_cache(self) -> WordCache | None:
+    def _word_cache(self) -> "WordCache | None":
+        from longcrawl.tokens._word_cache import WordCache
+
         if isinstance(self._engine, Tiktoken) and self._engine.pattern == GPT2_PATTERN:
             return WordCache(self._engine, self.dtype)
         return None

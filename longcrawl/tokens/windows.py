@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.composition.lengths import checked_lengths
+from longcrawl.composition.plan import checked_lengths
 from longcrawl.core.stages import Rewrite, column, stage, with_column
 from longcrawl.errors import StageError
 

@@ -442,7 +442,7 @@ def test_what_is_left_is_dropped_or_filled():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"world_size": 3}, "on 3 ranks that is no whole number of samples of 8, 16, 32 tokens on each: give a mul"),
+        ({"world_size": 3}, "on 3 ranks that is not a whole number of samples of 8, 16, 32 tokens on each: give a mul"),
         ({"world_size": 3}, "give a multiple of 96, such as 96, 192, 288; or a world_size of 1, 2"),
         ({"tokens_per_step": 100}, "give a multiple of 32, such as 64, 96, 128, 160"),
         ({"tokens_per_step": 0}, "give a multiple of 32, such as 32"),
@@ -455,10 +455,10 @@ def test_what_is_left_is_dropped_or_filled():
         ({"curriculum": [ComposedPhase(8)], "training_tokens": 16}, "the phases have budgets of 8 tokens"),
         ({"curriculum": [ComposedPhase(8, {"math": 1})]}, "phase 1 draws from 'math', which is not there"),
         ({"curriculum": [ComposedPhase(8, {}, {64: 1})]}, "from capacity 64, which is not there; known: 8, 16, 32"),
-        ({"curriculum": [ComposedPhase(8, {"web/8": 1}, {8: 1})]}, "'web/8' in its mix is no domain; known: 'code'"),
+        ({"curriculum": [ComposedPhase(8, {"web/8": 1}, {8: 1})]}, "'web/8' in its mix is not a domain; known: 'code'"),
         ({"curriculum": [ComposedPhase(8, {"code": 1}, {32: 1})]}, "phase 1 draws from 'code/32', which is not there"),
         ({"curriculum": [{"duration_tokens": 0}]}, "duration_tokens is 0: give a phase 1 token or more"),
-        ({"curriculum": [{"duration_tokens": 1, "capacities": {"x": 1}}]}, "capacity 'x' is none"),
+        ({"curriculum": [{"duration_tokens": 1, "capacities": {"x": 1}}]}, "capacity 'x' is not a number"),
         ({"curriculum": [{"duration_tokens": 1, "mix": {"web": -1}}]}, "the weight of bucket 'web' is -1"),
         ({"curriculum": [{"duration_tokens": 1, "capacities": {8: 0}}]}, "capacities has no positive weight"),
         ({"curriculum": None}, "a curriculum is a list of phases, got None: write"),

@@ -198,7 +198,7 @@ def test_what_a_bucket_lacks_is_a_problem_or_a_warning(buckets):
     assert re.fullmatch(
         r"bucket 'math' runs dry at sample \d+, in phase 2 of 2: it has \d+ tokens, and the curriculum asks for 1,500; "
         r"lower its weight or the budgets, repeat it with epochs=\{'math': 2\}, or say on_exhausted='renormalize' to "
-        r"go on without it, or 'halt' to stop there",
+        r"continue without it, or 'halt' to stop there",
         report.problems[0],
     )
     assert "ERROR    bucket 'math'" in str(report)

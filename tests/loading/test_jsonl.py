@@ -296,7 +296,7 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, web_server):
         Jsonl(tmp_path / "raw", tokenizer, epochs=0)
     with pytest.raises(LoaderError, match="a.jsonl is missing"):
         Jsonl(tmp_path / "a.jsonl", tokenizer)
-    with pytest.raises(LoaderError, match=r"tokenizer\.json\.txt is no file of JSON lines"):
+    with pytest.raises(LoaderError, match=r"tokenizer\.json\.txt is not a file of JSON lines"):
         Jsonl([str(tmp_path / "tokenizer.json.txt")], tokenizer)
     with pytest.raises(LoaderError, match="holds no file that can be read; known endings: .jsonl"):
         Jsonl(empty, tokenizer)

@@ -349,7 +349,7 @@ def test_a_packing_of_ones_own(tmp_path, write_shards):
         ({"bounds": [0, 2, 2, 3]}, "bounds that do not rise"),
         ({"documents": [0, 1, 3]}, "a piece of a document that is none of 3"),
         ({"documents": [0, 1]}, "2 documents and 3 starts for 3 pieces"),
-        ({"starts": [0, 0, 1]}, "a piece that goes on after its document"),
+        ({"starts": [0, 0, 1]}, "a piece that ends after its document"),
         ({"starts": [0, 0, -1]}, "a piece without tokens, or before its document"),
         ({"sizes": [2, 0, 2]}, "a piece without tokens"),
         ({"bounds": [0, 3]}, "a sample of more than 5 tokens"),
@@ -471,7 +471,7 @@ def test_a_state_is_of_the_labels_too(tmp_path, write_shards):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"curriculum": [Phase(5, {"wiki": 1})]}, "draws from bucket 'wiki', which is no folder of"),
+        ({"curriculum": [Phase(5, {"wiki": 1})]}, "draws from bucket 'wiki', which is not a folder of"),
         ({"curriculum": [Phase(5, {"web": 1})], "split": "test"}, "there is no folder"),
         ({"split": "test"}, "splits in"),
         ({"epochs": 0}, "epochs of 'the data' is 0: give a whole number from 1 on"),

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
+from longcrawl.tokens._word_cache import WordCache
 from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, read_rank_file, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
-from longcrawl.tokens.word_cache import WordCache
 
 SENTENCE = (
     "the crawl of a web page is a long walk; don't stop, we'll see 2024 café straße Москва 東京 \U0001f600 e\u0301"
@@ -142,7 +142,7 @@ def test_characters_beyond_ascii_between_any_neighbours(trained, beyond):
 
 
 def test_every_code_point_of_whitespace_is_one_for_the_kernel():
-    from longcrawl.tokens._kernels import _may_be_space
+    from longcrawl.tokens._word_cache import _may_be_space
 
     for point in range(0x80, 0x110000):
         if chr(point).isspace():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.composition.packing_kernels import binned_greedy
+from longcrawl.composition._plan_kernels import binned_greedy
 from longcrawl.errors import StageError
 from longcrawl.formats import TokenShard
 from longcrawl.tokens import BestFit, BinnedGreedy, FirstFit, Packing
@@ -177,7 +177,7 @@ def lc_dataset():
         ({"max_length": 0}, "capacities of Packing ascend from 1"),
         ({"padding": -1}, "Packing.padding is a token id, 0 or more, got -1"),
         ({"positions": "none"}, "takes one of 'continuous', 'reset', got 'none'"),
-        ({"pool_size": 0}, "BinnedGreedy.pool_size is a number of entries, 1 or more, or None, got 0"),
+        ({"pool_size": 0}, "BinnedGreedy.pool_size is 0: set it to 1 or more documents"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, said):

@@ -9,8 +9,7 @@ import numpy as np
 
 from longcrawl.composition.buckets import Buckets
 from longcrawl.composition.measures import Bucket, Composition, combine, measure
-from longcrawl.composition.plan import Plan
-from longcrawl.composition.strategies import Longs, Strategy
+from longcrawl.composition.plan import Longs, Plan, Strategy
 from longcrawl.formats.documents.spec import UNKNOWN
 from longcrawl.storage.files import whole_file
 

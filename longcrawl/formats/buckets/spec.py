@@ -75,7 +75,7 @@ NO_FLAGS = np.zeros(0, np.bool_)
 
 @dataclass(frozen=True, eq=False)
 class StoredSamples:
-    """Samples of one file as they lie there, for the kernels of ``composition/packing_kernels.py``."""
+    """Samples of one file as they lie there, for the kernels of ``composition/row_kernels.py``."""
 
     asked: Longs
     """int64 [samples]: which of those asked for each is."""

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.composition.named_strategies import StrategyName, named_strategy
-from longcrawl.composition.strategies import Strategy
+from longcrawl.composition.comparison import StrategyName, named_strategy
+from longcrawl.composition.plan import Strategy
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError

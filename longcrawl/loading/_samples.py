@@ -1,21 +1,79 @@
-"""The token shards of one bucket as samples: which pieces each has, how many tokens, and in which order."""
+"""Samples of buckets as rows of a batch: which pieces each has, in which order, and where their tokens lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
+from longcrawl.composition.packing import kernels, padded_rows
+from longcrawl.composition.plan import Longs, PackingPlan
 from longcrawl.errors import FormatError, LoaderError
+from longcrawl.formats.buckets.spec import StoredSamples
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import find_format, shards_in
 from longcrawl.kernels.keyed_order import KeyedOrder
 from longcrawl.loading._data_identity import data_changes, data_identity
 from longcrawl.loading._window_files import TokenFile
-from longcrawl.loading.packing_plan import Longs, Packing, PackingPlan, plan_packing
+from longcrawl.loading.composed_phases import BucketStock
+from longcrawl.loading.feed import Batch
+from longcrawl.loading.packing_plan import Packing, plan_packing
+
+Positions = Literal["reset", "continuous"]
+
+LastBatch = Literal["drop", "fill"]
+"""What becomes of the samples at the end that do not fill a step: left out, or delivered with rows of padding."""
+
+NO_FLAGS = np.zeros(0, np.bool_)
+"""For shards without a loss mask."""
+
+
+class Rows:
+    """A batch that is being made.
+
+    Attributes:
+        out: int64 [4, rows, length]: ids, labels, positions and documents.
+        counts: int64 [rows]: pieces of each.
+        filled: int64 [rows]: tokens of each.
+        reset: 1 if positions begin again with each piece, 0 if they count through the row.
+
+    """
+
+    def __init__(self, rows: int, length: int, positions: Positions) -> None:
+        self.out = np.empty((4, rows, length), np.int64)
+        self.counts, self.filled = np.zeros((2, rows), np.int64)
+        self.reset = int(positions == "reset")
+
+
+class Fills(Protocol):
+    """A bucket that moves samples into rows."""
+
+    def fill(self, places: Longs, rows: Longs, into: Rows) -> Iterable[Longs]:
+        """Move samples, by where they are in the order of delivery, and return their pieces as the kernel had them."""
+
+
+def assemble(
+    buckets: Mapping[int, Fills], picks: npt.NDArray[np.integer[Any]], places: Longs, padding: int, rows: Rows
+) -> Batch:
+    """Make a batch.
+
+    Args:
+        buckets: by the numbers that are picked; a number that is not there is a row of padding.
+        picks: integers [picks], the bucket of each row; rows behind the last one are padding, too.
+        places: int64 [picks], where each is in its bucket's order of delivery.
+        padding: token id.
+        rows: to be filled.
+
+    """
+    pieces: list[Longs] = []
+    for pick in set(picks.tolist()) & buckets.keys():
+        mine = np.flatnonzero(picks == pick)
+        pieces += buckets[pick].fill(places[mine], mine, rows)
+    return padded_rows(rows.out, pieces, rows.counts, rows.filled, padding, rows.reset)
 
 
 @dataclass(frozen=True)
@@ -59,21 +117,82 @@ class EpochOrder:
         return {}
 
 
-NO_FLAGS = np.zeros(0, np.bool_)
-"""For shards without a loss mask."""
+class SampleBucket(Protocol):
+    """The samples of one split, domain and capacity."""
+
+    @property
+    def split(self) -> str:
+        """The name of the split."""
+
+    @property
+    def domain(self) -> str:
+        """The name of the domain, "" where there are none."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens of each sample, padding included."""
+
+    @property
+    def identity(self) -> str:
+        """A digest of the data."""
+
+    @property
+    def padding(self) -> int:
+        """The token id of padding."""
+
+    def __len__(self) -> int:
+        """Count the samples."""
+
+    def stored(self, samples: Longs, /) -> Iterable[StoredSamples]:
+        """Return samples by their numbers, in any order, as they are stored."""
 
 
-@cache
-def kernels() -> Any:
-    """Return the module of compiled functions; importing it for every batch would cost more than what they do."""
-    import longcrawl.composition.packing_kernels as compiled_functions
+@runtime_checkable
+class ComposedDataset(Protocol):
+    """What :func:`longcrawl.formats.buckets.spec.open_composed` returns, or anything with buckets like those."""
 
-    return compiled_functions
+    @property
+    def buckets(self) -> Sequence[SampleBucket]:
+        """All buckets, of all splits."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeliveredBucket:
+    """A bucket of a composed dataset, and how its samples are delivered.
+
+    Attributes:
+        bucket: the samples.
+        epochs: how often each is delivered.
+        seed: of their order, which is another in each epoch; None for that of the bucket.
+
+    """
+
+    bucket: SampleBucket
+    epochs: int
+    seed: int | None
+
+    @property
+    def stock(self) -> BucketStock:
+        """What it has to give."""
+        return BucketStock(self.bucket.domain, self.bucket.capacity, self.epochs * len(self.bucket))
+
+    def fill(self, places: Longs, rows: Longs, into: Rows) -> Iterator[Longs]:
+        """Move samples into rows, padding left out; see :class:`Fills`."""
+        for stored in self.bucket.stored(self._order(places)):
+            mine = rows[stored.asked]
+            _, pieces = kernels().lay_out(stored.bounds, stored.sizes, stored.samples, mine, into.counts, into.filled)
+            pieces[0], pieces[2] = np.repeat(stored.starts, into.counts[mine]) + pieces[4], 1
+            kernels().fill_pieces(stored.tokens, stored.flags, 0, pieces, into.reset, -1, into.out)
+            yield pieces
+
+    @cached_property
+    def _order(self) -> EpochOrder:
+        return EpochOrder(len(self.bucket), self.seed, self.stock.name)
 
 
 @dataclass(frozen=True, eq=False)
 class ShardBucket:
-    """Samples of one bucket.
+    """The token shards of one bucket as samples.
 
     Attributes:
         name: of the bucket; "" for all of a folder.
@@ -102,48 +221,30 @@ class ShardBucket:
 
     def tokens_by_place(self) -> Longs:
         """Return tokens of each sample in the order of delivery, all epochs: int64 [epochs * samples]."""
-        return self.sample_tokens[self.samples_at(np.arange(self.epochs * len(self)))]
-
-    def samples_at(self, places: Longs) -> Longs:
-        """Return the samples that are delivered at these places; each epoch has an order of its own."""
-        return self._order(places)
+        return self.sample_tokens[self._order(np.arange(self.epochs * len(self)))]
 
     @cached_property
     def _order(self) -> EpochOrder:
         return EpochOrder(len(self), self.seed, self.name)
 
-    def fill(self, samples: Longs, rows: Longs, reset: int, out: Longs, counts: Longs, filled: Longs) -> Longs:
-        """Move samples into rows of a batch, padding left out, and give the tokens of each piece.
-
-        Args:
-            samples: int64 [samples].
-            rows: int64 [samples], where each goes.
-            reset: whether positions begin again with each piece.
-            out: int64 [4, batch_size, max_length]: ids, labels, positions and documents, written.
-            counts: int64 [batch_size], written: how many pieces there are in a row.
-            filled: int64 [batch_size], written: how many tokens.
-
-        """
-        numbers, pieces = kernels().lay_out(self.plan.bounds, self.plan.sizes, samples, rows, counts, filled)
+    def fill(self, places: Longs, rows: Longs, into: Rows) -> list[Longs]:
+        """Move samples into rows; see :class:`Fills`."""
+        numbers, pieces = kernels().lay_out(
+            self.plan.bounds, self.plan.sizes, self._order(places), rows, into.counts, into.filled
+        )
         pieces[0], pieces[2] = self._places[numbers], 1
         if self._overlaps is not None:
             left = self._overlaps[self.plan.documents[numbers]] - self.plan.starts[numbers]
             pieces[2] = np.clip(left, 1, pieces[1])
-        for shard in set((self._token_bases.searchsorted(pieces[0], "right") - 1).tolist()):
-            self._compare(shard, pieces)
-            tokens, mask = self.shards[shard].tokens, self.shards[shard].loss_mask
-            flags = NO_FLAGS if mask is None else np.asarray(mask)
-            kernels().fill_pieces(np.asarray(tokens), flags, int(self._token_bases[shard]), pieces, reset, -1, out)
-        return np.asarray(pieces[1])
-
-    def _compare(self, number: int, pieces: Longs) -> None:
-        """Compare what pieces take of a shard with its checksums."""
-        shard, base = self.shards[number], int(self._token_bases[number])
-        if not shard.unread:
-            return
-        inside = (pieces[0] >= base) & (pieces[0] < base + len(shard.tokens))
-        for first, length in zip((pieces[0][inside] - base).tolist(), pieces[1][inside].tolist(), strict=True):
-            shard.compare(first, first + length)
+        for number in set((self._token_bases.searchsorted(pieces[0], "right") - 1).tolist()):
+            shard, base = self.shards[number], int(self._token_bases[number])
+            if shard.unread:
+                inside = (pieces[0] >= base) & (pieces[0] < base + len(shard.tokens))
+                for first, length in zip((pieces[0][inside] - base).tolist(), pieces[1][inside].tolist(), strict=True):
+                    shard.compare(first, first + length)
+            flags = NO_FLAGS if shard.loss_mask is None else np.asarray(shard.loss_mask)
+            kernels().fill_pieces(np.asarray(shard.tokens), flags, base, pieces, into.reset, -1, into.out)
+        return [pieces]
 
     @cached_property
     def _token_bases(self) -> Longs:
@@ -172,31 +273,27 @@ class ShardBucket:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What a state says of its files; what it does not see of documents is in the packing."""
+        """What a state records of its files; what it does not see of documents is in the packing."""
         return data_identity(self.files)
 
     @cached_property
     def packing_fingerprint(self) -> str:
         """Digest the pieces of all samples, and what each document repeats of the one before it."""
         digest = blake2b(digest_size=8)
-        for each in (self.plan.bounds, self.plan.documents, self.plan.starts, self.plan.sizes):
-            digest.update(_narrow(each))
-        if self._overlaps is not None:
-            digest.update(_narrow(self._overlaps))
+        for each in (self.plan.bounds, self.plan.documents, self.plan.starts, self.plan.sizes, self._overlaps):
+            if each is not None:
+                # Four bytes of each number where that suffices: a digest takes half as long.
+                narrow = "<u4" if int(each.max(initial=0)) < 1 << 32 else "<u8"
+                digest.update(np.ascontiguousarray(each, narrow).data)
         return digest.hexdigest()
 
     def changes(self, data: Mapping[str, Any], packing: str | None) -> list[str]:
-        """Describe in which way files and samples are not those of a state; nothing where they are."""
+        """List how files and samples differ from those of a state; empty where they match."""
         of = f" of bucket {self.name!r}" if self.name else ""
         changed = [f"{change}{of}" for change in data_changes(data, self.data, self.files)]
         if packing != self.packing_fingerprint:
             changed.append(f"packing{of} was {packing!r} and is {self.packing_fingerprint!r}")
         return changed
-
-
-def _narrow(numbers: Longs) -> memoryview:
-    """Return the bytes of numbers from 0 on, four of each where that suffices: a digest takes half as long."""
-    return np.ascontiguousarray(numbers, "<u4" if int(numbers.max(initial=0)) < 1 << 32 else "<u8").data
 
 
 def bucket_folders(folder: Path) -> dict[str, Path]:

@@ -1,142 +1,27 @@
-"""Which sample each document of a bin packing goes to, and moving its tokens there, as numba kernels."""
+"""Moving tokens of shards into rows of a batch, as numba kernels: pieces of packed samples, and windows.
 
+No Python object is made per token or document.
+"""
+
+# Numba takes arguments by position and compiles plain loops best:
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.composition._bucket_kernels import Lengths, greatest, insert, remove
 from longcrawl.kernels.lookup import compiled, inlined
 
-__all__ = ["IGNORED", "best_fit", "binned_greedy", "fill_padding", "fill_pieces", "first_fit", "lay_out"]
-
 Longs = npt.NDArray[np.int64]
+Ints = npt.NDArray[Any]
 
 IGNORED = -100
 """The label of a token that no loss is computed on."""
 
-
-@compiled
-def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
-    """Put each item into the fullest sample that has room for it, and give how many samples there are.
-
-    Args:
-        sizes: int64 [items], each from 1 to ``capacity``.
-        capacity: of every sample.
-        used: the empty set of numbers up to ``capacity``.
-        samples: int64 [items], written; of samples that are equally full, the last that came to be so.
-
-    """
-    first, following = np.full(capacity + 1, -1, np.int64), np.empty(len(sizes), np.int64)
-    count = 0
-    for item in range(len(sizes)):
-        full = greatest(used, capacity - sizes[item])
-        if full < 0:
-            full, sample = 0, count
-            count += 1
-        else:
-            sample = first[full]
-            first[full] = following[sample]
-            if first[full] < 0:
-                remove(used, full)
-        samples[item] = sample
-        full += sizes[item]
-        if full < capacity:
-            following[sample] = first[full]
-            first[full] = sample
-            insert(used, full)
-    return count
-
-
-@compiled
-def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
-    """Put each item into the first sample that has room for it, and give how many samples there are.
-
-    The room of the samples is the bottom of a tree in which each node has that of the roomier child, so the first with
-    enough is found from the top down.
-    """
-    leaves = 1
-    while leaves < len(sizes):
-        leaves *= 2
-    room = np.full(2 * leaves, capacity, np.int64)
-    count = 0
-    for item in range(len(sizes)):
-        node = 1
-        while node < leaves:
-            node *= 2
-            if room[node] < sizes[item]:
-                node += 1
-        samples[item] = node - leaves
-        count = max(count, node - leaves + 1)
-        room[node] -= sizes[item]
-        while node > 1:
-            node //= 2
-            room[node] = max(room[2 * node], room[2 * node + 1])
-    return count
-
-
-@compiled
-def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
-    """Fill one sample after the other from bins of like sizes, and give how many samples there are.
-
-    A sample begins with the first item of the highest bin. Then, of the bin that its room is in, the first of
-    ``look_at`` items that fits, else the first item of the highest bin below; until there is none.
-
-    Args:
-        sizes: int64 [items], each from 1 to ``capacity``.
-        capacity: of every sample.
-        bin_of: int64 [capacity + 1], the bin of each size, never falling.
-        look_at: items of a bin that are compared with the room.
-        samples: int64 [items], written.
-
-    """
-    first = np.full(bin_of[capacity] + 1, -1, np.int64)
-    following = np.empty(len(sizes), np.int64)
-    for item in range(len(sizes) - 1, -1, -1):
-        following[item] = first[bin_of[sizes[item]]]
-        first[bin_of[sizes[item]]] = item
-    count, highest = 0, len(first) - 1
-    while True:
-        highest = _filled_bin(first, highest)
-        if highest < 0:
-            return count
-        room, at = capacity, highest
-        while at >= 0 and room > 0:
-            item = _take_fitting(first, following, at, sizes, room, look_at)
-            if item >= 0:
-                samples[item] = count
-                room -= sizes[item]
-                at = min(bin_of[room], highest)
-            else:
-                at -= 1
-            at = _filled_bin(first, at)
-        count += 1
-
-
-@compiled
-def _filled_bin(first: Longs, at: int) -> int:
-    """Return the highest bin up to this one that holds something, or -1."""
-    while at >= 0 and first[at] < 0:
-        at -= 1
-    return at
-
-
-@compiled
-def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: int, look_at: int) -> int:
-    """Take the first item out of a bin that fits, of so many that are looked at, or give -1."""
-    before, item = -1, first[at]
-    for _ in range(look_at):
-        if item < 0:
-            return -1
-        if sizes[item] <= room:
-            if before < 0:
-                first[at] = following[item]
-            else:
-                following[before] = following[item]
-            return item
-        before, item = item, following[item]
-    return -1
+BLOCK = 64
+"""Tokens of a window that are searched at a time."""
 
 
 @compiled
@@ -258,3 +143,90 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: np
         positions = row[2]
         for place in range(len(positions)):
             positions[place] = place if reset else 0
+
+
+@compiled
+def copy_windows(tokens: Ints, starts: Ints, pad: int, out: Ints) -> None:
+    """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
+    for row in range(len(starts)):
+        stored, window = tokens[starts[row] : starts[row] + out.shape[1]], out[row]
+        # Indexes that begin at 0 need no test for being negative, and such loops become vector instructions.
+        for column in range(len(stored)):
+            window[column] = stored[column]
+        window[len(stored) :] = pad
+
+
+@compiled
+def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, borders: Ints) -> int:
+    """Find the file of each window, and its first token in that file.
+
+    Args:
+        numbers: of windows, counted over all files.
+        firsts: number of each file's first window, then how many there are.
+        length: tokens of a window.
+        slots: is given the place of each window's file in ``firsts``.
+        starts: is given each window's first token in its file.
+        borders: is given where windows of the same file, one after the other, begin, and the end.
+
+    Returns:
+        how many borders there are.
+
+    """
+    found = 0
+    for row in range(len(numbers)):
+        number = numbers[row]
+        if row == 0 or not firsts[slots[row - 1]] <= number < firsts[slots[row - 1] + 1]:
+            slots[row] = np.searchsorted(firsts, number, "right") - 1
+            borders[found] = row
+            found += 1
+        else:
+            slots[row] = slots[row - 1]
+        starts[row] = (number - firsts[slots[row]]) * length
+    borders[found] = len(numbers)
+    return found + 1
+
+
+@inlined
+def count_up(out: Ints) -> None:
+    """Write 0, 1, 2, … ."""
+    for position in range(len(out)):
+        out[position] = position
+
+
+@compiled
+def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
+    """Number the tokens of each window from 0, and from 0 again after every end of a document inside of it.
+
+    Equal ends, which are documents without tokens, are one end.
+    """
+    length = out.shape[1]
+    for row in range(len(starts)):
+        start, first = starts[row], 0
+        end = np.searchsorted(ends, start, "right")
+        while first < length:
+            stop = length
+            if end < len(ends) and ends[end] - start < length:
+                stop = ends[end] - start
+            count_up(out[row, first:stop])
+            first = stop
+            end += 1
+
+
+@compiled
+def positions_from_end_of_text(windows: Ints, end_of_text: int, starts: Ints, tokens: int, out: Ints) -> None:
+    """Likewise, from 0 after every token ``end_of_text``; behind the last of ``tokens`` is padding, from 0, too."""
+    for row in range(len(windows)):
+        first, length = 0, min(tokens - starts[row], windows.shape[1])
+        for start in range(0, length, BLOCK):
+            block = windows[row, start : min(start + BLOCK, length)]
+            # Counting has no branch, so that most of a window is seen many tokens at a time.
+            found = 0
+            for place in range(len(block)):
+                found += block[place] == end_of_text
+            for place in range(len(block) if found else 0):
+                if block[place] == end_of_text:
+                    stop = start + place + 1
+                    count_up(out[row, first:stop])
+                    first = stop
+        count_up(out[row, first:length])
+        count_up(out[row, length:])

@@ -1,8 +1,8 @@
-"""Algorithm 1 and exact-fill on the multiset of lengths, as numba kernels.
+"""Which sample each document goes to, as numba kernels: Algorithm 1, exact-fill and bin packing.
 
-The documents left are one list per length, with a set of the lengths that have any: a bit for each, a bit for each 64
-of these and for each 64 of those. The longest document that fits is then a look at three words, whatever the number of
-documents, so a plan takes time for its pieces and not for its documents times its samples.
+For the first two, the documents left are one list per length, with a set of the lengths that have any: a bit for each,
+a bit for each 64 of these and for each 64 of those. The longest document that fits is then a look at three words,
+whatever the number of documents, so a plan takes time for its pieces and not for its documents times its samples.
 """
 
 # Numba compiles plain comparisons best:
@@ -189,14 +189,6 @@ def _close(placed: Placed, capacity: int) -> None:
     placed.counts[1] = at + 1
 
 
-@inlined
-def _fitting(capacities: Longs, length: int) -> int:
-    at = 0
-    while capacities[at] < length:
-        at += 1
-    return capacities[at]
-
-
 @compiled
 def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
     """Fill samples of the largest capacity from longer documents, longest first, and put the rest into stock."""
@@ -235,33 +227,6 @@ def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, plac
 
 
 @compiled
-def fill_by_algorithm_1(lengths: Longs, capacities: Longs, threshold: float, stock: Stock, placed: Placed) -> None:
-    """Plan all documents by Algorithm 1 of "Bucket Pre-training is All You Need".
-
-    Args:
-        lengths: int64 [documents].
-        capacities: int64, ascending.
-        threshold: the share of a sample that may be padding.
-        stock: empty, for lengths up to the largest capacity.
-        placed: room for the plan.
-
-    """
-    largest = capacities[-1]
-    _lay_in(lengths, stock, placed, largest)
-    while True:
-        length = greatest(stock.lengths, largest)
-        if length < 0:
-            break
-        capacity = _fitting(capacities, length)
-        space = capacity
-        while length > 0:
-            _place(placed, stock, _take(stock, length), length)
-            space -= length
-            length = greatest(stock.lengths, space) if space > 0 else -1
-        _fill_or_pad(space, capacity, threshold, stock, placed)
-
-
-@compiled
 def _closing(stock: Stock, space: int, longest: int) -> tuple[int, int]:
     """Return the next length and the one after it of a pair or triple that fills ``space``; (longest, 0) is neither."""
     lengths = stock.lengths
@@ -291,15 +256,32 @@ def _closing(stock: Stock, space: int, longest: int) -> tuple[int, int]:
 
 
 @compiled
-def fill_exactly(lengths: Longs, capacities: Longs, threshold: float, stock: Stock, placed: Placed) -> None:
-    """Plan as Algorithm 1 does, but choose the last documents of a sample so that they fill it, where some do."""
+def fill_buckets(
+    lengths: Longs,
+    capacities: Longs,
+    threshold: float,
+    exact: bool,  # noqa: FBT001  # kernels take arguments by position
+    stock: Stock,
+    placed: Placed,
+) -> None:
+    """Plan all documents by Algorithm 1 of "Bucket Pre-training is All You Need".
+
+    Args:
+        lengths: int64 [documents].
+        capacities: int64, ascending.
+        threshold: the share of a sample that may be padding.
+        exact: whether to choose the last documents of a sample so that they fill it, where some do.
+        stock: empty, for lengths up to the largest capacity.
+        placed: room for the plan.
+
+    """
     largest = capacities[-1]
     _lay_in(lengths, stock, placed, largest)
     while True:
         length = greatest(stock.lengths, largest)
         if length < 0:
             break
-        capacity = _fitting(capacities, length)
+        capacity = capacities[np.searchsorted(capacities, length)]
         space, then = capacity, 0
         while length > 0:
             _place(placed, stock, _take(stock, length), length)
@@ -308,6 +290,128 @@ def fill_exactly(lengths: Longs, capacities: Longs, threshold: float, stock: Sto
                 length, then = then, 0
                 continue
             length = greatest(stock.lengths, space) if space > 0 else -1
-            if 0 < length < space and space - length < 2 * least(stock.lengths):
+            if exact and 0 < length < space and space - length < 2 * least(stock.lengths):
                 length, then = _closing(stock, space, length)
         _fill_or_pad(space, capacity, threshold, stock, placed)
+
+
+@compiled
+def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
+    """Put each item into the fullest sample that has room for it, and give how many samples there are.
+
+    Args:
+        sizes: int64 [items], each from 1 to ``capacity``.
+        capacity: of every sample.
+        used: the empty set of numbers up to ``capacity``.
+        samples: int64 [items], written; of samples that are equally full, the last that came to be so.
+
+    """
+    first, following = np.full(capacity + 1, -1, np.int64), np.empty(len(sizes), np.int64)
+    count = 0
+    for item in range(len(sizes)):
+        full = greatest(used, capacity - sizes[item])
+        if full < 0:
+            full, sample = 0, count
+            count += 1
+        else:
+            sample = first[full]
+            first[full] = following[sample]
+            if first[full] < 0:
+                remove(used, full)
+        samples[item] = sample
+        full += sizes[item]
+        if full < capacity:
+            following[sample] = first[full]
+            first[full] = sample
+            insert(used, full)
+    return count
+
+
+@compiled
+def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
+    """Put each item into the first sample that has room for it, and give how many samples there are.
+
+    The room of the samples is the bottom of a tree in which each node has that of the roomier child, so the first with
+    enough is found from the top down.
+    """
+    leaves = 1
+    while leaves < len(sizes):
+        leaves *= 2
+    room = np.full(2 * leaves, capacity, np.int64)
+    count = 0
+    for item in range(len(sizes)):
+        node = 1
+        while node < leaves:
+            node *= 2
+            if room[node] < sizes[item]:
+                node += 1
+        samples[item] = node - leaves
+        count = max(count, node - leaves + 1)
+        room[node] -= sizes[item]
+        while node > 1:
+            node //= 2
+            room[node] = max(room[2 * node], room[2 * node + 1])
+    return count
+
+
+@compiled
+def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
+    """Fill one sample after the other from bins of like sizes, and give how many samples there are.
+
+    A sample begins with the first item of the highest bin. Then, of the bin that its room is in, the first of
+    ``look_at`` items that fits, else the first item of the highest bin below; until there is none.
+
+    Args:
+        sizes: int64 [items], each from 1 to ``capacity``.
+        capacity: of every sample.
+        bin_of: int64 [capacity + 1], the bin of each size, never falling.
+        look_at: items of a bin that are compared with the room.
+        samples: int64 [items], written.
+
+    """
+    first = np.full(bin_of[capacity] + 1, -1, np.int64)
+    following = np.empty(len(sizes), np.int64)
+    for item in range(len(sizes) - 1, -1, -1):
+        following[item] = first[bin_of[sizes[item]]]
+        first[bin_of[sizes[item]]] = item
+    count, highest = 0, len(first) - 1
+    while True:
+        highest = _filled_bin(first, highest)
+        if highest < 0:
+            return count
+        room, at = capacity, highest
+        while at >= 0 and room > 0:
+            item = _take_fitting(first, following, at, sizes, room, look_at)
+            if item >= 0:
+                samples[item] = count
+                room -= sizes[item]
+                at = min(bin_of[room], highest)
+            else:
+                at -= 1
+            at = _filled_bin(first, at)
+        count += 1
+
+
+@compiled
+def _filled_bin(first: Longs, at: int) -> int:
+    """Return the highest bin up to this one that holds something, or -1."""
+    while at >= 0 and first[at] < 0:
+        at -= 1
+    return at
+
+
+@compiled
+def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: int, look_at: int) -> int:
+    """Take the first item out of a bin that fits, of so many that are looked at, or give -1."""
+    before, item = -1, first[at]
+    for _ in range(look_at):
+        if item < 0:
+            return -1
+        if sizes[item] <= room:
+            if before < 0:
+                first[at] = following[item]
+            else:
+                following[before] = following[item]
+            return item
+        before, item = item, following[item]
+    return -1
