@@ -13,7 +13,8 @@ find_moved_modules()
 from longcrawl import dedup, formats, loading, report, text, tokens  # noqa: E402  # the builders must be found first
 from longcrawl._version import __version__ as __version__  # noqa: E402  # as above
 from longcrawl.audit.compose import compose  # noqa: E402  # as above
-from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, verify, why  # noqa: E402  # as above
+from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, why  # noqa: E402  # as above
+from longcrawl.audit.verify import verify  # noqa: E402  # as above
 from longcrawl.builders.longcrawl import load  # noqa: E402  # as above
 from longcrawl.builders.register import register  # noqa: E402  # as above
 from longcrawl.card.write import Card, card  # noqa: E402  # as above
@@ -27,8 +28,8 @@ from longcrawl.ledger.funnel import Funnel  # noqa: E402  # as above
 from longcrawl.ledger.reasons import Reason  # noqa: E402  # as above
 from longcrawl.plan import Plan, plan  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
+from longcrawl.report.page import write_report  # noqa: E402  # as above
 from longcrawl.report.removed_documents import removed_documents  # noqa: E402  # as above
-from longcrawl.report.write import write_report  # noqa: E402  # as above
 from longcrawl.run.job import run  # noqa: E402  # as above
 from longcrawl.run.summary import RunSummary  # noqa: E402  # as above
 from longcrawl.run.tokenize_files import tokenize  # noqa: E402  # as above

@@ -12,6 +12,9 @@ from typing import Any
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
+from longcrawl.ledger.edits import EDITS
+from longcrawl.ledger.reasons import LEDGER
+from longcrawl.storage.sealed import is_sealed
 from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, load_json, may_be_count, misfits
 
 WORK = "work"
@@ -216,6 +219,25 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"into another folder than {folder}"
         ) from broken
     return check_manifest(manifest, folder / MANIFEST)
+
+
+def read_sealed(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a finished run, which must be as longcrawl wrote it.
+
+    Raises:
+        RunError: as :func:`read_manifest`, and where the manifest has been changed.
+
+    """
+    manifest = read_manifest(folder)
+    if not is_sealed(folder / MANIFEST, manifest):
+        raise RunError(f"{folder / MANIFEST} has been changed. `longcrawl verify {folder}` lists what differs.")
+    return manifest
+
+
+def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """Return the first table of removed or edited documents that a run names and does not have; "" if it has all."""
+    tables = (name for name in manifest["files"] if name.startswith((f"{LEDGER}/", f"{EDITS}/")))
+    return next((name for name in tables if not (folder / name).is_file()), "")
 
 
 def _why_no_manifest(folder: Path) -> str:

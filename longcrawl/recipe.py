@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from longcrawl.card.facts import CardFacts
+from longcrawl.card.front_matter import CardFacts
 from longcrawl.core.fields import build, plain_settings
 from longcrawl.core.outputs import OUTPUTS, Output
 from longcrawl.core.pipeline import label_stages, order_fault

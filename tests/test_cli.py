@@ -181,7 +181,7 @@ def test_run_prints_the_funnel_what_was_written_and_where(told):
 
 
 def test_recipes_lists_the_shipped_ones(told):
-    assert [line.split()[0] for line in told["recipes"].stdout.splitlines()] == list(lc.recipes())
+    assert [line.split()[0] for line in told["recipes"].stdout.splitlines()] == ["recipe", *lc.recipes()]
 
 
 def test_funnel_is_that_of_the_package(told, run_folder):

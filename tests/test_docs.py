@@ -112,7 +112,7 @@ def test_every_block_of_the_readme_runs(workplace, release, longcrawl, monkeypat
                     asked = longcrawl(*shlex.split(line, comments=True)[1:])
                     assert asked.returncode == 0, (line, asked.stderr[-2000:])
             else:
-                shell(text.replace("pip install -e . && ", ""), workplace)
+                shell(text.replace("pip install -e .\n", ""), workplace)
         ran += len(texts) if language in ("python", "sh") else 0
     assert ran >= 6
     assert (workplace / "quickstart" / "manifest.json").exists()
@@ -156,7 +156,7 @@ def test_every_block_of_a_page_runs(page, tmp_path):
 
 def test_the_readme_holds_the_two_commands():
     commands = [text.strip() for language, text in blocks("README.md") if language == "sh"]
-    assert "pip install -e . && longcrawl run quickstart --out quickstart" in commands
+    assert "pip install -e .\nlongcrawl run quickstart --out quickstart" in commands
     assert 'pip install -e ".[test]" && pytest -n 2' in commands
 
 

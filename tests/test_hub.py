@@ -198,7 +198,7 @@ def assert_nothing_loads(repo: str) -> None:
     for open_it, place in ((zarr.open_group, "rectangle"), (zarr.open_array, "rectangle/train")):
         with pytest.raises(FileNotFoundError):
             open_it(f"{url}/{place}", mode="r")
-    with pytest.raises(FormatError, match="is not whole, as a push to it was stopped or is going on"):
+    with pytest.raises(FormatError, match="is not whole, as a push to it was stopped or is still running"):
         lc.verify(url)
     with pytest.raises(FormatError, match="holds neither a run nor an output"):
         lc.verify(f"{url}/rectangle")
@@ -323,7 +323,7 @@ def test_a_push_can_be_stopped_by_hand(hub, repo, run, monkeypatch):
         hub.fail(request, then=_thread.interrupt_main)
         shown = CliRunner().invoke(app, ["push", str(run), repo, "--private"])
         assert shown.exit_code == 130
-        assert shown.stderr.endswith("stopped; the same command goes on from here\n")
+        assert shown.stderr.endswith("stopped; the same command resumes from here\n")
     lc.push(run, repo, "private")
     assert on_hub(hub, repo) == described(run)
 
@@ -464,11 +464,11 @@ def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, f
     assert repo not in hub.repositories
     hub.reset()
     (run / RECTANGLE).write_bytes(b"cut")
-    with pytest.raises(RunError, match="not whole, so it is not pushed: rectangle/train/c/0/0 has 3 bytes"):
+    with pytest.raises(RunError, match="was not pushed: rectangle/train/c/0/0 has 3 bytes"):
         lc.push(run, repo, "private")
     told = json.loads((finished / "manifest.json").read_text("utf-8"))
     (run / "manifest.json").write_text(json.dumps(told | {"digest": "another"}))
-    with pytest.raises(RunError, match=r"not whole, so it is not pushed: manifest\.json has been changed"):
+    with pytest.raises(RunError, match=r"manifest\.json has been changed. `longcrawl verify"):
         lc.push(run, repo, "private")
     for text in ("[]", "{}", json.dumps({"files": {}, "output": {"format": "rectangle"}})):
         (run / "manifest.json").write_text(text)
@@ -795,7 +795,7 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run, monkeypatch):
             lc.verify("http://127.0.0.1:9/x")
         with pytest.raises(SourceError, match=r"nowhere://x cannot be reached .*Protocol not known.*check the URL"):
             lc.verify("nowhere://x")
-        with pytest.raises(FormatError, match="hf:// names no place: write it as hf://datasets/user/name"):
+        with pytest.raises(FormatError, match="hf:// is not a URL: write it as hf://datasets/user/name"):
             lc.verify("hf://")
     finally:
         files.rm("/verified", recursive=True)
@@ -824,7 +824,7 @@ def test_a_description_of_others_leads_nowhere(hub, repo, run):
     for name in ("../x", "/etc/passwd", "rectangle/../../x", "a//b", "", ".", "..\\x", "a\x1b[2J"):
         put(hub, repo, "manifest.json", seal({**manifest, "files": {name: entry}}).encode())
         hub.reset()
-        with pytest.raises(FormatError, match="which is no path inside its folder") as raised:
+        with pytest.raises(FormatError, match="which is not a path inside its folder") as raised:
             lc.verify(f"hf://datasets/{repo}")
         assert "\x1b" not in str(raised.value)
         assert {asked.rpartition("/")[2] for asked in hub.requests if "/resolve/" in asked} == {"manifest.json"}

@@ -22,7 +22,7 @@ from longcrawl.errors import FormatError
 from longcrawl.formats.documents import spec as parquet
 from longcrawl.formats.token_output import unescape
 from longcrawl.ledger import domains
-from longcrawl.report import tables
+from longcrawl.report import sections
 from longcrawl.sources import json_lines, redpajama_v2
 from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
@@ -236,7 +236,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/display/markdown.py:_MEANS_SOMETHING": (markdown.plain, repeated("|`|", "|*a|", "|a|")),
     "longcrawl/display/markdown.py:_longest_run": (markdown.fenced, repeated("|`|", "|`a|", "|a|")),
     "longcrawl/printable.py:_COMMANDS": (printable.printable, repeated("|\x1b|", "|\r|", "|\r\n|", "|a|")),
-    "longcrawl/report/tables.py:_BREAKS": (search(tables._BREAKS), repeated("|_|", "|a|")),
+    "longcrawl/report/sections.py:_BREAKS": (search(sections._BREAKS), repeated("|_|", "|a|")),
     "longcrawl/urls.py:_RUN": (secrets.hide_secrets, repeated(*URLS, "|://|", "://|@|", "|://a@|")),
     "longcrawl/urls.py:_HOST": (secrets.hide_secrets, repeated(*URLS, "|://|", "://|@|", "|://a@|")),
     "longcrawl/urls.py:_QUERY": (secrets.without_secrets, repeated(*URLS, "s3://a|?|", "s3://a?|b|", "s3://a|?b|")),
@@ -270,16 +270,16 @@ OWN: dict[str, str] = {
     "longcrawl/hub/remote.py:SHA256": "checksums of a manifest",
     "longcrawl/ledger/funnel.py:leads_on": "names of rules",
     "longcrawl/storage/listing.py:match_files": "the pattern of files that a user types",
-    "longcrawl/card/edits.py:_HEAD": "a run's README.md",
+    "longcrawl/card/front_matter.py:FRONT_MATTER": "a run's README.md",
     "longcrawl/card/edits.py:_LAST": "a run's README.md",
     "longcrawl/card/edits.py:_SECTION": "a run's README.md",
-    "longcrawl/card/head.py:_tag": "names of languages of a card",
-    "longcrawl/card/head.py:head_of": "names of languages of a card",
+    "longcrawl/card/front_matter.py:_bcp47": "names of languages of a card",
+    "longcrawl/card/front_matter.py:front_matter": "names of languages of a card",
     "longcrawl/card/paths.py:PATH": "values of a recipe",
-    "longcrawl/card/rules.py:LANGUAGE": "values that a user types",
-    "longcrawl/card/rules.py:NAME": "values that a user types",
-    "longcrawl/card/rules.py:SPLIT": "names of splits",
-    "longcrawl/card/text.py:_load": "a template of the package",
+    "longcrawl/card/front_matter.py:LANGUAGE": "values that a user types",
+    "longcrawl/card/front_matter.py:NAME": "values that a user types",
+    "longcrawl/card/front_matter.py:SPLIT": "names of splits",
+    "longcrawl/card/write.py:_load": "a template of the package",
     "longcrawl/card/citations.py:_COMMON_CRAWL_FILE": "paths of a recipe",
     "longcrawl/card/citations.py:_ENTRY": "a user's citation",
     "longcrawl/card/citations.py:_end_of": "a user's citation",
@@ -288,7 +288,7 @@ OWN: dict[str, str] = {
     "longcrawl/text/urls/words.py:_part": "words of a list",
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
-    "longcrawl/hub/unfinished.py:TAG": "tags of a repository",
+    "longcrawl/hub/remote.py:TAG": "tags of a repository",
 }
 
 SMALL, FLOOR = 8_000, 0.1

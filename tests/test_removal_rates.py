@@ -21,11 +21,11 @@ FUNNEL = Funnel(
 
 def test_documents_count_from_the_input_and_characters_from_where_there_are_any():
     rows = list(RemovalRates(FUNNEL))
-    assert rows[0] == ["warc", "200", "100.0 %", "", "", "", ""]
-    assert rows[1] == ["url_filter", "180", "90.0 %", "90.0 %", "", "", ""]
-    assert rows[2] == ["extract_text", "160", "80.0 %", "88.9 %", "8,000", "100.0 %", ""]
-    assert rows[3] == ["language", "100", "50.0 %", "62.5 %", "6,000", "75.0 %", "75.0 %"]
-    assert rows[4] == ["tokenize", "100", "50.0 %", "100.0 %", "", "", ""]
+    assert rows[0] == ["warc", 200, 1.0, None, None, None, None]
+    assert rows[1] == ["url_filter", 180, 0.9, 0.9, None, None, None]
+    assert rows[2] == ["extract_text", 160, 0.8, 160 / 180, 8000, 1.0, None]
+    assert rows[3] == ["language", 100, 0.5, 0.625, 6000, 0.75, 0.75]
+    assert rows[4] == ["tokenize", 100, 0.5, 1.0, None, None, None]
 
 
 def test_without_characters_there_are_no_columns_for_them():
@@ -37,11 +37,14 @@ def test_without_characters_there_are_no_columns_for_them():
 def test_published_figures_stand_beside_their_stages():
     rates = RemovalRates(FUNNEL, Reference("RefinedWeb", {"language": 0.48}))
     assert rates.head[-1] == "RefinedWeb"
-    assert [row[-1] for row in rates] == ["", "", "", "48.0 %", ""]
+    assert [row[-1] for row in rates] == [None, None, None, 0.48, None]
 
 
 def test_nothing_divides_by_zero():
-    assert [row[2:4] for row in RemovalRates(Funnel("text", 0, (FunnelRow("a", 0, 0),)))] == [["", ""], ["", ""]]
+    assert [row[2:4] for row in RemovalRates(Funnel("text", 0, (FunnelRow("a", 0, 0),)))] == [
+        [None, None],
+        [None, None],
+    ]
 
 
 def test_the_table_is_text_markdown_and_html():

@@ -333,7 +333,7 @@ def test_the_interrupt_key_ends_a_run_and_its_workers_in_one_line(stuck):
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.rstrip().splitlines()[-1].rpartition("\r")[2] == "stopped; the same command goes on from here"
+    assert said.rstrip().splitlines()[-1].rpartition("\r")[2] == "stopped; the same command resumes from here"
     assert "Traceback" not in said
     wait_until(lambda: not any(running(worker) for worker in workers), 20)
 

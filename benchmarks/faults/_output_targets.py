@@ -239,14 +239,14 @@ def _read_plan(folder: Path) -> object:
 
 
 def _unfinished(folder: Path) -> None:
-    from longcrawl.hub.unfinished import UnfinishedPush
+    from longcrawl.hub.remote import UnfinishedPush
 
     push = UnfinishedPush.of("run-0123456789ab", ["a/b.parquet", "README.md"])
     write_files(folder / DATA, {"unfinished-push.json": push.as_json()})
 
 
 def _read_unfinished(folder: Path) -> object:
-    from longcrawl.hub.unfinished import UnfinishedPush
+    from longcrawl.hub.remote import UnfinishedPush
 
     return sorted(UnfinishedPush.read((folder / "unfinished-push.json").read_bytes()).files)
 
@@ -265,11 +265,12 @@ def _just_manifest(folder: Path) -> None:
 
 
 def _read_card(folder: Path) -> object:
-    from longcrawl.card.edits import merge, read_head
-    from longcrawl.hub.pushed_card import read_card
+    from longcrawl.card.edits import merge
+    from longcrawl.card.front_matter import read_front_matter
+    from longcrawl.hub.remote import read_card
 
     card = (folder / "README.md").read_bytes().decode("utf-8", "replace")
-    head = read_head(card)
+    head = read_front_matter(card)
     merge(card, head, {})
     return read_card(folder / "README.md"), head
 

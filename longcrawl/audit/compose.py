@@ -33,8 +33,6 @@ from longcrawl.text.values import tables
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.urls import is_url, join
 
-__all__ = ["Lengths", "column_lengths", "compose", "read_lengths"]
-
 Longs = npt.NDArray[np.int64]
 
 

@@ -1,5 +1,6 @@
-"""Questions to a run on disk: its funnel, why a document was removed, whether all files are intact."""
+"""Questions to a run on disk: its funnel, why a document was removed, what it holds, what its URL filter removed."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,22 @@ import pyarrow.dataset as pads
 
 from longcrawl.audit.source_texts import source_texts
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.results import RESULTS, Inspection, Result, Verification
+from longcrawl.core.results import RESULTS, Inspection, Result
+from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.display.table import Table
 from longcrawl.errors import CorruptionError, FormatError, LedgerError, unreadable
-from longcrawl.formats.shards.spec import verify_shard, verify_shards
-from longcrawl.hub.verify import verify_url
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER, Reason, find_reason, open_ledger
-from longcrawl.manifest import MANIFEST, holds_run, read_manifest
-from longcrawl.storage.sealed import check_unchanged, is_sealed, verify_files
+from longcrawl.manifest import holds_run, lost_ledger, read_manifest
+from longcrawl.recipe import parse_recipe
+from longcrawl.storage.sealed import check_unchanged
 from longcrawl.storage.stored_tables import DAMAGED
+from longcrawl.text import UrlFilter, UrlHits
+from longcrawl.text.urls.hits import count_hits
 from longcrawl.urls import is_url
-
-__all__ = ["analysis", "clusters", "counted", "funnel", "inspect", "removal_rates", "verify", "why"]
 
 
 def funnel(run: str | Path) -> Funnel:
@@ -47,15 +48,20 @@ def why(run: str | Path, document: str) -> Reason:
 
     """
     folder = Path(run)
-    _refuse_lost(folder)
-    stages = [row.stage for row in funnel(folder)]
+    manifest = read_manifest(folder)
+    if lost := lost_ledger(folder, manifest):
+        raise LedgerError(
+            f"{folder} has lost {lost}, which may say what became of the document: copy it back, or type "
+            f"longcrawl verify {folder}"
+        )
+    stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
     with open_ledger(folder / LEDGER) as ledger:
         reason = find_reason(ledger, stages, document)
     with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
         edits = find_edits(ledger, document)
     if reason is not None:
         return replace(reason, edits=edits)
-    result, output = _result(folder)
+    result, output = find_result(folder)
     ids = result.ids(output)
     if not ids.files:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
@@ -67,13 +73,13 @@ def why(run: str | Path, document: str) -> Reason:
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
     """Return the largest clusters of duplicates of a run, each with a diff of two of its documents.
 
-    A document that one stage kept and a later one removed as a duplicate leads on to what that one kept. Texts are read
-    once more from the run's source, as they were before its first stage; where that is gone, ``note`` says so.
+    Chains are followed: if the kept document was removed later, the cluster belongs to the final survivor. Texts are
+    read again from the run's source, as they were before its first stage; where that is gone, ``note`` says so.
 
     Args:
         run: the folder of a finished run.
         stage: look at what this stage removed only.
-        most: how many clusters to give.
+        most: how many clusters to return.
 
     Raises:
         LedgerError: the run has no such stage, or ``most`` is less than 1.
@@ -86,61 +92,6 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
     with open_ledger(folder / LEDGER) as ledger:
         found = find_clusters(ledger, stages, stage, most)
     return found.with_texts(*source_texts(manifest, found.compared()))
-
-
-def verify(path: str | Path, format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the word that says what is meant
-    """Check every file of a run, an output by itself or a rectangle in the original layout; or token shards.
-
-    Args:
-        path: one of these; or a token shard, or a folder of them.
-        format: of shards that do not tell their own, such as "nanogpt".
-        settings: of the ``verify`` of the shards' format, such as ``vocabulary_size=50_257``.
-
-    Of a URL, such as ``hf://datasets/user/name``, a run or an output by itself; see :func:`verify_url`.
-
-    Raises:
-        FormatError: there is none of these at ``path``, or a shard does not tell its format.
-        RunError: the run is not finished.
-
-    """
-    if is_url(str(path)):
-        if format is not None or settings:
-            raise FormatError(
-                "token shards are verified where they lie: give their local path, or leave the format out"
-            )
-        return verify_url(str(path))
-    folder = Path(str(path).removeprefix("file://"))
-    if not folder.exists():
-        raise FormatError(f"there is no file or folder {folder}: check the path")
-    if folder.is_file():
-        return verify_shard(folder, format, **settings)
-    result, output = _result(folder)
-    described = output != folder or (folder / result.description).exists()
-    if not described and not _holds_arrays(folder):
-        return verify_shards(folder, format, **settings)
-    if format is not None or settings:
-        given = ", ".join(["the format"] * (format is not None) + list(settings))
-        raise FormatError(f"{folder} says itself what is in it: leave {given} out, which token shards alone may need")
-    if output == folder:
-        return result.verify(folder)
-    manifest = read_manifest(folder)
-    if not is_sealed(folder / MANIFEST, manifest):
-        return Verification(
-            str(folder),
-            "the manifest by itself",
-            (f"{MANIFEST} has been changed: the SHA-256 that it gives of itself differs",),
-        )
-    files = manifest["files"]
-    # The files of the output are described there once more, all but the description itself.
-    outside = {
-        name: entry
-        for name, entry in files.items()
-        if not name.startswith(f"{result.name}/") or name == f"{result.name}/{result.description}"
-    }
-    problems = list(verify_files(folder, outside))
-    if output.is_dir():
-        problems += [f"{result.name}: {problem}" for problem in result.verify(output).problems]
-    return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
@@ -181,11 +132,11 @@ def counted(path: str | Path) -> list[Table]:
 
     """
     folder = Path(path)
-    return [] if _result(folder)[1] == folder else value_tables(funnel(folder))
+    return [] if find_result(folder)[1] == folder else value_tables(funnel(folder))
 
 
-def _result(folder: Path) -> tuple[Result, Path]:
-    """Return the result class of a finished run's output, or of an output by itself, and its folder."""
+def find_result(folder: Path) -> tuple[Result, Path]:
+    """Return the facts of a finished run's output, or of an output by itself, and its folder."""
     if holds_run(folder):
         name = read_manifest(folder)["output"]["format"]
         return RESULTS[name], folder / name
@@ -196,26 +147,10 @@ def _result(folder: Path) -> tuple[Result, Path]:
 
 def _whole_result(folder: Path) -> tuple[Result, Path]:
     """Return the same, after comparing the description of the output with its own SHA-256."""
-    result, output = _result(folder)
+    result, output = find_result(folder)
     if (output / result.description).exists():
         check_unchanged(output / result.description)
     return result, output
-
-
-def _refuse_lost(folder: Path) -> None:
-    """Compare the ledgers that are there with those that the manifest names: what is missing may name any document."""
-    named = [name for name in read_manifest(folder)["files"] if name.startswith(("ledger/", f"{EDITS}/"))]
-    if lost := [name for name in named if not (folder / name).is_file()]:
-        raise LedgerError(
-            f"{folder} has lost {lost[0]}, which may say what became of the document: copy it back, or type "
-            f"longcrawl verify {folder}"
-        )
-
-
-def _holds_arrays(folder: Path) -> bool:
-    """Return whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
-    metadata = ("zarr.json", ".zgroup", ".zarray")
-    return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
 
 
 def _is_among(ids: pads.FileSystemDataset, document: str) -> bool:
@@ -224,3 +159,47 @@ def _is_among(ids: pads.FileSystemDataset, document: str) -> bool:
         if "id" not in ids.schema.names:
             return False
         return bool(ids.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))
+
+
+def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
+    """Count what the URL filter of a run dropped by domain and words, see :func:`longcrawl.text.url_hits`.
+
+    The ledger says which documents left, the run's source is read once more for their URLs, and the filter as the run
+    had it says why: with its lists as they are now.
+
+    Args:
+        run: the folder of a finished run.
+        min_documents: leave out what dropped fewer.
+
+    Raises:
+        LedgerError: the run has no URL filter, or its source does not have all documents any more.
+
+    """
+    folder = Path(run)
+    manifest = read_manifest(folder)
+    stages = parse_recipe(manifest["recipe"]).stages
+    filters = [(label, stage) for label, stage in stages if isinstance(stage, UrlFilter)]
+    if not filters:
+        raise LedgerError(f"{folder} has no stage url_filter; it has: {', '.join(label for label, _ in stages)}")
+    label, stage = filters[0]
+    with open_ledger(folder / LEDGER) as ledger:
+        gone = ledger.to_table(columns=["id"], filter=pc.field("stage") == label)["id"].combine_chunks()
+    found = count_hits(_of(manifest, gone), stage, min_documents)
+    if found.documents != len(gone):
+        raise LedgerError(
+            f"{folder} dropped {len(gone):,} documents by their URL, its source has {found.documents:,} of them now: "
+            "run the recipe again"
+        )
+    came = next(row.documents_in for row in Funnel.from_dict(manifest["funnel"]) if row.stage == label)
+    return UrlHits(found.table, came, found.dropped)
+
+
+def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:
+    """Read the URLs of some documents from the source of a run."""
+    settings = dict(manifest["recipe"]["source"])
+    source, bad_files = make_source(settings.pop("builder"), settings), BadFiles("skip")
+    for part in source.splits()["train"] if len(ids) else ():
+        if part.name in manifest["inputs"]:
+            for table in source.read(part, bad_files):
+                chosen = table.select(["id", "url"])
+                yield chosen.filter(pc.is_in(pc.cast(chosen["id"], pa.string()), value_set=ids))

@@ -14,8 +14,6 @@ from longcrawl.manifest import input_names
 from longcrawl.text import ExtractText
 from longcrawl.urls import is_url
 
-__all__ = ["source_documents", "source_texts"]
-
 HTML = "html"
 EXTRACT = ExtractText.name
 

@@ -1,28 +1,24 @@
 """A datasheet in the form of RefinedWeb's Appendix A: what a manifest can answer, and what only a person can.
 
-The form is that of Gebru et al., "Datasheets for Datasets", 2018: seven parts, questions and answers. What nobody has
-written down is said to be so.
+The form is that of Gebru et al., "Datasheets for Datasets", 2018: seven parts, questions and answers. They are in
+cards/datasheet.md; this module fills in what a manifest knows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from importlib import resources
+from string import Template
 from typing import Any
 
-from longcrawl.card.facts import documents_of, instances_of
+from longcrawl.card.front_matter import documents_of, instances_of
 from longcrawl.core.pipeline import label_stages
 from longcrawl.core.stages import STAGES, Survey
 from longcrawl.display.markdown import code, plain
-from longcrawl.display.numbers import counted
+from longcrawl.display.numbers import counted, percent
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.manifest import writer_of
 
-__all__ = ["NOT_LOOKED_FOR", "datasheet", "looked_for"]
-
 NOT_RECORDED = "Not recorded."
 NOT_LOOKED_FOR = "Duplicates were not looked for: the recipe has no stage that does."
-ABOUT = (
-    "In the form of RefinedWeb's Appendix A. What a run cannot know is not recorded: a person may write it here, and "
-    "`longcrawl card` will keep it."
-)
 LISTED = "listed_duplicates"
 NAMES_NO_OTHER = (LISTED, "exact_substring")
 """Stages that look for duplicates, and do not say of what a document is one."""
@@ -34,7 +30,6 @@ TAKES_OUT = {
     "truncate": "what follows after a number of tokens",
 }
 """What stages take out of documents that stay."""
-Answers = Sequence[tuple[str, str]]
 
 
 def datasheet(
@@ -50,20 +45,28 @@ def datasheet(
         cut: how much of documents its output does not hold, a sentence; "" where that is not known or nothing.
 
     """
-    parts = {
-        "Motivation": _motivation(manifest),
-        "Composition": _composition(manifest, funnel, instance, cut),
-        "Collection": _collection(manifest, funnel),
-        "Preprocessing": _preprocessing(manifest, funnel),
-        "Uses": _uses(),
-        "Distribution": _distribution(facts),
-        "Maintenance": _maintenance(facts),
-    }
-    lines = [ABOUT]
-    for title, answers in parts.items():
-        lines.append(f"### {title}")
-        lines += [f"**{question}** {answer}" for question, answer in answers]
-    return "\n\n".join(lines)
+    recipe, stages = manifest["recipe"], ", ".join(code(row.stage) for row in funnel)
+    template = resources.files("longcrawl.cards").joinpath("datasheet.md").read_text("utf-8")
+    return Template(template.rstrip("\n")).substitute(
+        purpose=recipe.get("about") or NOT_RECORDED,
+        instance=instance,
+        instances=_instances(manifest),
+        read=counted(funnel.documents, "document"),
+        share=percent(funnel.kept / max(funnel.documents, 1)),
+        columns=_columns(manifest),
+        missing=_missing(manifest, funnel, cut),
+        relations=_relations(manifest, funnel),
+        splits=_splits(manifest["output"]),
+        redundancy=_redundancy(recipe),
+        damage=_damage(manifest),
+        source=_source(manifest),
+        stages=f"{stages}, in this order, with the settings of the recipe above." if stages else "Nothing.",
+        ledger=" The reason for each removed document is in `ledger/`." if funnel.kept < funnel.documents else "",
+        version=writer_of(manifest),
+        licence=_licence(facts),
+        contact=facts["contact"] or NOT_RECORDED,
+        opt_out=facts["opt_out"] or NOT_RECORDED,
+    )
 
 
 def looked_for(recipe: Mapping[str, Any]) -> list[str]:
@@ -76,36 +79,6 @@ def _deduplicates(name: str) -> bool:
     if stage is not None and issubclass(stage, Survey):
         return not stage.orders
     return name == LISTED
-
-
-def _motivation(manifest: Mapping[str, Any]) -> Answers:
-    about = manifest["recipe"].get("about")
-    return [
-        ("For what purpose was it made?", about or NOT_RECORDED),
-        ("Who made it, and on whose behalf?", NOT_RECORDED),
-        ("Who funded it?", NOT_RECORDED),
-    ]
-
-
-def _composition(manifest: Mapping[str, Any], funnel: Funnel, instance: str, cut: str) -> Answers:
-    share = f"{100 * funnel.kept / max(funnel.documents, 1):.1f} %"
-    return [
-        ("What is an instance?", instance),
-        ("How many are there?", _instances(manifest)),
-        (
-            "Does it hold all instances, or a sample of a larger set?",
-            f"It holds what the stages above kept of {counted(funnel.documents, 'document')} of its source: {share}.",
-        ),
-        ("Is there a label or target?", "No: the text is its own target."),
-        ("What else is recorded about each instance?", _columns(manifest)),
-        ("Is anything missing from instances?", _missing(manifest, funnel, cut)),
-        ("Are relations between instances recorded?", _relations(manifest, funnel)),
-        ("Are there splits?", _splits(manifest["output"])),
-        ("Are there errors, noise or redundancies?", f"{_redundancy(manifest)} {_damage(manifest)}"),
-        ("Does it rely on other resources?", "No: texts or tokens are in it. URLs lead to what pages have become."),
-        ("Is there confidential data?", f"{NOT_RECORDED} Nobody has looked for it, nor for names and addresses."),
-        ("Is there data that may offend or frighten?", f"{NOT_RECORDED} Text of the web has it, as a rule."),
-    ]
 
 
 def _instances(manifest: Mapping[str, Any]) -> str:
@@ -179,8 +152,8 @@ def _splits(output: Mapping[str, Any]) -> str:
     return f"`train` to train on, {', '.join(held_out)} held out by one draw of documents."
 
 
-def _redundancy(manifest: Mapping[str, Any]) -> str:
-    found = looked_for(manifest["recipe"])
+def _redundancy(recipe: Mapping[str, Any]) -> str:
+    found = looked_for(recipe)
     if not found:
         return NOT_LOOKED_FOR
     return f"Duplicates were looked for by {', '.join(map(code, found))}; the kept documents may still be similar."
@@ -191,65 +164,15 @@ def _damage(manifest: Mapping[str, Any]) -> str:
     return f"{counted(len(found), 'input file')} could not be read whole." if found else "All input was read whole."
 
 
-def _collection(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
-    source, inputs = manifest["recipe"]["source"], manifest.get("inputs", {})
+def _source(manifest: Mapping[str, Any]) -> str:
+    inputs = manifest.get("inputs", {})
     files = sum(map(len, inputs.values()))
     counts = [counted(files, "file")] * bool(files) + [counted(len(inputs), "part")] * bool(inputs)
     read = f", out of {' in '.join(counts)}, which `manifest.json` names" if inputs else ""
-    return [
-        (
-            "How was the data acquired?",
-            f"{counted(funnel.documents, 'document')} were read by the source {code(source['builder'])}{read}.",
-        ),
-        ("How was it sampled?", "It was not: every document that was read came to the first stage."),
-        ("Who collected it, and were they paid?", NOT_RECORDED),
-        ("Over what time?", f"{NOT_RECORDED} A run writes no dates."),
-        ("Did an ethical review take place?", NOT_RECORDED),
-        ("Were authors informed, and did they agree?", NOT_RECORDED),
-    ]
+    return f"{code(manifest['recipe']['source']['builder'])}{read}"
 
 
-def _preprocessing(manifest: Mapping[str, Any], funnel: Funnel) -> Answers:
-    stages = ", ".join(code(row.stage) for row in funnel)
-    done = f"{stages}, in this order, with the settings of the recipe above." if stages else "Nothing."
-    left = " The reason for each removed document is in `ledger/`." if funnel.kept < funnel.documents else ""
-    return [
-        ("What was done to it?", done),
-        ("Was the raw data kept?", f"Not here: the source has it.{left}"),
-        ("Can the software be had?", f"It is longcrawl {writer_of(manifest)}, with the versions above."),
-    ]
-
-
-def _uses() -> Answers:
-    return [
-        ("What has it been used for?", NOT_RECORDED),
-        ("What could it be used for?", "To train language models, and to study what they are trained on."),
-        ("Does how it was made bear on its use?", 'See "What to know" above.'),
-        (
-            "What should it not be used for?",
-            f"{NOT_RECORDED} Nothing in it has been checked for truth, harm or rights.",
-        ),
-    ]
-
-
-def _distribution(facts: Mapping[str, Any]) -> Answers:
+def _licence(facts: Mapping[str, Any]) -> str:
     name = facts["license_name"] or facts["license"]
     link = f" (<{facts['license_link']}>)" if facts["license_link"] else ""
-    return [
-        ("How and when is it distributed?", NOT_RECORDED),
-        ("Under which licence?", NOT_RECORDED if name == "other" else f"{plain(name)}{link}."),
-        ("Do others have rights in it?", "Texts are their authors'; the terms of the sources hold too."),
-    ]
-
-
-def _maintenance(facts: Mapping[str, Any]) -> Answers:
-    return [
-        ("Who maintains it, and how can they be reached?", facts["contact"] or NOT_RECORDED),
-        ("How can a document be taken out?", facts["opt_out"] or NOT_RECORDED),
-        ("Is there an erratum?", NOT_RECORDED),
-        (
-            "Will it be updated?",
-            f"{NOT_RECORDED} The same recipe over new input makes a new version, whose manifest has another digest.",
-        ),
-        ("Can others extend it?", "Yes: change the recipe and run it."),
-    ]
+    return NOT_RECORDED if name == "other" else f"{plain(name)}{link}."

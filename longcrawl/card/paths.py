@@ -6,8 +6,6 @@ from typing import Any
 
 from longcrawl.core.pipeline import label_stages
 
-__all__ = ["elsewhere", "local_paths"]
-
 FOLDERS, FILES = ("data_dir", "lists"), ("data_files", "against")
 """Fields whose values are paths, whatever they look like."""
 PATH = re.compile(

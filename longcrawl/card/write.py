@@ -1,173 +1,181 @@
-"""The card of a finished run, written again: with pictures, by a newer longcrawl, or after a person has edited it."""
+"""The dataset card that a run writes beside its output, and the same card written again later.
 
-import io
+A finished run's card is written again with pictures, by a newer longcrawl, or after a person has edited it.
+"""
+
 import json
-import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
 
-from longcrawl.card.counts import ranked_rules
-from longcrawl.card.edits import Merged, is_marked
-from longcrawl.card.source import PICTURES
-from longcrawl.card.text import CARD, card_problems, merged_card, new_card
-from longcrawl.errors import LongCrawlError, RunError, StageError
-from longcrawl.ledger.analysis import Analysis, Lengths, bin_name
-from longcrawl.ledger.edits import EDITS
-from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest import MANIFEST, read_manifest
+import yaml
+
+from longcrawl.card.citations import citations, software
+from longcrawl.card.datasheet import datasheet
+from longcrawl.card.edits import Merged, card_text, is_marked, merge
+from longcrawl.card.front_matter import card_problems, front_matter
+from longcrawl.card.paths import elsewhere
+from longcrawl.card.plots import draw_pictures
+from longcrawl.card.sections import (
+    PICTURES,
+    CardSource,
+    Section,
+    duplicates,
+    edited,
+    funnel_and_rates,
+    known_limits,
+    lengths,
+    missing_sentence,
+    paragraphs,
+    places,
+    reasons,
+)
+from longcrawl.display.markdown import code, fenced, plain
+from longcrawl.errors import RunError, unreadable
+from longcrawl.manifest import MANIFEST, MissingEntry, input_names, lost_ledger, read_sealed, writer_of
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum, file_entries, write_text, writing
-from longcrawl.storage.sealed import is_sealed, seal
+from longcrawl.storage.sealed import seal
 
-__all__ = ["Card", "card", "draw_pictures"]
-
-TEXT = "#7a7a7a"
-FIRST, SECOND = "#2b83c4", "#e69f00"
-"""Blue and orange, which differ to every kind of eye."""
-MOST_BARS = 15
-MOST_LETTERS = 44
-MOST_TICKS = 9
-WIDTH, BAR_HEIGHT = 8.0, 0.3
-STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "longcrawl",
-    "text.parse_math": False,
-    "font.family": "sans-serif",
-    "font.size": 11,
-    "text.color": TEXT,
-    "axes.labelcolor": TEXT,
-    "axes.edgecolor": TEXT,
-    "xtick.color": TEXT,
-    "ytick.color": TEXT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-
-
-def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Draw what a manifest has to show, as SVG by name; pictures of nothing are left out.
-
-    Raises:
-        StageError: matplotlib is not installed.
-
-    """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]'") from missing
-    funnel = Funnel.from_dict(manifest["funnel"])
-    analysis = Analysis.from_dict(manifest["analysis"]) if "analysis" in manifest else Analysis(0)
-    source = manifest.get("source_lengths")
-    lengths = [("kept", each) for each in analysis.lengths]
-    if source is not None:
-        lengths.insert(0, ("at the source", Lengths.from_dict(source)))
-    languages = {name or "none": count for name, count in analysis.languages.items()}
-    panels: dict[str, tuple[bool, Callable[[Any], None]]] = {
-        "funnel": (bool(funnel.rows), lambda figure: _funnel(figure, funnel)),
-        "reasons": (bool(ranked_rules(funnel)), lambda figure: _reasons(figure, funnel)),
-        "lengths": (any(each.documents for _, each in lengths), lambda figure: _lengths(figure, lengths)),
-        "domains": (len(analysis.domains) > 1, lambda figure: _ranked(figure, analysis.domains)),
-        "languages": (len(analysis.languages) > 1, lambda figure: _ranked(figure, languages)),
-    }
-    pictures = {}
-    with rc_context(STYLE):
-        for name, (is_there, draw) in panels.items():
-            if is_there:
-                figure = Figure(figsize=(WIDTH, 3), layout="constrained")
-                draw(figure)
-                figure.axes[0].set_title(PICTURES[name], loc="left", fontsize=12, fontweight="bold", pad=12)
-                pictures[name] = _svg(figure)
-    return pictures
-
-
-def _svg(figure: Any) -> str:
-    written = io.StringIO()
-    figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
-
-
-def _funnel(figure: Any, funnel: Funnel) -> None:
-    names = [funnel.source, *(row.stage for row in funnel)]
-    left = [funnel.documents, *(row.documents_out for row in funnel)]
-    shares = [f"{count:,}  ({100 * count / max(funnel.documents, 1):.1f} %)" for count in left]
-    _bars(figure, names, left, shares, FIRST)
-
-
-def _reasons(figure: Any, funnel: Funnel) -> None:
-    ranked = ranked_rules(funnel)[:MOST_BARS]
-    removed = sum(count for _, _, count in ranked_rules(funnel))
-    names = [rule if rule == stage else f"{stage}: {rule}" for stage, rule, _ in ranked]
-    counts = [count for _, _, count in ranked]
-    _bars(figure, names, counts, [f"{count:,}  ({100 * count / removed:.1f} %)" for count in counts], SECOND)
-
-
-def _ranked(figure: Any, counts: Mapping[str, int]) -> None:
-    first = list(counts.items())[:MOST_BARS]
-    _bars(figure, [name for name, _ in first], [count for _, count in first], [f"{n:,}" for _, n in first], FIRST)
-
-
-def _bars(figure: Any, names: Sequence[str], values: Sequence[int], labels: Sequence[str], colour: str) -> None:
-    """Draw a bar to each name, the first on top, with its number at its end; no axis says it twice."""
-    figure.set_size_inches(WIDTH, 0.75 + BAR_HEIGHT * len(names))
-    axes = figure.add_subplot()
-    bars = axes.barh(range(len(names)), values, color=colour, height=0.72)
-    axes.bar_label(bars, labels, padding=5, color=TEXT)
-    axes.set_yticks(range(len(names)), [_short(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, 1.3 * max(*values, 1))
-    axes.set_xticks([])
-    axes.tick_params(length=0)
-    axes.spines[["bottom", "left"]].set_visible(False)
-
-
-def _lengths(figure: Any, lengths: Sequence[tuple[str, Lengths]]) -> None:
-    """Draw a panel for each unit: shares of documents by length, at the source beside kept."""
-    units = list(dict.fromkeys(each.unit for _, each in lengths))
-    figure.set_size_inches(WIDTH, 2.9 * len(units))
-    for place, unit in enumerate(units):
-        axes = figure.add_subplot(len(units), 1, place + 1)
-        _histograms(axes, [(what, each) for what, each in lengths if each.unit == unit])
-        axes.set_xlabel(f"{unit} of a document")
-        axes.set_ylabel("% of documents")
-
-
-def _histograms(axes: Any, here: Sequence[tuple[str, Lengths]]) -> None:
-    first = min(each.bins.start for _, each in here)
-    last = max(each.bins.stop for _, each in here)
-    width = 0.84 / len(here)
-    for number, (what, each) in enumerate(here):
-        documents = max(sum(each.documents.values()), 1)
-        shares = [100 * each.documents.get(place, 0) / documents for place in range(first, last)]
-        places = [place + (number - (len(here) - 1) / 2) * width for place in range(first, last)]
-        colour = SECOND if what == "at the source" else FIRST
-        axes.bar(places, shares, width, color=colour, label=what)
-    every = math.ceil((last - first) / MOST_TICKS)
-    shown = range(first, last, every)
-    axes.set_xticks(list(shown), [_least(place) for place in shown])
-    axes.legend(frameon=False, labelcolor=TEXT, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
-
-
-def _least(number: int) -> str:
-    """Name a bin by its least length: ``4Ki`` and up."""
-    least = 1 << number - 1 if number else 0
-    for unit, size in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
-        if least >= size:
-            return f"{least // size}{unit}+"
-    return bin_name(number) if number < 2 else f"{least}+"
-
-
-def _short(name: str) -> str:
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
-    return shown if len(shown) <= MOST_LETTERS else f"{shown[: MOST_LETTERS - 1]}…"
-
-
-FOLDER = "card"
+CARD = "README.md"
+PICTURE_FOLDER = "card"
 """Where pictures lie in a run."""
 SHOWN = ("analysis", "bad_files", "digest", "inputs")
 """Blocks of a manifest that a card shows, and that are not needed for one."""
+MOST_BAD_FILES = 50
+
+PLACE = (
+    "`user/name` stands for this repository on the Hub, `hf://datasets/user/name` for its files. The path of a local "
+    "copy takes the place of both; `hf download user/name --repo-type dataset --local-dir FOLDER` makes one."
+)
+REMOVED = 'Why each other document was removed, `load_dataset("user/name", "ledger", split="removed")` says.'
+NO_CONTACT = "No contact is recorded. Questions go to whoever publishes this dataset: see the repository it came from."
+NO_OPT_OUT = (
+    "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
+    "the tables say which documents these are, and a recipe made again without them leaves them out."
+)
+
+
+def _summary(card: CardSource) -> str:
+    title = " ".join(str(card.facts["pretty_name"] or card.recipe["name"]).split())
+    try:
+        contents = card.result.contents(card.output)
+    except MissingEntry as missing:
+        contents = missing_sentence(missing)
+    return paragraphs(f"# {title}", card.recipe.get("about", ""), contents)
+
+
+def _load(card: CardSource) -> str:
+    left = any((card.folder / "ledger").glob("*.parquet"))
+    words = {"ledger": REMOVED if left else "", **card.result.card_words(card.output)}
+    text = Template(card.result.card_template()).substitute(words)
+    return paragraphs(PLACE, re.sub("\n{3,}", "\n\n", text).rstrip())
+
+
+def _made(card: CardSource) -> str:
+    manifest, recipe = card.manifest, card.recipe
+    digest = f", digest `{manifest['digest']}`" if "digest" in manifest else ""
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    paths = elsewhere(recipe)
+    moved = ["It names paths of the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
+    return paragraphs(
+        f"Recipe {code(recipe['name'])}, `recipe.yaml` beside this card{digest}. "
+        "With the same versions and input, this makes the dataset again, byte for byte:",
+        fenced("longcrawl run recipe.yaml --out NEW", "sh"),
+        *moved,
+        "<details><summary>recipe.yaml, every field spelled out</summary>",
+        fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
+        "</details>",
+        f"Versions: {versions}.",
+    )
+
+
+def _composition(card: CardSource) -> str:
+    return card.result.composition(card.folder / card.result.name, card.output)
+
+
+def _limits(card: CardSource) -> str:
+    described = [f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in known_limits(card.manifest)]
+    return "\n".join(described)
+
+
+def _broken(card: CardSource) -> str:
+    found: Sequence[Mapping[str, Any]] = card.manifest["bad_files"]
+    lines = ["None: every input file was read whole."]
+    if found:
+        lines = [f"{len(found)} input file(s) could not be read whole; `manifest.json` lists all."]
+    for bad in found[:MOST_BAD_FILES]:
+        lost = "an unknown number of records" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
+        lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
+    rules = card.manifest.get("left_out", {})
+    described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
+    left_out = [f"Records of the source that are no documents, by its rules: {described}."] if rules else []
+    return paragraphs("\n".join(lines), *left_out)
+
+
+def _contact(card: CardSource) -> str:
+    contact, opt_out = card.facts["contact"], card.facts["opt_out"]
+    return paragraphs(
+        f"Contact: {contact}" if contact else NO_CONTACT, f"Opt-out: {opt_out}" if opt_out else NO_OPT_OUT
+    )
+
+
+def _citation(card: CardSource) -> str:
+    works = citations(card.recipe, input_names(card.manifest))
+    made_by = software(writer_of(card.manifest))
+    own = str(card.facts["citation"] or "").strip()
+    said = [f"{code(each.key)} ({', '.join(map(code, each.used))})" for each in works]
+    builds = f"It builds on {', '.join(said)}; `{made_by.key}` made it:" if said else f"`{made_by.key}` made it:"
+    entries = fenced("\n\n".join(each.bibtex for each in (*works, made_by)), "bibtex")
+    if own:
+        return paragraphs("Cite this dataset as:", fenced(own, "bibtex"), builds, entries)
+    return paragraphs(f"How to cite this dataset itself is not recorded. {builds}", entries)
+
+
+def _datasheet(card: CardSource) -> str:
+    try:
+        instance = card.result.contents(card.output).splitlines()[-1].partition(". ")[0].rstrip(".") + "."
+    except MissingEntry as missing:
+        instance = missing_sentence(missing)
+    try:
+        cut = card.result.cut(card.folder / card.result.name, card.output)
+    except MissingEntry:  # What an instance is was not recorded either.
+        cut = ""
+    return datasheet(card.manifest, card.facts, card.funnel, instance, cut)
+
+
+SECTIONS: dict[str, Callable[[CardSource], str]] = {
+    "summary": _summary,
+    "load": Section("Load it", _load),
+    "limits": Section("What to know", _limits),
+    "made": Section("How it was made", _made),
+    "funnel": Section("Documents kept by each stage", funnel_and_rates),
+    "reasons": Section("Why documents were removed", reasons),
+    "edited": Section("What was changed in documents", edited),
+    "lengths": Section("Lengths", lengths),
+    "places": Section("Domains and languages", places),
+    "duplicates": Section("Duplicates", duplicates),
+    "composition": Section("Composition", _composition),
+    "broken": Section("Broken input", _broken),
+    "contact": Section("Opt-out and contact", _contact),
+    "citation": Section("Citation", _citation),
+    "datasheet": Section("Datasheet", _datasheet),
+}
+"""Every section by the name that its comments give it, in the order of the card; one that gives "" is left out."""
+
+
+def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write ``README.md`` for a run."""
+    text = card_text(front_matter(folder, manifest), _sections(folder, manifest, ()))
+    write_text(folder / CARD, text)
+
+
+def _sections(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> dict[str, str]:
+    source = CardSource(folder, manifest, pictures)
+    return {name: text for name, section in SECTIONS.items() if (text := section(source))}
 
 
 @dataclass(frozen=True)
@@ -182,13 +190,13 @@ class Card:
     missing: tuple[str, ...] = ()
     """Blocks of the manifest that an earlier longcrawl has not written, and whose part of the card says so."""
     problems: tuple[str, ...] = ()
-    """What the Hub would refuse in its head, a sentence each; the card is written all the same."""
+    """What the Hub would reject in its front matter, a sentence each; the card is written all the same."""
 
     def __str__(self) -> str:
         pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
         kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
         missing = f"; its manifest has no {', '.join(self.missing)}, as the card says" if self.missing else ""
-        lines = [f"the Hub will not take its head: {each}" for each in self.problems]
+        lines = [f"the Hub will reject its front matter: {each}" for each in self.problems]
         return as_lines([f"{self.path} is written{pictures}{kept}{missing}", *lines])
 
 
@@ -197,7 +205,7 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
 
     The manifest then names the card as it is now, and the run is whole to ``verify``. Pictures that were drawn before
     stay. Without edits and pictures, the card is the one that the run wrote. Of a run of an earlier longcrawl, whose
-    manifest tells less, the card says what is missing. An edited head that the Hub would not take is kept like every
+    manifest tells less, the card says what is missing. Edited front matter that the Hub would reject is kept like every
     edit, and ``problems`` says what is wrong with it.
 
     Args:
@@ -207,35 +215,25 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     Raises:
         RunError: the run is not finished, its manifest has been changed, its ledger is gone, or its card has
             no marks that tell it from a person's, or a file is where pictures would go.
-        FormatError: the head of the card is not YAML.
+        FormatError: the front matter of the card is not YAML.
         StageError: matplotlib is not installed.
 
     """
     folder = Path(run)
-    manifest = read_manifest(folder)
-    if not is_sealed(folder / MANIFEST, manifest):
-        raise RunError(f"{folder / MANIFEST} has been changed; longcrawl verify {folder} says it all")
-    ledgers = [name for name in manifest["files"] if name.startswith(("ledger/", f"{EDITS}/"))]
-    if gone := [name for name in ledgers if not (folder / name).is_file()]:
-        raise RunError(f"{folder} has lost {gone[0]}, which lists removed documents: copy it back, then write the card")
-    if plots and (folder / FOLDER).exists() and not (folder / FOLDER).is_dir():
-        raise RunError(f"{folder / FOLDER} is a file, and pictures go to a folder of this name: move it away")
+    manifest = read_sealed(folder)
+    if lost := lost_ledger(folder, manifest):
+        raise RunError(f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card")
+    if plots and (folder / PICTURE_FOLDER).exists() and not (folder / PICTURE_FOLDER).is_dir():
+        raise RunError(f"{folder / PICTURE_FOLDER} is a file, and pictures go to a folder of this name: move it away")
     # Nothing is written before it is known that the card can be.
-    try:
+    with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
         drawn = draw_pictures(manifest) if plots else {}
-        there = [name for name in PICTURES if name in drawn or (folder / FOLDER / f"{name}.svg").is_file()]
+        there = [name for name in PICTURES if name in drawn or (folder / PICTURE_FOLDER / f"{name}.svg").is_file()]
         written = _merged(folder, manifest, there)
-    except LongCrawlError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError) as odd:
-        raise RunError(
-            f"{folder / MANIFEST} is not as runs write it ({type(odd).__name__}: {odd}): run the recipe again, into "
-            f"another folder than {folder}"
-        ) from odd
-    pictures = tuple(f"{FOLDER}/{name}.svg" for name in there)
+    pictures = tuple(f"{PICTURE_FOLDER}/{name}.svg" for name in there)
     with writing(folder / CARD, RunError, f"make {folder} writable, or copy the run"):
         for name, picture in drawn.items():
-            write_text(folder / FOLDER / f"{name}.svg", picture)
+            write_text(folder / PICTURE_FOLDER / f"{name}.svg", picture)
         write_text(folder / CARD, written.text)
         _name_in_manifest(folder, manifest, pictures)
     missing = tuple(name for name in SHOWN if name not in manifest)
@@ -243,17 +241,18 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
-    """Return the card; one without marks is left out of it only if it is the one that an earlier longcrawl wrote."""
+    """Return the card with the edits of the one that is there; only an unedited one may have no marks."""
     file = folder / CARD
-    text = _read(file) if file.exists() else ""
-    if text and not is_marked(text):
-        if checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
-            raise RunError(
-                f"{file} has none of the comments that tell your edits from what longcrawl wrote: "
-                "move it away and type the same command again"
-            )
-        text = ""
-    return merged_card(text, folder, manifest, pictures) if text else Merged(new_card(folder, manifest, pictures), ())
+    there = _read(file) if file.exists() else ""
+    entries, sections = front_matter(folder, manifest), _sections(folder, manifest, pictures)
+    if is_marked(there):
+        return merge(there, entries, sections, str(file))
+    if there and checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
+        raise RunError(
+            f"{file} has none of the comments that tell your edits from what longcrawl wrote: "
+            "move it away and type the same command again"
+        )
+    return Merged(card_text(entries, sections), ())
 
 
 def _read(file: Path) -> str:
@@ -264,10 +263,12 @@ def _read(file: Path) -> str:
 
 
 def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence[str]) -> None:
-    """Return the manifest the bytes of the card and its pictures as they are now."""
-    files = {
-        name: entry for name, entry in manifest["files"].items() if name != CARD and not name.startswith(f"{FOLDER}/")
+    """Record the card and its pictures as they are now."""
+    others = {
+        name: entry
+        for name, entry in manifest["files"].items()
+        if name != CARD and not name.startswith(f"{PICTURE_FOLDER}/")
     }
-    changed = {**manifest, "files": dict(sorted((files | file_entries(folder, [CARD, *pictures])).items()))}
+    changed = {**manifest, "files": dict(sorted((others | file_entries(folder, [CARD, *pictures])).items()))}
     if json.dumps(changed) != json.dumps(manifest):
         write_text(folder / MANIFEST, seal(changed))

@@ -68,12 +68,17 @@ class Table:
         drawn = [self._line(cells, widths) for cells in lines]
         return as_lines([*([self.title] if self.title else []), *drawn, *self.notes])
 
-    def markdown(self) -> str:
-        """Return the table in Markdown, without bars; the title and the notes are paragraphs."""
+    def markdown(self, unit: str = " %") -> str:
+        """Return the table in Markdown, without bars; the title and the notes are paragraphs.
+
+        Args:
+            unit: what follows the figure of a share.
+
+        """
         places = [place for place, column in enumerate(self.columns) if column.kind != "bar"]
         head = [markdown.plain(self.columns[place].title) for place in places]
         rule = ["---" if self.columns[place].kind in _LEFT else "---:" for place in places]
-        rows = ([cells[place] for place in places] for cells in self._cells(_MARKDOWN))
+        rows = ([cells[place] for place in places] for cells in self._cells(_MARKDOWN._replace(unit=unit)))
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
         notes = (f"{markdown.plain(note).removesuffix('.')}." for note in self.notes if note)
         return "\n\n".join([*([markdown.plain(self.title)] if self.title else []), table, *notes])
@@ -171,10 +176,12 @@ def _letter_width(letter: str) -> int:
 
 
 class _Medium(NamedTuple):
-    """How text and bars are written somewhere."""
+    """How text, bars and shares are written somewhere."""
 
     text: Callable[[str], str]
     bar: Callable[[float], str]
+    unit: str = " %"
+    """What stands behind the figure of a share."""
 
 
 def _written(cell: Cell, column: Column, medium: _Medium) -> str:
@@ -186,7 +193,7 @@ def _written(cell: Cell, column: Column, medium: _Medium) -> str:
         return medium.text(type(cell)(shortened(cell, LONGEST_NAME)) if column.kind == "name" else cell)
     if column.kind == "bar":
         return medium.bar(cell)
-    return percent(cell) if column.kind == "share" else f"{cell:,}"
+    return percent(cell, medium.unit) if column.kind == "share" else f"{cell:,}"
 
 
 def _in_markdown(text: str) -> str:

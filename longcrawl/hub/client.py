@@ -23,25 +23,6 @@ if TYPE_CHECKING:
     import datasets
     from huggingface_hub import HfApi
 
-__all__ = [
-    "FILE_BYTES",
-    "FOLDER_ENTRIES",
-    "NOTHING_SENT",
-    "REPOSITORY_FILES",
-    "SOME_SENT",
-    "RemoteFile",
-    "Repository",
-    "Visibility",
-    "check_visibility",
-    "connect",
-    "hub_errors",
-    "over_limits",
-    "push_documents",
-    "read_repository",
-    "refuse_other_visibility",
-    "remote_files",
-]
-
 Visibility = Literal["private", "public"]
 """Who may see what is pushed; there is no default, as making data public cannot be undone."""
 
@@ -111,11 +92,11 @@ def connect() -> "HfApi":
     token = get_token()
     if token is None:
         raise HubError("you are not signed in to the Hub: type `hf auth login`, or set HF_TOKEN")
-    _refuse_odd(token)
+    _check_token(token)
     return HfApi(library_name="longcrawl")
 
 
-def _refuse_odd(token: str | None) -> None:
+def _check_token(token: str | None) -> None:
     """Refuse what cannot be a token: a client would repeat it in its complaint about the request."""
     if token is not None and not TOKEN.fullmatch(token):
         raise HubError("the token of the Hub holds characters that no token has: type `hf auth login`, or set HF_TOKEN")
@@ -135,7 +116,7 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
     """
     from huggingface_hub import errors, get_token
 
-    _refuse_odd(get_token())
+    _check_token(get_token())
 
     # The class of connection errors is httpx's or httpx2's, by the release of huggingface_hub.
     network: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]  # imported there, not exported
@@ -275,7 +256,7 @@ def push_documents(
     check_visibility(repo, visibility)
     with hub_errors(repo):
         there = read_repository(connect(), repo)
-        refuse_other_visibility(repo, visibility, there)
+        check_same_visibility(repo, visibility, there)
         private = visibility == "private"
         documents.push_to_hub(repo, "documents", split="train", private=private, set_default=True)
         if ledger.num_rows:
@@ -284,7 +265,7 @@ def push_documents(
             datasets.Dataset(edits).push_to_hub(repo, "edits", split="changed", private=private)
 
 
-def refuse_other_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
+def check_same_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
     """Refuse to push as private what is already public, or the other way round; only its owner should change that.
 
     Raises:

@@ -11,8 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longcrawl.card.front_matter import card_problems
 from longcrawl.card.paths import local_paths
-from longcrawl.card.text import card_problems
+from longcrawl.card.write import CARD
 from longcrawl.core.results import RESULTS
 from longcrawl.display.numbers import counted
 from longcrawl.errors import FormatError, HubError, RunError
@@ -22,25 +23,34 @@ from longcrawl.hub.client import (
     SOME_SENT,
     Repository,
     Visibility,
+    check_same_visibility,
     check_visibility,
     connect,
     hub_errors,
     over_limits,
     read_repository,
-    refuse_other_visibility,
 )
-from longcrawl.hub.pushed_card import read_card, refuse_edited_card, refuse_head, warn_of_edits
-from longcrawl.hub.remote import DESCRIPTION_BYTES, is_intact, read_remote
-from longcrawl.hub.unfinished import CARD, TAG, TAG_BEGINS, UNFINISHED, UnfinishedPush, says_how_to_read
-from longcrawl.manifest import MANIFEST, read_manifest
+from longcrawl.hub.remote import (
+    DESCRIPTION_BYTES,
+    TAG,
+    TAG_BEGINS,
+    UNFINISHED,
+    UnfinishedPush,
+    check_card_is_ours,
+    check_front_matter,
+    is_intact,
+    read_card,
+    read_remote,
+    says_how_to_read,
+    warn_of_edits,
+)
+from longcrawl.manifest import MANIFEST, read_manifest, read_sealed
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum
-from longcrawl.storage.sealed import is_sealed, verify_files
+from longcrawl.storage.sealed import verify_files
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-
-__all__ = ["COMMIT_FILES", "Push", "push"]
 
 COMMIT_FILES = 250
 """Files in one commit: few commits, as the Hub limits them by the hour, and none so large that it times out."""
@@ -91,7 +101,7 @@ class Push:
         width = max((len(f"{each:,}") for each in self.send.values()), default=0)
         lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
-        lines += [f"{CARD} would be refused: {problem}" for problem in self.problems]
+        lines += [f"{CARD} would be rejected: {problem}" for problem in self.problems]
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
         return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {summary}", *lines])
 
@@ -119,10 +129,9 @@ def push(
     """
     check_visibility(repo, visibility)
     folder = Path(run)
-    manifest = read_manifest(folder)
-    _refuse_edited(folder, manifest)
-    _refuse_limits(folder, manifest)
-    _refuse_damage(folder, manifest)
+    manifest = read_sealed(folder)
+    _check_limits(folder, manifest)
+    _check_whole(folder, manifest)
     card = read_card(folder / CARD)
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     # A person may edit the card of a finished run.
@@ -131,18 +140,18 @@ def push(
     with hub_errors(repo, NOTHING_SENT):
         api = connect()
         there = read_repository(api, repo)
-        refuse_other_visibility(repo, visibility, there)
+        check_same_visibility(repo, visibility, there)
         tag = f"{TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
         planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
-        _refuse_unknown(instead_of, planned, there, earlier)
+        _check_instead_of(instead_of, planned, there, earlier)
         before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
         if there and before and not before.is_like(folder / CARD, digests[CARD]):
-            refuse_edited_card(api, repo, there.head)
+            check_card_is_ours(api, repo, there.head)
         if dry_run:
             return replace(planned, problems=tuple(card_problems(card)))
         if CARD in planned.send:
-            refuse_head(folder / CARD, card)
+            check_front_matter(folder / CARD, card)
     with hub_errors(repo, SOME_SENT):
         return _carry_out(api, folder, planned, there)
 
@@ -155,21 +164,20 @@ def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 
-def _refuse_edited(folder: Path, manifest: Mapping[str, Any]) -> None:
-    if not is_sealed(folder / MANIFEST, manifest):
-        raise _not_whole(folder, f"{MANIFEST} has been changed")
+def _check_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
+    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
+    if beyond := over_limits(sizes):
+        result = RESULTS[manifest["output"]["format"]]
+        advice = result.smaller_files if max(sizes.values()) > FILE_BYTES else result.fewer_files
+        raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 
-def _refuse_damage(folder: Path, manifest: Mapping[str, Any]) -> None:
-    if not (folder / CARD).is_file():
-        raise _not_whole(folder, f"{CARD} is missing")
-    rest = {name: entry for name, entry in manifest["files"].items() if name != CARD}
-    if problem := next(verify_files(folder, rest), None):
-        raise _not_whole(folder, problem)
-
-
-def _not_whole(folder: Path, problem: str) -> RunError:
-    return RunError(f"{folder} is not whole, so it is not pushed: {problem}; longcrawl verify {folder} says it all")
+def _check_whole(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Compare the files of a run with its manifest; a person may have edited the card."""
+    others = {name: entry for name, entry in manifest["files"].items() if name != CARD}
+    problem = next(verify_files(folder, others), None) if (folder / CARD).is_file() else f"{CARD} is missing"
+    if problem is not None:
+        raise RunError(f"{folder} was not pushed: {problem}. `longcrawl verify {folder}` lists all problems.")
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,7 @@ def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlie
     return _Earlier(files, unfinished)
 
 
-def _refuse_unknown(instead_of: str | None, planned: Push, there: Repository | None, earlier: _Earlier) -> None:
+def _check_instead_of(instead_of: str | None, planned: Push, there: Repository | None, earlier: _Earlier) -> None:
     """Refuse a name of nothing that may be replaced; the same command again finds its own push there instead."""
     own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
     if instead_of in (None, CARD, earlier.unfinished) or (own and TAG.fullmatch(str(instead_of))):
@@ -225,9 +233,9 @@ def _manifest_files(repo: str, there: Repository) -> set[str]:
         text = _fetch(repo, there, MANIFEST)
         manifest = read_remote(text, "it")
     except FormatError as wrong:
-        raise _foreign(repo, MANIFEST) from wrong
+        raise _not_ours(repo, MANIFEST) from wrong
     if "longcrawl_run" not in manifest:
-        raise _foreign(repo, MANIFEST)
+        raise _not_ours(repo, MANIFEST)
     if not is_intact(manifest, text):
         raise HubError(
             f"{repo} holds a {MANIFEST} that was changed after a run put it there, so nothing says which files are the "
@@ -240,12 +248,12 @@ def _fetch(repo: str, there: Repository, name: str) -> bytes:
     from huggingface_hub import HfFileSystem
 
     if there.files[name].size > DESCRIPTION_BYTES:
-        raise _foreign(repo, name)
+        raise _not_ours(repo, name)
     content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
     return content
 
 
-def _foreign(repo: str, name: str) -> HubError:
+def _not_ours(repo: str, name: str) -> HubError:
     return HubError(
         f"{repo} holds {name}, which no run of longcrawl has put there: choose another repository, or delete it on the "
         "Hub"
@@ -259,7 +267,7 @@ def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: 
         for name, digest in digests.items()
         if name in there.files and there.files[name].is_like(folder / name, digest)
     }
-    _refuse_foreign(repo, digests, same, there, earlier)
+    _check_ours(repo, digests, same, there, earlier)
     delete = tuple(sorted((earlier.files & there.files.keys()) - digests.keys()))
     changes = sum(not says_how_to_read(name) for name in digests.keys() - same) + len(delete)
     begins = changes > COMMIT_FILES and earlier.unfinished != tag
@@ -280,9 +288,7 @@ def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: 
     )
 
 
-def _refuse_foreign(
-    repo: str, digests: Mapping[str, str], same: set[str], there: Repository, earlier: _Earlier
-) -> None:
+def _check_ours(repo: str, digests: Mapping[str, str], same: set[str], there: Repository, earlier: _Earlier) -> None:
     """Refuse to overwrite what somebody else wrote, or to have it loaded with the files of the run."""
     if ".gitignore" in there.files:
         raise HubError(
@@ -294,7 +300,7 @@ def _refuse_foreign(
         changed = name in digests and name not in same
         among = name not in digests and name.partition("/")[0] in folders
         if (changed or among) and name not in earlier.files:
-            raise _foreign(repo, name)
+            raise _not_ours(repo, name)
 
 
 def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | None) -> Push:
@@ -304,7 +310,7 @@ def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | No
     commit = _commit(api, folder, planned, there)
     if commit != there.head:
         there = _found(api, planned.repo)
-        _refuse_differences(folder, planned, there)
+        _check_sent(folder, planned, there)
     if planned.tag not in there.tags:
         api.create_tag(planned.repo, tag=planned.tag, revision=commit, repo_type="dataset", exist_ok=True)
     return replace(planned, commit=commit)
@@ -353,7 +359,7 @@ def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
     changes += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if not says_how_to_read(name)]
     parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
     if planned.begins:
-        begun = UnfinishedPush.of(planned.tag, {*planned.digests, *planned.delete})
+        begun = UnfinishedPush(planned.tag, frozenset({*planned.digests, *planned.delete}))
         gone = [name for name in planned.digests if says_how_to_read(name) and name in there.files.keys() - {CARD}]
         opening += [CommitOperationDelete(name, is_folder=False) for name in gone]
         # Whatever the first commit is cut down to, it says whose push this is.
@@ -365,7 +371,7 @@ def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
     return parts
 
 
-def _refuse_differences(folder: Path, planned: Push, there: Repository) -> None:
+def _check_sent(folder: Path, planned: Push, there: Repository) -> None:
     """Look whether the Hub holds what was sent, by its own digests."""
     for name, size in (*planned.send.items(), *planned.unchanged.items()):
         found = there.files.get(name)

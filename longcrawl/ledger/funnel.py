@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.fields import check_fields
-from longcrawl.display.numbers import percent
-from longcrawl.display.table import BAR, Code, Column, ShareRow, Table, Tabular, share_table
+from longcrawl.display.table import BAR, Cell, Code, Column, ShareRow, Table, Tabular, share_table
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.edits import EditCounts, add_edits
 
@@ -179,28 +178,32 @@ class RemovalRates(Tabular):
         return cls(Funnel.from_dict(manifest["funnel"]), Reference(**manifest["recipe"].get("reference", {})))
 
     @property
+    def columns(self) -> list[Column]:
+        """What the cells of a row are: the stage, documents, characters where counted, and the published share."""
+        counts = [Column("kept", "count", 8), Column("of all", "share", 8), Column("of before", "share", 8)]
+        columns = [Column("stage"), *counts]
+        if self.has_characters:
+            columns += [Column("characters", "count", 8), *counts[1:]]
+        return columns + ([Column(self.reference.name, "share", 8)] if self.reference.documents else [])
+
+    @property
     def head(self) -> list[str]:
         """What the columns are called."""
-        counts = ["kept", "of all", "of before"]
-        if self.has_characters:
-            counts += ["characters", "of all", "of before"]
-        return ["stage", *counts, *([self.reference.name] if self.reference.documents else [])]
+        return [column.title for column in self.columns]
 
-    def __iter__(self) -> Iterator[list[str]]:
-        """Return the cells of each row, the input first."""
+    def __iter__(self) -> Iterator[list[Cell]]:
+        """Return the cells of each row, the input first: a name, counts and shares of 1; None where not counted."""
         funnel = self.funnel
         names = [funnel.source, *(row.stage for row in funnel)]
         documents = _rates([funnel.documents, *(row.documents_out for row in funnel)])
         characters = _rates([funnel.characters, *(row.characters for row in funnel)])
         for name, one, other in zip(names, documents, characters, strict=True):
-            published = self.reference.documents.get(name)
             cells = [name, *one, *(other if self.has_characters else [])]
-            yield cells + ([percent(published)] if self.reference.documents else [])
+            yield cells + ([self.reference.documents.get(name)] if self.reference.documents else [])
 
     def tables(self) -> list[Table]:
         """Return the one table."""
-        first, *others = self.head
-        return [Table([Column(first), *(Column(name, "count", 8) for name in others)], list(self))]
+        return [Table(self.columns, list(self))]
 
     @property
     def has_characters(self) -> bool:
@@ -276,14 +279,10 @@ def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int
     return [*ranked[:most], *([("others", rest)] if rest else [])]
 
 
-def _rates(counts: list[int | None]) -> Iterator[list[str]]:
-    """Return count, percent of the first known one and percent of the one before."""
+def _rates(counts: list[int | None]) -> Iterator[list[Cell]]:
+    """Return count, share of the first known one and share of the one before."""
     first = next((count for count in counts if count is not None), None)
     before: int | None = None
     for count in counts:
-        if count is None:
-            yield ["", "", ""]
-        else:
-            shares = (count / whole if whole else None for whole in (first, before))
-            yield [f"{count:,}", *map(percent, shares)]
+        yield [count, *(count / whole if count is not None and whole else None for whole in (first, before))]
         before = count

@@ -1,13 +1,16 @@
-"""The report of a run as one HTML file that needs no network and runs no script but its own.
+"""A run as one HTML page for people: what was removed and why, what was kept, and texts to judge it by.
 
-Text of crawled pages stands in it escaped. A Content-Security-Policy allows the one script and the one style sheet
-by their SHA-256, forbids every request, and so holds even if something were not escaped.
+The page needs no network and runs no script but its own. Text of crawled pages stands in it escaped. A
+Content-Security-Policy allows the one script and the one style sheet by their SHA-256, forbids every request, and so
+holds even if something were not escaped.
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,90 +20,32 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from longcrawl.card.limits import Limit, known_limits
-from longcrawl.card.source import missing_sentence
+from longcrawl.audit.finished import clusters
+from longcrawl.card.sections import Limit, known_limits, missing_sentence
+from longcrawl.card.write import CARD, PICTURE_FOLDER
 from longcrawl.core.results import RESULTS
-from longcrawl.display.numbers import counted, percent
+from longcrawl.display.numbers import percent
+from longcrawl.errors import RunError, unreadable
 from longcrawl.ledger.analysis import Analysis, Lengths, url_hosts
-from longcrawl.ledger.clusters import Cluster, Clusters
+from longcrawl.ledger.clusters import Clusters
+from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
-from longcrawl.manifest import MissingEntry
+from longcrawl.ledger.reasons import LEDGER
+from longcrawl.manifest import MANIFEST, PLAN, WORK, MissingEntry, read_manifest
 from longcrawl.printable import shortened
-from longcrawl.report.comparisons import domain_table, drawn, length_tables
-from longcrawl.report.passages import Passage, as_html, escape
-from longcrawl.report.removed import RemovedDocument, RemovedDocuments, brief
-from longcrawl.report.sections import edit_table, facts_list, funnel_table, notes, reason_table
-from longcrawl.report.tables import named
-
-__all__ = ["ReportPage", "cluster_list", "is_page"]
-
-MOST_CHARACTERS = 6_000
-"""Of one difference between two texts, in all that is shown of both."""
-LONGEST = 1_000
-"""Of one stretch: a word without an end is one, too."""
-LONGEST_FACT = 600
-LONGEST_NAME = 200
-
-
-def cluster_list(clusters: Clusters) -> str:
-    """Return the largest clusters, each with what is known of it and how two of its documents differ."""
-    first = next((number for number, cluster in enumerate(clusters) if cluster.diff and cluster.diff.pieces), None)
-    items = "".join(_cluster(cluster, is_open=number == first) for number, cluster in enumerate(clusters))
-    note = f'<p class="note">{escape(clusters.note)}.</p>' if clusters.note else ""
-    return f'<p>{escape(clusters.summary())}.</p>{note}<div id="clusters-list">{items}</div>'
-
-
-def _cluster(cluster: Cluster, *, is_open: bool) -> str:
-    size, by, left = cluster.facts()
-    facts = [("kept", size.partition(", kept ")[2]), ("removed", left.removeprefix("removed: ")), ("by", by[3:])]
-    said = facts_list((name, shortened(fact, LONGEST_FACT)) for name, fact in facts)
-    heading = (
-        f'<b>{cluster.size:,} documents</b> <span class="value">{escape(_how_alike(cluster))}</span> '
-        f'<span class="opening">kept <bdi>{escape(shortened(cluster.kept.id, LONGEST_NAME))}</bdi></span>'
-    )
-    opened = " open" if is_open else ""
-    return f'<details class="cluster"{opened}><summary>{heading}</summary>{said}{_difference(cluster)}</details>'
-
-
-def _how_alike(cluster: Cluster) -> str:
-    if cluster.diff is not None and not cluster.diff.pieces:
-        return cluster.diff.summary()
-    if cluster.diff is not None:
-        return counted(cluster.diff.differences, "difference")
-    return "" if cluster.similarity is None else f"similarity {cluster.similarity[0]:.2f}"
-
-
-def _difference(cluster: Cluster) -> str:
-    if cluster.diff is None or cluster.pair is None:
-        return '<p class="note">No texts to compare.</p>'
-    pieces = list(_pieces(cluster))
-    if not pieces:
-        return f'<p class="note">{escape(shortened(cluster.diff_heading(), LONGEST_FACT))}.</p>'
-    names = ["removed" if cluster.earlier else "kept", "removed"]
-    sides = zip(names, cluster.pair, ("added", "removed"), strict=True)
-    columns = "".join(
-        f"<div><h4>{name} <bdi>{escape(shortened(document, LONGEST_NAME))}</bdi></h4>"
-        f"{_text([each for each in pieces if each.kind != other], name)}</div>"
-        for name, document, other in sides
-    )
-    said = f'<p class="note">Compared word by word: {escape(cluster.diff.summary())}.</p>'
-    return f'{said}<div class="inline">{_text(pieces, "both")}</div><div class="sides">{columns}</div>'
-
-
-def _text(pieces: Sequence[Passage], name: str) -> str:
-    return f'<pre dir="auto" tabindex="0" role="group" aria-label="{name}">{as_html(pieces)}</pre>'
-
-
-def _pieces(cluster: Cluster) -> Iterator[Passage]:
-    """Return the pieces of a difference up to a limit."""
-    left = MOST_CHARACTERS
-    for piece in cluster.diff.pieces if cluster.diff is not None else ():
-        if left <= 0:
-            yield Passage("left out", "more")
-            return
-        yield Passage(piece.kind, shortened(piece.text, min(LONGEST, max(left, 2))))
-        left -= min(len(piece.text), LONGEST)
-
+from longcrawl.report.removed_documents import removed_documents
+from longcrawl.report.sections import (
+    domain_table,
+    drawn,
+    edit_table,
+    funnel_table,
+    length_tables,
+    named,
+    notes,
+    reason_table,
+)
+from longcrawl.report.texts import RemovedDocument, RemovedDocuments, as_html, brief, cluster_list, escape, facts_list
+from longcrawl.storage.files import check_target, write_text, writing
 
 LONGEST_RECIPE = 20_000
 TITLE = b": longcrawl report</title>"
@@ -257,7 +202,7 @@ class ReportPage:
         return json.dumps({"removed": removed}, separators=(",", ":")).translate(SCRIPT_ESCAPES)
 
 
-def is_page(file: Path) -> bool:
+def _is_page(file: Path) -> bool:
     """Return whether a file is a report of this or an earlier longcrawl."""
     with file.open("rb") as opened:
         begin = opened.read(LONGEST_HEAD).lstrip()
@@ -329,3 +274,81 @@ def _source(text: str) -> str:
 
 def _asset(name: str) -> str:
     return resources.files("longcrawl.cards").joinpath(name).read_text("utf-8")
+
+
+REPORT = "report.html"
+ELSEWHERE = "name another file with --out"
+CLUSTERS = 20
+OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
+OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, "index", PICTURE_FOLDER})
+"""Of a run, besides those that its manifest names."""
+
+
+def write_report(
+    run: str | Path, out: str | Path | None = None, per_rule: int = 5, most: int = 200, most_clusters: int = CLUSTERS
+) -> Path:
+    """Write what a run did as one HTML file, which opens without a network and runs no script but its own.
+
+    It holds the funnel, reasons, lengths, domains, languages, some of the removed documents with the offending
+    passages marked, and the largest clusters of duplicates with differences. Texts are read once more from the run's
+    source; where that is gone, the page says so, and also what an earlier longcrawl has not written down. The same run
+    and source give the same bytes.
+
+    An earlier report is replaced, and an empty file. Any other file is somebody's and stays as it is, and nothing is
+    written in the place of a file of the run, there or not, nor into the folders that the run has made. Whether the
+    file can be written is asked before anything is read.
+
+    Args:
+        run: the folder of a finished run.
+        out: the file; ``report.html`` in the run's folder if left out. Folders above it are made.
+        per_rule: how many removed documents to show for each rule.
+        most: how many removed documents to show altogether.
+        most_clusters: how many clusters to show.
+
+    Returns:
+        The file.
+
+    Raises:
+        RunError: the run is not finished, its manifest lacks what every run writes, or ``out`` is not to be written.
+        LedgerError: a number is less than 1, or the ledger is damaged.
+
+    """
+    folder = Path(run)
+    target = folder / REPORT if out is None else Path(out)
+    manifest = read_manifest(folder)
+    place = _place(target, folder, manifest)
+    # A manifest in which something is not as runs write it fails here already, by the page that it alone makes.
+    with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
+        ReportPage(manifest, RemovedDocuments((), 0), Clusters((), 0, 0)).html()
+    page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)).html()
+    with writing(target, RunError, ELSEWHERE):
+        write_text(place, page)
+    return target
+
+
+def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
+    """Return where a file lies, behind links, that may be written and can be."""
+    with writing(target, RunError, ELSEWHERE):
+        with suppress(FileNotFoundError):
+            target.stat()  # fails where links lead in a circle
+        place = target.resolve()
+        _check_not_of_run(target, place, run.resolve(), manifest)
+        fix = f"it is not a report, {ELSEWHERE}, or remove it"
+        check_target(target, RunError, fix, example=REPORT, replaces=_is_report_or_empty)
+        above = next(each for each in place.parents if each.exists())
+        with tempfile.TemporaryFile(dir=above):
+            return place
+
+
+def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[str, Any]) -> None:
+    """Reject what is a file of the run, or would lie among its files."""
+    if not place.is_relative_to(run):
+        return
+    inside = place.relative_to(run)
+    folders = {name.partition("/")[0] for name in manifest["files"] if "/" in name} | OWN_FOLDERS
+    if inside.as_posix() in {*manifest["files"], *OWN_FILES} or (inside.parts[:1] and inside.parts[0] in folders):
+        raise RunError(f"{target} belongs to the run: name another file, such as {run / REPORT}")
+
+
+def _is_report_or_empty(file: Path) -> bool:
+    return file.is_file() and (not file.stat().st_size or _is_page(file))

@@ -19,12 +19,9 @@ from longcrawl.ledger.funnel import Funnel
 from longcrawl.ledger.reasons import LEDGER, LEDGER_SCHEMA, Reason, follow, open_ledger
 from longcrawl.manifest import read_manifest
 from longcrawl.recipe import load_recipe
-from longcrawl.report.passages import Passage, Place, opening, passages
-from longcrawl.report.removed import RemovedDocument, RemovedDocuments
+from longcrawl.report.texts import Passage, Place, RemovedDocument, RemovedDocuments, opening, passages
 from longcrawl.text import UrlFilter, explain
 from longcrawl.text.explanation import Explanation, SeenText
-
-__all__ = ["removed_documents"]
 
 Stages = Sequence[tuple[str, Stage]]
 COLUMNS = ("url", "language", "signals", "duplicate")

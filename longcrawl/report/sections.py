@@ -1,17 +1,127 @@
-"""Sections of the report that a manifest alone fills."""
+"""Sections of the report: tables of what stages removed, changed and kept, and notes.
+
+HTML without styles, scripts or links of its own, in which all text is escaped. :class:`longcrawl.display.table.Table`
+cannot paint these tables: it has styles, which the page's policy forbids, and no groups of columns and rows.
+"""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, cast
 
-from longcrawl.card.limits import Limit
+from longcrawl.card.sections import Limit, compared_lengths
 from longcrawl.display.numbers import percent
+from longcrawl.display.table import Table
+from longcrawl.ledger.analysis import Analysis, Lengths, length_table
 from longcrawl.ledger.edits import EditCounts
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates
 from longcrawl.printable import shortened
-from longcrawl.report.passages import escape
-from longcrawl.report.tables import Cells, Column, bar, grouped_table, key, named, table
+from longcrawl.report.texts import escape
 
-__all__ = ["edit_table", "facts_list", "funnel_table", "notes", "reason_table"]
+LONGEST_NAME = 200
+_BREAKS = re.compile(r"([_.])")
+
+
+class Column(NamedTuple):
+    """A column behind the names of the rows."""
+
+    head: str
+    label: str = ""
+    """What stands behind a figure on narrow screens, where heads are not shown."""
+    group: str = ""
+    """A head above the heads of several columns."""
+    kind: str = ""
+    """``bar``; and on narrow screens ``main`` for what stands beside the name, ``second`` for a second line."""
+
+
+Cells = Sequence[str]
+"""A row, as HTML: its name, then a cell for each column."""
+
+
+def table(kind: str, first: str, columns: Sequence[Column], rows: Iterable[Cells], caption: str = "") -> str:
+    """Return a table.
+
+    Args:
+        kind: its class.
+        first: the head of the names.
+        columns: those behind the names.
+        rows: names and cells.
+        caption: what the figures are, in a sentence.
+
+    """
+    body = "".join(_row(cells, columns) for cells in rows)
+    return _whole(kind, [first], columns, f"<tbody>{body}</tbody>", caption)
+
+
+def grouped_table(
+    kind: str, first: tuple[str, str], columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Cells]]]
+) -> str:
+    """Return a table whose rows belong to named groups; ``first`` heads the names of groups and rows."""
+    bodies = []
+    for name, rows in groups:
+        heading = f'<th scope="rowgroup" class="name heading" rowspan="{len(rows)}">{name}</th>'
+        said = [_row(cells, columns, "" if number else heading) for number, cells in enumerate(rows)]
+        bodies.append(f"<tbody>{''.join(said)}</tbody>")
+    return _whole(kind, first, columns, "".join(bodies))
+
+
+def _whole(kind: str, names: Sequence[str], columns: Sequence[Column], bodies: str, caption: str = "") -> str:
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    heads = "".join(f'<th scope="col" class="name">{escape(name)}</th>' for name in names)
+    heads += "".join(map(_column_head, columns))
+    above = _groups(len(names), columns) if any(column.group for column in columns) else ""
+    return f'<table class="{kind}">{said}<thead>{above}<tr>{heads}</tr></thead>{bodies}</table>'
+
+
+def _groups(names: int, columns: Sequence[Column]) -> str:
+    cells = [f'<td colspan="{names}"></td>']
+    for name, same in groupby(columns, key=lambda column: column.group):
+        span = f'colspan="{len(list(same))}"'
+        cells.append(f'<th scope="colgroup" {span}><span>{escape(name)}</span></th>' if name else f"<td {span}></td>")
+    return f'<tr class="groups">{"".join(cells)}</tr>'
+
+
+def _column_head(column: Column) -> str:
+    kind = f' class="{column.kind}"' if column.kind else ""
+    return f'<th scope="col"{kind}>{escape(column.head)}</th>' if column.head else f"<td{kind}></td>"
+
+
+def _row(cells: Cells, columns: Sequence[Column], heading: str = "") -> str:
+    name, *rest = cells
+    shown = "".join(_cell(column, cell) for column, cell in zip(columns, rest, strict=True))
+    return f'<tr>{heading}<th scope="row" class="name">{name}</th>{shown}</tr>'
+
+
+def _cell(column: Column, cell: str) -> str:
+    kind = f' class="{column.kind}"' if column.kind else ""
+    label = f' data-label="{escape(column.label)}"' if column.label else ""
+    return f"<td{kind}{label}>{cell}</td>"
+
+
+def bar(*shares: tuple[float, str]) -> str:
+    """Draw shares of a whole side by side, each of a kind; what is there at all is seen."""
+    at, drawn = 0.0, []
+    for share, kind in shares:
+        width = max(100 * share, 0.4) if share else 0
+        drawn.append(f'<rect class="{kind}" x="{at:.2f}" width="{width:.2f}" height="10"/>')
+        at += width
+    return (
+        f'<svg class="drawn" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{"".join(drawn)}</svg>'
+    )
+
+
+def key(*kinds: tuple[str, str]) -> str:
+    """Describe which kind of bar is what."""
+    said = "".join(f'<li><span class="swatch {kind}"></span>{escape(what)}</li>' for kind, what in kinds)
+    return f'<ul class="key">{said}</ul>'
+
+
+def named(name: Any) -> str:
+    """Return a name, which may be broken behind an underscore or a dot; labels of a host stay in their order."""
+    broken = _BREAKS.sub(r"\1<wbr>", escape(shortened(str(name), LONGEST_NAME)))
+    return f'<bdi dir="ltr">{broken}</bdi>'
+
 
 MOST_RULES = 60
 """Rules of one stage."""
@@ -37,23 +147,28 @@ def funnel_table(rates: RemovalRates) -> str:
     """Draw what each stage leaves: the documents it kept as a share of all, then those it removed."""
     funnel = rates.funnel
     whole = max(funnel.documents, 1)
-    rows: list[tuple[int, int]] = [(funnel.documents, 0), *((row.documents_out, row.removed) for row in funnel)]
-    lines = []
-    for (left, gone), (name, count, *cells) in zip(rows, rates, strict=True):
+    stages: list[tuple[int, int]] = [(funnel.documents, 0), *((row.documents_out, row.removed) for row in funnel)]
+    columns, lines = [Column("", kind="bar"), *_funnel_columns(rates)], []
+    kinds = [column.kind for column in rates.columns[1:]]
+    for (left, gone), (name, *cells) in zip(stages, rates, strict=True):
         drawn = bar((left / whole, "kept"), (gone / whole, "gone"))
-        lines.append([named(name), drawn, count, f"{gone:,}" if gone else "", *map(escape, cells)])
+        count, *others = map(_figure, cast("list[float | None]", cells), kinds)
+        lines.append([named(name), drawn, count, f"{gone:,}" if gone else "", *others])
     shown = key(("kept", "kept by the stage"), ("gone", "removed"))
-    return shown + table("funnel", "stage", _funnel_columns(rates), lines)
+    return shown + table("funnel", "stage", columns, lines)
+
+
+def _figure(number: float | None, kind: str) -> str:
+    return percent(number) if kind == "share" or number is None else f"{number:,}"
 
 
 def _funnel_columns(rates: RemovalRates) -> list[Column]:
-    """Put the columns of removal rates under what they are of."""
-    columns = [Column("", kind="bar")]
-    for group, label, kind in [("documents", "", ""), ("characters", "characters", "second")]:
-        if group == "documents" or rates.has_characters:
-            columns.append(Column("kept", label or "kept", group, kind or "main"))
-            columns += [Column("removed", "removed", group)] if group == "documents" else []
-            columns += [Column(name, name, group, kind) for name in ("of all", "of before")]
+    """Return the columns of removal rates, under what they are of."""
+    columns = [Column("kept", "kept", "documents", "main"), Column("removed", "removed", "documents")]
+    columns += [Column(name, name, "documents") for name in ("of all", "of before")]
+    if rates.has_characters:
+        columns.append(Column("kept", "characters", "characters", "second"))
+        columns += [Column(name, name, "characters", "second") for name in ("of all", "of before")]
     name = rates.reference.name
     return columns + ([Column(name, name, "published", "second")] if rates.reference.documents else [])
 
@@ -105,12 +220,6 @@ def _reasons(row: FunnelRow, places: Mapping[tuple[str, str], int], most: int, r
         yield [link, bar((count / most, "gone")), f"{count:,}", *shares]
 
 
-def facts_list(facts: Iterable[tuple[str, str]], kind: str = "facts") -> str:
-    """Return names and values, as ``facts`` in lines or as ``tiles``."""
-    said = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    return f'<dl class="{kind}">{said}</dl>'
-
-
 def notes(limits: Sequence[Limit]) -> str:
     """Return sentences as a list; what stands between backticks is code, but never in what is cited."""
     shown = [f"{_CODE.sub(_CODE_SPAN, escape(said))}{_cited(cited)}" for said, cited in limits[:MOST_NOTES]]
@@ -120,3 +229,128 @@ def notes(limits: Sequence[Limit]) -> str:
 
 def _cited(cited: str) -> str:
     return f"<bdi>{escape(shortened(cited, LONGEST_NOTE))}</bdi>." if cited else ""
+
+
+MOST_DOMAINS = 15
+"""Of kept documents, and of removed ones."""
+NOT_COUNTED = "How long texts were at the source was not counted: it gave none, or pages to be extracted."
+
+
+def length_tables(before: Lengths | None, analysis: Analysis) -> str:
+    """Return lengths at the source beside those that were kept; apart where they are not in the same unit."""
+    after = list(analysis.lengths)
+    same = next((each for each in after if before is not None and each.unit == before.unit), None)
+    parts = [] if before is not None else [f'<p class="note">{NOT_COUNTED}</p>'] * bool(after)
+    if before is not None and same is not None:
+        after.remove(same)
+        parts.append(_before_and_after(before, same))
+    elif before is not None:
+        parts.append(_lengths(before, f"At the source, in {before.unit}", "came"))
+    parts += [_lengths(each, f"Kept, in {each.unit}", "kept") for each in after]
+    return "".join(parts)
+
+
+def _before_and_after(before: Lengths, after: Lengths) -> str:
+    bins = compared_lengths(before, after)
+    most = max((share for _, _, came, _, kept in bins for share in (came, kept)), default=0) or 1
+    rows = []
+    for name, one, came, other, kept in bins:
+        drawn = bar((came / most, "came")) + bar((kept / most, "kept"))
+        rows.append([named(name), drawn, f"{one:,}", percent(came), f"{other:,}", percent(kept)])
+    columns = [Column("", kind="bar")]
+    for group, line in (("at the source", ""), ("kept", "second")):
+        columns += [Column("documents", group, group, line), Column("share", group=group, kind=line)]
+    shown = key(("came", "share of the documents at the source"), ("kept", "share of those that were kept"))
+    said = "; ".join(f"{name} {_total(each)}" for name, each in (("at the source", before), ("kept", after)))
+    return f"<h3>In {before.unit}</h3>{shown}{table('pairs', before.unit, columns, rows, _sentence(said))}"
+
+
+def _lengths(lengths: Lengths, title: str, kind: str) -> str:
+    shown = key((kind, "share of documents"), ("other", f"share of {lengths.unit}"))
+    return f"<section><h3>{escape(title)}</h3>{shown}{drawn(length_table(lengths), kind)}</section>"
+
+
+def _total(lengths: Lengths) -> str:
+    return f"{sum(lengths.total.values()):,} {lengths.unit} in all and {lengths.mean:,.0f} on average"
+
+
+def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
+    """Return the domains of what was kept beside those of what was removed.
+
+    Args:
+        analysis: what was kept.
+        hosts: those of the removed documents, as far as they are known.
+        whole: whether these are all removed, or some.
+
+    Returns:
+        "" where no domain is known.
+
+    """
+    left = Counter(hosts)
+    if not analysis.domains and not left:
+        return ""
+    ranked = sorted(left, key=lambda host: (-left[host], host))
+    names = dict.fromkeys([*list(analysis.domains)[:MOST_DOMAINS], *ranked[:MOST_DOMAINS]])
+    kept_most, left_most = (max(counts.values(), default=1) for counts in (analysis.domains, left))
+    head = "removed" if whole else "removed, of the sample"
+    columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "removed", " second") if left else [])]
+    rows = []
+    for name in names:
+        count, gone = analysis.domains.get(name), left[name]
+        kept = _beyond(analysis) if count is None else [f"{count:,}", percent(count / analysis.documents)]
+        cells = [named(name), bar((count / kept_most, "kept")) if count else "", *kept]
+        if left:
+            shares = [f"{gone:,}", percent(gone / len(hosts))] if gone or whole else ["", ""]
+            cells += [bar((gone / left_most, "gone")) if gone else "", *shares]
+        rows.append(cells)
+    return table("sites", "domain", columns, rows, _domain_caption(analysis, len(hosts), whole=whole))
+
+
+def _site_columns(group: str, label: str, line: str = "") -> list[Column]:
+    bars, figures = f"bar{line}", line.strip()
+    return [
+        Column("", group=group, kind=bars),
+        Column("documents", label, group, figures),
+        Column("share", group=group, kind=figures),
+    ]
+
+
+def _beyond(analysis: Analysis) -> list[str]:
+    """Describe how many documents a domain may have that is not among the largest."""
+    if len(analysis.domains) == analysis.distinct_domains and not analysis.domains_error:
+        return ["0", percent(0)]
+    return [f"≤ {min(analysis.domains.values(), default=0) + analysis.domains_error:,}", ""]
+
+
+def _domain_caption(analysis: Analysis, known: int, *, whole: bool) -> str:
+    kept = f"{analysis.distinct_domains:,} domains were kept"
+    if analysis.without_url:
+        kept += f", and {analysis.without_url:,} documents without a URL"
+    if analysis.domains_error:
+        kept += f"; rare ones were forgotten: a count may be {analysis.domains_error:,} too low"
+    if not known:
+        return f"{kept}."
+    if whole:
+        return f"{kept}. Of the removed documents, all {known:,} documents whose URL is known are counted."
+    return (
+        f"{kept}, every document counted. Of the removed documents, the {known:,} of the sample above are counted "
+        "whose URL is known. Rules weigh the same in the sample, so these are not shares of all removed documents."
+    )
+
+
+def drawn(shares: Table, kind: str = "kept") -> str:
+    """Draw a table of shares with a bar to each row, and a second bar for shares of something else, as of tokens."""
+    title, *_, last = shares.columns
+    columns = [Column("", kind="bar"), Column("documents", kind="main"), Column("share", "of documents")]
+    columns += [Column(last.title, last.title)] if last.kind == "share" else []
+    rows = [(cast("tuple[str, int, float, float]", row[:4]), cast("Sequence[float]", row[4:])) for row in shares.rows]
+    most = max([other for _, others in rows for other in others], default=0) or 1
+    lines = []
+    for (name, documents, share, length), others in rows:
+        bars = bar((length, kind)) + "".join(bar((other / most, "other")) for other in others)
+        lines.append([named(name), bars, f"{documents:,}", percent(share), *map(percent, others)])
+    return table("bars", title.title, columns, lines, _sentence(" ".join(shares.notes)))
+
+
+def _sentence(said: str) -> str:
+    return f"{said[:1].upper()}{said[1:]}."

@@ -28,7 +28,7 @@ from typing import Any
 from datasets.fingerprint import Hasher
 from filelock import FileLock, Timeout
 
-from longcrawl.card.text import CARD, write_card
+from longcrawl.card.write import CARD, write_card
 from longcrawl.core.outputs import Writer
 from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS

@@ -214,7 +214,7 @@ def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, 
     assert said == f"there is no file or folder {tmp_path / 'no.bin'}: check the path"
     crawl = lc.Crawl(Dataset.from_dict({"tokens": [[1]]}))
     crawl.to_gpt_simple(tmp_path / "output", end_of_text=END)
-    assert "says itself what is in it: leave vocabulary_size out" in sentence_of(
+    assert "records what is in it: leave vocabulary_size out" in sentence_of(
         FormatError, lc.verify, tmp_path / "output", vocabulary_size=9
     )
     assert not lc.verify(tmp_path / "output").problems

@@ -14,11 +14,10 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 import longcrawl as lc
 from longcrawl.card.citations import bibtex_problem, citations
-from longcrawl.card.facts import CardFacts
+from longcrawl.card.front_matter import CardFacts, front_matter, head_problems, yaml_block
 from longcrawl.card.paths import elsewhere, local_paths
-from longcrawl.card.rules import head_problems
-from longcrawl.card.source import CardSource
-from longcrawl.card.text import SECTIONS, front_matter, write_card
+from longcrawl.card.sections import CardSource
+from longcrawl.card.write import SECTIONS, write_card
 from longcrawl.core.fields import plain_settings
 from longcrawl.errors import RecipeError
 from longcrawl.recipe import parse_recipe
@@ -99,7 +98,7 @@ def test_the_front_matter_reads_itself_back(run_folder):
     card = DatasetCard.load(run_folder / "README.md")
     again = DatasetCardData(**yaml.safe_load(card.data.to_yaml()))
     assert again.to_dict() == card.data.to_dict()
-    assert front_matter(run_folder, manifest_of(run_folder)) == f"---\n{card.data.to_yaml()}\n---\n"
+    assert yaml_block(front_matter(run_folder, manifest_of(run_folder))) == f"---\n{card.data.to_yaml()}\n---\n"
 
 
 def test_a_run_that_knows_nothing_of_itself_has_a_card_too(bare_folder):
@@ -126,7 +125,7 @@ def test_languages_are_those_that_were_kept_and_found(bare_folder, kept, found, 
     manifest = manifest_of(bare_folder)
     manifest["recipe"]["stages"] += [] if kept is None else [{"language": {"keep": kept}}]
     manifest["analysis"]["languages"] = found
-    assert yaml.safe_load(front_matter(bare_folder, manifest).strip("-\n"))["language"] == told
+    assert front_matter(bare_folder, manifest)["language"] == told
 
 
 @pytest.mark.parametrize(
@@ -146,12 +145,12 @@ def test_languages_are_those_that_were_kept_and_found(bare_folder, kept, found, 
 def test_languages_that_were_found_are_in_the_head_by_their_code(bare_folder, name, code, tag):
     manifest = manifest_of(bare_folder)
     manifest["analysis"]["languages"] = {name: 3, "de": 1}
-    head = yaml.safe_load(front_matter(bare_folder, manifest).strip("-\n"))
+    head = front_matter(bare_folder, manifest)
     assert sorted(head["language"]) == sorted({"de", code} - {None})
     assert head.get("language_bcp47") == ([tag] if tag else None)
     assert head_problems(head) == []
     said = SECTIONS["places"](CardSource(bare_folder, manifest))
-    assert ("no language's code of ISO 639." in said) == (code is None)
+    assert ("which ISO 639 has no code for." in said) == (code is None)
     assert name.replace("|", "\\|") in said
 
 
@@ -179,7 +178,7 @@ def test_a_language_that_the_recipe_alone_names_is_told(bare_folder):
 def test_the_size_category_is_one_that_the_hub_knows(run_folder, rows, size):
     manifest = manifest_of(run_folder)
     manifest["output"]["shapes"] = {"train": [rows - 1, 16], "heldout": [1, 16]}
-    told = yaml.safe_load(front_matter(run_folder, manifest).strip("-\n"))
+    told = front_matter(run_folder, manifest)
     assert told["size_categories"] == [size]
 
 
@@ -412,7 +411,7 @@ def test_broken_input_is_listed_up_to_a_number(run_folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("languages", "said"),
-    [(["xx"], "language 'xx' is no language's code"), (["und"], "language 'und' is no language's code")],
+    [(["xx"], "language 'xx' is not a language code"), (["und"], "language 'und' is not a language code")],
 )
 def test_names_of_no_language_are_refused_in_a_recipe(languages, said):
     with pytest.raises(RecipeError, match=said):
@@ -487,12 +486,12 @@ def test_a_citation_of_the_recipe_comes_first(bare_folder):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("Smith, 2026", "citation is no BibTeX: write entries such as @misc"),
+        ("Smith, 2026", "citation is not BibTeX: write entries such as @misc"),
         ("  ", "citation is empty: leave it out, or write"),
         ("@misc{a, title = {b}", "citation has an entry 'a' whose braces do not close"),
-        ("@misc{a, title = {b}}}", "citation is no BibTeX"),
-        ("@misc{a, title = {b}} and more", "citation is no BibTeX"),
-        ("@misc{title = {b}}", "citation is no BibTeX"),
+        ("@misc{a, title = {b}}}", "citation is not BibTeX"),
+        ("@misc{a, title = {b}} and more", "citation is not BibTeX"),
+        ("@misc{title = {b}}", "citation is not BibTeX"),
         (["@misc{a, title = {b}}"], r"CardFacts.citation takes str \| None, got"),
     ],
 )

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.card.edits import Merged, card_text, merge
-from longcrawl.card.rules import head_problems
-from longcrawl.card.source import CardSource
-from longcrawl.card.text import SECTIONS
+from longcrawl.card.front_matter import head_problems
+from longcrawl.card.sections import CardSource
+from longcrawl.card.write import SECTIONS
 from longcrawl.cli.commands import app
 from longcrawl.display.markdown import code, plain, table
 from longcrawl.errors import FormatError, RunError
@@ -167,7 +167,8 @@ def test_a_head_that_a_person_has_written_may_have_any_form():
     }  # fmt: skip
     said = " / ".join(head_problems(wrong))
     for what in (
-        "license {'name': 'mit'} is not", "language False is no", "quote it: 'no'", "size_categories 3", "tags holds 1",
+        "license {'name': 'mit'} is not", "language False is not", "quote it: 'no'", "size_categories 3",
+        "tags holds 1",
         "source_datasets '?'", "one of configs has no config_name", "'b' has no data_files",
         "'train' of 'c' has no path", "split None of 'c'", "dataset_info names 'd'",
     ):  # fmt: skip
@@ -180,12 +181,12 @@ def test_a_head_that_the_hub_refuses_is_kept_and_told(run_folder, hub):
     planned = lc.push(run_folder, "me/tiny", "private", dry_run=True)
     told = lc.card(run_folder)
     assert told.kept == ("head language", "head license")
-    assert [each[:30] for each in told.problems] == ["license 'mine' is not one that", "language 'English' is no langu"]
-    assert str(told).splitlines()[1:] == [f"the Hub will not take its head: {each}" for each in told.problems]
+    assert [each[:30] for each in told.problems] == ["license 'mine' is not one that", "language 'English' is not a la"]
+    assert str(told).splitlines()[1:] == [f"the Hub will reject its front matter: {each}" for each in told.problems]
     assert planned.problems == told.problems
     path = manifest_of(run_folder)["recipe"]["source"]["data_dir"]
     *_, refused, seen = str(planned).splitlines()
-    assert refused == f"README.md would be refused: {told.problems[1]}"
+    assert refused == f"README.md would be rejected: {told.problems[1]}"
     assert seen == f"everybody who reads it sees this path of your machine: {path}"
     assert hub.repositories == {}
     (run_folder / "README.md").write_text(card.replace("license: mine", "license: mit", 1))
@@ -464,7 +465,7 @@ def test_what_is_broken_is_said_in_one_sentence(run_folder):
     card = read(run_folder)
     (run_folder / "README.md").write_text(card.replace("license: cc0-1.0", "license: }", 1))
     line = card[: card.index("license: cc0")].count("\n") + 1
-    with pytest.raises(FormatError, match=rf"README.md, line {line}, column 10: the head of the card is not YAML"):
+    with pytest.raises(FormatError, match=rf"README.md, line {line}, column 10: the front matter is not YAML"):
         lc.card(run_folder)
     (run_folder / "README.md").write_text(card)
     ledger = next((run_folder / "ledger").iterdir())
@@ -474,7 +475,7 @@ def test_what_is_broken_is_said_in_one_sentence(run_folder):
         lc.card(run_folder)
     ledger.write_bytes(kept)
     (run_folder / "manifest.json").write_text((run_folder / "manifest.json").read_text().replace("tiny", "tony"))
-    with pytest.raises(RunError, match=r"manifest.json has been changed; longcrawl verify"):
+    with pytest.raises(RunError, match=r"manifest.json has been changed. `longcrawl verify"):
         lc.card(run_folder)
 
 
@@ -555,7 +556,7 @@ def test_odd_values_of_a_sealed_manifest_are_refused_by_their_path(run_folder, p
 def test_what_only_a_card_finds_odd_is_a_sentence_too(run_folder):
     for path, value in (("output.splits", 3), ("recipe.reference", {"a": 1}), ("recipe.card.languages", 3)):
         write_manifest(run_folder, put(manifest_of(run_folder), path, value))
-        with pytest.raises(RunError, match=rf"is not as runs write it \(.*\): run .* than {run_folder}$"):
+        with pytest.raises(RunError, match=rf"cannot be read \(.*\): run .* than {run_folder}$"):
             lc.card(run_folder)
 
 

@@ -17,15 +17,16 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.card.text import SECTIONS, CardSource
+from longcrawl.card.sections import CardSource
+from longcrawl.card.write import SECTIONS
 from longcrawl.cli.commands import app
 from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.ledger.analysis import Analysis, Lengths
 from longcrawl.ledger.clusters import Clusters
 from longcrawl.manifest import check_manifest
-from longcrawl.report.comparisons import domain_table, length_tables
 from longcrawl.report.page import ReportPage
-from longcrawl.report.passages import SHOWN, Place, passages
+from longcrawl.report.sections import domain_table, length_tables
+from longcrawl.report.texts import SHOWN, Place, passages
 
 ATTACK = "window.hacked = (window.hacked || 0) + 1"
 HOSTILE = [

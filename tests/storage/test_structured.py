@@ -7,7 +7,7 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError, RecipeError, RunError
-from longcrawl.hub.pushed_card import read_card
+from longcrawl.hub.remote import read_card
 from longcrawl.loading import read_curriculum
 from longcrawl.storage.structured import DEPTH, load_json, load_yaml
 

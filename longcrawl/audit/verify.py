@@ -1,50 +1,104 @@
-"""Is what lies behind a URL whole? Of the Hub's large files its own digests are compared, so nothing is downloaded."""
+"""Are a run, an output or token shards whole, on this machine or behind a URL?
+
+Of the Hub's large files its own digests are compared, so they are not downloaded.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from longcrawl.audit.finished import find_result
 from longcrawl.core.results import RESULTS, Verification
 from longcrawl.errors import FormatError, HubError
+from longcrawl.formats.shards.spec import verify_shard, verify_shards
 from longcrawl.hub.client import RemoteFile, hub_errors, remote_files
-from longcrawl.hub.remote import DESCRIPTION_BYTES, is_intact, read_remote
-from longcrawl.hub.unfinished import UNFINISHED
-from longcrawl.manifest import MANIFEST
+from longcrawl.hub.remote import DESCRIPTION_BYTES, UNFINISHED, is_intact, read_remote
+from longcrawl.manifest import MANIFEST, read_manifest
 from longcrawl.storage.file_systems import fetch, file_system_of
 from longcrawl.storage.files import BLOCK
 from longcrawl.storage.network import ask
-
-__all__ = ["verify_url"]
+from longcrawl.storage.sealed import is_sealed, verify_files
+from longcrawl.urls import is_url
 
 DATASETS = "hf://datasets/"
+CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
 
 
-def verify_url(url: str) -> Verification:
-    """Compare every file of a run, or of an output by itself, with the SHA-256 that its description gives.
+def verify(path: str | Path, format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the word that says what is meant
+    """Check every file of a run, an output by itself or a rectangle in the original layout; or token shards.
 
-    On the Hub (``hf://datasets/user/name[@TAG]``) the bytes and the SHA-256 of large files are those that the Hub
-    itself lists, and only small files are fetched; anywhere else, everything is fetched. No file is followed out of
-    the folder, nor read beyond the bytes that it should have.
+    Behind a URL, a run or an output by itself is checked. On the Hub (``hf://datasets/user/name[@TAG]``) the bytes and
+    the SHA-256 of large files are those that the Hub itself lists, and only small files are fetched; anywhere else,
+    everything is fetched. No file is followed out of the folder, nor read beyond the bytes that it should have.
+
+    Args:
+        path: one of these; or a token shard, or a folder of them.
+        format: the format of shards that do not record their own, such as "nanogpt".
+        settings: of the ``verify`` of the shards' format, such as ``vocabulary_size=50_257``.
 
     Raises:
-        FormatError: there is no description of a run or an output at ``url``, or it is not one of longcrawl's.
-        HubError: the Hub cannot be reached, or does not show it.
+        FormatError: there is none of these at ``path``, or a shard does not record its format.
+        RunError: the run is not finished.
+        HubError: the Hub cannot be reached, or does not show what the URL names.
         NotYetError: another server does not answer in time.
 
     """
+    if is_url(str(path)):
+        if format is not None or settings:
+            raise FormatError(
+                "token shards are verified where they lie: give their local path, or leave the format out"
+            )
+        return _verify_url(str(path))
+    folder = Path(str(path).removeprefix("file://"))
+    if not folder.exists():
+        raise FormatError(f"there is no file or folder {folder}: check the path")
+    if folder.is_file():
+        return verify_shard(folder, format, **settings)
+    result, output = find_result(folder)
+    described = output != folder or (folder / result.description).exists()
+    if not described and not _holds_arrays(folder):
+        return verify_shards(folder, format, **settings)
+    if format is not None or settings:
+        given = ", ".join(["the format"] * (format is not None) + list(settings))
+        raise FormatError(f"{folder} records what is in it: leave {given} out, which is for token shards alone")
+    if output == folder:
+        return result.verify(folder)
+    manifest = read_manifest(folder)
+    if not is_sealed(folder / MANIFEST, manifest):
+        return Verification(str(folder), "the manifest by itself", (f"{MANIFEST} {CHANGED}",))
+    files = manifest["files"]
+    # The files of the output are described there once more, all but the description itself.
+    outside = {
+        name: entry
+        for name, entry in files.items()
+        if not name.startswith(f"{result.name}/") or name == f"{result.name}/{result.description}"
+    }
+    problems = list(verify_files(folder, outside))
+    if output.is_dir():
+        problems += [f"{result.name}: {problem}" for problem in result.verify(output).problems]
+    return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
+
+
+def _holds_arrays(folder: Path) -> bool:
+    """Return whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
+    metadata = ("zarr.json", ".zgroup", ".zarray")
+    return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
+
+
+def _verify_url(url: str) -> Verification:
     root = url.rstrip("/")
     if "://" not in root and "::" not in root:
-        raise FormatError(f"{url} names no place: write it as hf://datasets/user/name")
+        raise FormatError(f"{url} is not a URL: write it as hf://datasets/user/name")
     with hub_errors(root) if root.startswith("hf://") else nullcontext():
         place = _Place.at(root)
         name, text = _description(place)
         described = read_remote(text, f"{root}/{name}")
         if not is_intact(described, text):
-            problems = [f"{name} has been changed: the SHA-256 that it gives of itself differs"]
-            return Verification(root, "the description by itself", tuple(problems))
+            return Verification(root, "the description by itself", (f"{name} {CHANGED}",))
         inside = _output_folder(described, f"{root}/{name}") if name == MANIFEST else ""
         counts: dict[str, int] = {"listed": 0, "fetched": 0}
         problems = [
@@ -121,16 +175,14 @@ class _Place:
 def _missing(root: str) -> str:
     if root.startswith(DATASETS):
         return f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
-    return (
-        f"there is no {root}, which is no dataset's name: write datasets/ before it, {DATASETS}{root[len('hf://') :]}"
-    )
+    return f"{root} is not the name of a dataset: write datasets/ before it, {DATASETS}{root[len('hf://') :]}"
 
 
 def _description(place: _Place) -> tuple[str, bytes]:
     if UNFINISHED in place.listed:
         raise FormatError(
-            f"{place.path} is not whole, as a push to it was stopped or is going on: push it again, or verify a tag, "
-            "which is written behind its name as @run-…"
+            f"{place.path} is not whole, as a push to it was stopped or is still running: push it again, or verify "
+            "a tag, which is written behind its name as @run-…"
         )
     for name in (MANIFEST, *RESULTS.described()):
         if not place.listed or name in place.listed:

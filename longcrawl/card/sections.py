@@ -1,0 +1,367 @@
+"""The sections of a dataset card that say what is in the data: counts, places, duplicates, limits.
+
+They are written from the folder of a run and its manifest, which may be of an earlier longcrawl.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from longcrawl.card.datasheet import LISTED, NOT_LOOKED_FOR, looked_for
+from longcrawl.card.front_matter import facts_of, language_codes, spoken
+from longcrawl.core.fields import build
+from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.core.results import RESULTS, Result
+from longcrawl.display.markdown import code
+from longcrawl.display.table import Cell, Code, Column, Table
+from longcrawl.errors import RecipeError
+from longcrawl.ledger.analysis import Analysis, Lengths, bin_name, length_table
+from longcrawl.ledger.clusters import Cluster, find_clusters
+from longcrawl.ledger.edits import EDITS, repeated_spans
+from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
+from longcrawl.ledger.reasons import LEDGER, open_ledger
+from longcrawl.manifest import MissingEntry
+from longcrawl.printable import shortened
+from longcrawl.text import SignalRules
+from longcrawl.text.filters import WORD_COUNT
+
+PICTURES = {
+    "funnel": "Documents kept by each stage",
+    "reasons": "Removed documents, by rule",
+    "lengths": "Lengths of documents",
+    "domains": "Domains with most documents",
+    "languages": "Languages with most documents",
+}
+"""What each picture shows; they lie in ``card/NAME.svg``."""
+
+
+@dataclass(frozen=True)
+class CardSource:
+    """What a card is written from."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    pictures: Sequence[str] = ()
+    """The names of those that are drawn."""
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """Every field of the recipe, spelled out."""
+        found: Mapping[str, Any] = self.manifest["recipe"]
+        return found
+
+    @property
+    def output(self) -> Mapping[str, Any]:
+        """What the writer says of its output."""
+        found: Mapping[str, Any] = self.manifest["output"]
+        return found
+
+    @property
+    def result(self) -> Result:
+        """The facts of outputs of this format."""
+        return RESULTS[self.output["format"]]
+
+    @cached_property
+    def funnel(self) -> Funnel:
+        """How many documents each stage kept."""
+        return Funnel.from_dict(self.manifest["funnel"])
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What a person says of the dataset."""
+        return facts_of(self.manifest)
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """What is in the output."""
+        return Analysis.from_dict(self.manifest["analysis"])
+
+    @property
+    def source_lengths(self) -> Lengths | None:
+        """Lengths of the texts as the source gave them."""
+        found = self.manifest.get("source_lengths")
+        return None if found is None else Lengths.from_dict(found)
+
+    def picture(self, name: str) -> list[str]:
+        """Return the picture of this name, if it is drawn."""
+        return [f"![{PICTURES[name]}](card/{name}.svg)"] if name in self.pictures else []
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a card below a heading of its own."""
+
+    title: str
+    body: Callable[[CardSource], str]
+
+    def __call__(self, card: CardSource) -> str:
+        """Return it in Markdown; "" where there is nothing to tell.
+
+        What a manifest of an earlier version does not hold is said in its place.
+        """
+        try:
+            text = self.body(card)
+        except MissingEntry as missing:
+            text = missing_sentence(missing)
+        return paragraphs(f"## {self.title}", text) if text else ""
+
+
+def paragraphs(*texts: str) -> str:
+    """Put an empty line between paragraphs; "" is none."""
+    return "\n\n".join(text for text in texts if text)
+
+
+def missing_sentence(missing: MissingEntry) -> str:
+    """Report that a manifest does not hold what belongs in this place."""
+    return f"Not recorded: {missing}."
+
+
+_count, _share = partial(Column, kind="count"), partial(Column, kind="share")
+PERCENT = "\u00a0%"
+"""No line of a narrow cell begins with it."""
+LONGEST_ID = 80
+MOST_REASONS = 40
+MOST_CLUSTERS = 10
+MOST_NAMES = 20
+MOST_SPANS = 10
+MOST_DUPLICATES = 20_000_000
+"""Duplicates whose clusters are looked for: their ids are held in memory."""
+
+
+def funnel_and_rates(card: CardSource) -> str:
+    """Return documents and characters after each stage."""
+    return paragraphs(
+        *card.picture("funnel"),
+        _funnel_table(card.funnel, RemovalRates.from_manifest(card.manifest)),
+        "`longcrawl why RUN ID` says why a document was removed; `ledger/` holds the reason for each."
+        if card.funnel.kept < card.funnel.documents
+        else "",
+    )
+
+
+def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
+    """Return documents, and characters where they were counted, after each stage, beside the figures of a reference."""
+    stage, kept, of_all, of_before, *rest = rates.columns
+    columns = [stage, kept, Column("removed", "count"), of_all, of_before._replace(title="of the stage before")]
+    if rates.has_characters:
+        characters, of_all_characters, _, *rest = rest
+        columns += [characters, of_all_characters._replace(title="of all characters")]
+    rows = []
+    for (name, documents, *shares), removed in zip(rates, [None, *(row.removed for row in funnel)], strict=True):
+        if rates.has_characters:
+            del shares[4]
+        rows.append([name, documents, removed, *shares])
+    return Table([*columns, *rest], rows).markdown(PERCENT)
+
+
+def reasons(card: CardSource) -> str:
+    """Return the rules that removed most documents."""
+    ranked, documents = ranked_rules(card.funnel), card.funnel.documents
+    if not ranked:
+        return "No document was removed."
+    removed = sum(count for _, _, count in ranked)
+    columns = [Column("stage"), Column("rule"), _count("documents"), _share("of all"), _share("of all removed")]
+    rows = [
+        [stage, Code(rule), count, count / max(documents, 1), count / removed]
+        for stage, rule, count in ranked[:MOST_REASONS]
+    ]
+    more = f" The {MOST_REASONS} rules that removed most, of {len(ranked)}." if len(ranked) > MOST_REASONS else ""
+    said = f"{removed:,} of {documents:,} documents were removed, each by the first rule that it failed.{more}"
+    return paragraphs(*card.picture("reasons"), Table(columns, rows).markdown(PERCENT), said)
+
+
+def edited(card: CardSource) -> str:
+    """Return what stages changed in documents; "" where they changed nothing."""
+    changed = [(row.stage, row.edits) for row in card.funnel if row.edits is not None]
+    rows = [
+        [stage, Code(rule), edits.unit, counts.places, counts.touched, counts.removed]
+        for stage, edits in changed
+        for rule, counts in edits.rules.items()
+    ]
+    if not rows:
+        return ""
+    columns = [
+        Column("stage"),
+        Column("rule"),
+        Column("unit"),
+        _count("places"),
+        _count("changed"),
+        _count("fewer now"),
+    ]
+    said = [f"{code(stage)} {edits.documents:,}" for stage, edits in changed]
+    return paragraphs(
+        Table(columns, rows).markdown(),
+        f"Documents changed, removed ones included: {', '.join(said)}. `edits/` holds every place, and for "
+        "repeated text where else it stands; `longcrawl why RUN ID` shows those of one document.",
+        *_repeated(card),
+    )
+
+
+def _repeated(card: CardSource) -> Iterator[str]:
+    """Return the spans that occur most often."""
+    with open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
+        found = repeated_spans(edits, MOST_SPANS)
+    if found:
+        yield "What occurs most often, by the first place where it stands; how many other spans begin with the same:"
+        columns = [Column("document"), Column("characters"), _count("other spans")]
+        spans = ["" if each.place is None else "{:,}-{:,}".format(*each.place) for each in found]
+        rows = [[_id(each.id), span, each.others] for each, span in zip(found, spans, strict=True)]
+        yield Table(columns, rows).markdown()
+
+
+def _id(document: str) -> Code:
+    return Code(shortened(document, LONGEST_ID))
+
+
+def ranked_rules(funnel: Funnel) -> list[tuple[str, str, int]]:
+    """Return stage, rule and removed documents by it, most first."""
+    found = [(row.stage, rule, count) for row in funnel for rule, count in row.rules.items() if count]
+    return sorted(found, key=lambda reason: (-reason[2], reason[0], reason[1]))
+
+
+def lengths(card: CardSource) -> str:
+    """Return how long texts were at the source, and how long what was kept is."""
+    said: list[str] = []
+    before = card.source_lengths
+    try:
+        after = list(card.analysis.lengths)
+    except MissingEntry as missing:
+        after = []
+        said.append(missing_sentence(missing))
+    same = next((each for each in after if before is not None and each.unit == before.unit), None)
+    if before is None:
+        said.append("How long texts were at the source was not counted: it gave none, or pages to be extracted.")
+    elif same is not None:
+        after.remove(same)
+        said.append(_before_and_after(before, same))
+    else:
+        said += [f"Before, at the source, in {before.unit}:", length_table(before).markdown()]
+    for each in after:
+        whole = " of whole documents" if each.unit == "tokens" else ""
+        said += [f"After, of what was kept, in {each.unit}{whole}:", length_table(each).markdown()]
+    return paragraphs(*card.picture("lengths"), *said)
+
+
+def _before_and_after(before: Lengths, after: Lengths) -> str:
+    columns = [
+        _count(before.unit),
+        _count("at the source"),
+        _share("of all"),
+        _count("kept"),
+        _share("of what was kept"),
+    ]
+    shown = Table(columns, compared_lengths(before, after)).markdown(PERCENT)
+    total = [f"{sum(each.total.values()):,} in all and {each.mean:,.0f} on average" for each in (before, after)]
+    return f"{shown}\n\nAt the source {total[0]}, of what was kept {total[1]}, in {before.unit}."
+
+
+def compared_lengths(before: Lengths, after: Lengths) -> list[tuple[str, int, float, int, float]]:
+    """Return a row for each bin: its name, documents at the source and their share, kept documents and theirs."""
+    bins = range(min(before.bins.start, after.bins.start), max(before.bins.stop, after.bins.stop))
+    came, kept = (max(sum(each.documents.values()), 1) for each in (before, after))
+    counts = [(number, before.documents.get(number, 0), after.documents.get(number, 0)) for number in bins]
+    return [(bin_name(number), one, one / came, other, other / kept) for number, one, other in counts]
+
+
+def places(card: CardSource) -> str:
+    """Return domains and languages."""
+    tables = [each.markdown() for each in (*card.analysis.place_tables(), *value_tables(card.funnel))]
+    none = "The documents have neither URLs nor languages."
+    pictures = [*card.picture("domains"), *card.picture("languages")]
+    return paragraphs(*pictures, *(tables or [none]), *_languages(card))
+
+
+def _languages(card: CardSource) -> Iterator[str]:
+    """Describe the languages that a recipe names where documents do not, and names that front matter cannot take."""
+    names = spoken(card.manifest)
+    if names and not any(card.analysis.languages):
+        yield f"The documents name no language; by the recipe it is {_listed(names)}."
+    if unknown := [name for name in names if name not in language_codes(names)]:
+        yield f"The front matter of this card leaves out {_listed(unknown)}, which ISO 639 has no code for."
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [code(name, LONGEST_ID) for name in names[:MOST_NAMES]]
+    more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
+    *first, last = [*shown, *more]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def duplicates(card: CardSource) -> str:
+    """Return the largest clusters of duplicates."""
+    stages = [row.stage for row in card.funnel]
+    # Rows of the ledger are at most so many; how many of them are duplicates only the ledger knows.
+    if card.funnel.documents - card.funnel.kept > MOST_DUPLICATES:
+        return "Too many documents were removed to look for clusters here; `longcrawl clusters RUN` does."
+    with open_ledger(card.folder / LEDGER) as ledger:
+        found = find_clusters(ledger, stages, most=MOST_CLUSTERS)
+    listed = sum(row.removed for row in card.funnel if row.stage.startswith(LISTED))
+    by_list = f"{listed:,} documents were removed by `{LISTED}`: a list that does not say of what each is a duplicate."
+    if not found.count:
+        none = "No document was removed as the duplicate of another one." if looked_for(card.recipe) else NOT_LOOKED_FOR
+        return by_list if listed else none
+    columns = [Column("kept"), Column("others removed by"), _count("documents in all")]
+    shown = Table(columns, [_cluster_row(each) for each in found]).markdown()
+    said = f"{found.summary()[0].upper()}{found.summary()[1:]}."
+    return paragraphs(
+        said, shown, by_list if listed else "", "`longcrawl clusters RUN` shows how two documents of each differ."
+    )
+
+
+def _cluster_row(cluster: Cluster) -> list[Cell]:
+    kept: Cell = _id(cluster.kept.id)
+    if cluster.earlier:
+        kept = (_id(cluster.kept.id), "of an earlier dataset")
+    elif cluster.kept.stage is not None:
+        kept = (_id(cluster.kept.id), f"(removed at {cluster.kept.stage})")
+    rules = [word for rule, count in cluster.rules.items() for word in (Code(rule), f"{count:,},")]
+    return [kept, (*rules[:-1], rules[-1].removesuffix(",")), cluster.size]
+
+
+SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."
+
+
+class Limit(NamedTuple):
+    """A sentence of ours, in which backticks mean code, and what is cited behind it, in which nothing means anything.
+
+    What is cited has no full stop of its own.
+    """
+
+    said: str
+    cited: str = ""
+
+
+def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
+    """Return the limits of the output, of what stages have removed and reported, and of the source.
+
+    Args:
+        manifest: that of a run.
+
+    """
+    output = manifest["output"]
+    reports = [Limit(f"`{label}`: ", each) for label, found in manifest.get("reports", {}).items() for each in found]
+    try:
+        limits = RESULTS[output["format"]].limits(output)
+    except MissingEntry as missing:
+        limits = [missing_sentence(missing)]
+    found = [*limits, *_caps(manifest["recipe"])]
+    return [*map(Limit, found), *reports, Limit(SOURCES_LIMIT)]
+
+
+def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """Describe of stages that remove documents for their length where the longest books are missing."""
+    for stage in recipe["stages"]:
+        ((name, settings),) = stage.items()
+        caps = [settings.get("max_words")]
+        if name == SignalRules.name:
+            try:
+                found = build(SignalRules, settings, name, RecipeError).rules()
+            except RecipeError:
+                yield f"`{name}` has settings of another longcrawl: whether it removes long documents is unknown."
+                continue
+            caps += [each.bound for each in found if (each.signal, each.comparison) == (WORD_COUNT, "at_most")]
+        for cap in caps:
+            if cap is not None:
+                yield f"`{name}` removes documents of more than {int(cap):,} words: the longest books are missing."

@@ -1,0 +1,345 @@
+"""Commands that show or check: what a recipe can name, finished runs, texts, shards and curricula."""
+
+import dataclasses
+import inspect as introspection
+import sys
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from longcrawl.audit import finished
+from longcrawl.audit.compose import compose as compare
+from longcrawl.audit.verify import verify as check
+from longcrawl.cli.commands import EndOfText, RunFolder, ShardsFrom, VocabularySize, app, new_app, stoppable
+from longcrawl.core.fields import plain, spell
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.registry import Registry
+from longcrawl.core.sources import SOURCES
+from longcrawl.core.stages import STAGES
+from longcrawl.display.table import Column, Table
+from longcrawl.errors import LongCrawlError, SourceError, StageError
+from longcrawl.formats.shards.convert import shard_settings
+from longcrawl.loading.validation import read_curriculum
+from longcrawl.loading.validation import validate as validate_curriculum
+from longcrawl.printable import as_lines, printable, show
+from longcrawl.recipe import load_recipe
+from longcrawl.recipe import recipes as shipped_recipes
+from longcrawl.text import C4Quality, FineWebQuality, GopherQuality, GopherRepetition, LineCorrections, explain
+from longcrawl.text.urls import fetch as fetching
+
+USUAL = (GopherQuality, GopherRepetition, FineWebQuality, LineCorrections, C4Quality)
+"""The stages that explain a text where none is named; edits last, so that the others see it as it is."""
+
+Name = Annotated[
+    str | None, typer.Argument(help="One of them, or one of your own, such as my_package.stages:OnlyPoems.")
+]
+
+
+@app.command(epilog="Example: longcrawl recipes")
+def recipes() -> None:
+    """List the shipped recipes."""
+    show(_table(["recipe", "about"], [*shipped_recipes().items()]))
+
+
+@app.command(epilog="Example: longcrawl stages gopher_quality")
+def stages(name: Name = None) -> None:
+    """List the stages (filters, edits, deduplication) that a recipe can have, or describe one with its fields."""
+    _show_kinds(STAGES, "stage", name)
+
+
+@app.command(epilog="Example: longcrawl sources warc")
+def sources(name: Name = None) -> None:
+    """List the sources that a recipe can read, or describe one with its fields."""
+    _show_kinds(SOURCES, "source", name)
+
+
+@app.command(epilog="Example: longcrawl outputs rectangle")
+def outputs(name: Name = None) -> None:
+    """List the outputs that a recipe can write, or describe one with its fields."""
+    _show_kinds(OUTPUTS, "output", name)
+
+
+def _show_kinds(registry: Registry[Any], what: str, name: str | None) -> None:
+    """Show a line for each kind, or what one takes; kinds that cannot be loaded are errors."""
+    if name is not None:
+        show(_description(registry, name))
+        return
+    found, broken = [], []
+    for each in registry:
+        try:
+            found.append((each, (introspection.getdoc(registry.find(each)) or "").partition("\n")[0]))
+        except LongCrawlError as wrong:
+            broken.append(str(wrong))
+    show(_table([what, "about"], found))
+    for sentence in (*broken, *registry.unused()):
+        show(sentence, error=True)
+
+
+def _description(registry: Registry[Any], name: str) -> str:
+    """Return the docstring of a kind and its fields, with types and defaults."""
+    kind = registry.find(name)
+    hints = typing.get_type_hints(kind)
+    rows = [(field.name, spell(hints[field.name]), _default(field)) for field in dataclasses.fields(kind) if field.init]
+    presets = sorted(getattr(kind, "presets", {}))
+    about = registry.implementation(kind)
+    package = f" of {about['package']} {about['version']}" if "package" in about else ""
+    return "\n".join(
+        [
+            as_lines([f"{kind.name}{package}"]),
+            printable(introspection.getdoc(kind) or ""),
+            "",
+            str(_table(["field", "takes", "default"], rows)) if rows else "It has no fields.",
+            *([as_lines([f"presets  {', '.join(presets)}"])] if presets else []),
+        ]
+    )
+
+
+def _default(field: Any) -> str:
+    if field.default is not dataclasses.MISSING:
+        return repr(plain(field.default))
+    return "must be given" if field.default_factory is dataclasses.MISSING else repr(plain(field.default_factory()))
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    return Table([Column(title) for title in titles], rows)
+
+
+@app.command(epilog="Example: longcrawl funnel quickstart --rates")
+def funnel(
+    folder: RunFolder,
+    *,
+    rates: Annotated[
+        bool,
+        typer.Option("--rates", help="Also show documents and characters as % of the input and of the previous stage."),
+    ] = False,
+) -> None:
+    """Show how many documents each stage of a run kept."""
+    show(finished.removal_rates(folder) if rates else finished.funnel(folder))
+
+
+@app.command(epilog="Example: longcrawl why quickstart numpy/METADATA")
+def why(
+    folder: RunFolder, document: Annotated[str, typer.Argument(help="Id of a document of the source.", metavar="ID")]
+) -> None:
+    """Show why a document was removed from a run, or that it was kept, and what was changed in it."""
+    show(finished.why(folder, document))
+
+
+@app.command(epilog="Example: longcrawl clusters quickstart --stage exact_documents")
+def clusters(
+    folder: RunFolder,
+    stage: Annotated[str | None, typer.Option(help="Only documents that this stage removed.")] = None,
+    most: Annotated[int, typer.Option(min=1, help="Number of clusters to show.")] = 10,
+) -> None:
+    """Show the largest clusters of duplicates of a run, and how two documents of each differ."""
+    show(finished.clusters(folder, stage, most))
+
+
+@app.command(epilog="Example: longcrawl verify hf://datasets/me/quickstart")
+def verify(
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A run or one output of it, a folder or a URL; or a token shard, or a folder of them.", metavar="PATH"
+        ),
+    ],
+    shard_format: ShardsFrom = None,
+    end_of_text: EndOfText = None,
+    vocabulary_size: VocabularySize = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Setting of their format, such as reading.token_size=4. Repeatable.", metavar="FIELD=VALUE"
+        ),
+    ] = None,
+) -> None:
+    """Check every file against its checksum; exit code 1 if any problem is found.
+
+    For original LongCrawl64 data and token shards, which have no checksums, check the contents.
+    """
+    given = shard_settings(overrides or ())
+    if given["writing"]:
+        raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
+    named = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
+    settings = {name: value for name, value in named.items() if value is not None} | given["reading"]
+    verification = check(path, shard_format, **settings)
+    show(verification)
+    if verification.problems:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: longcrawl inspect quickstart --row 3, or longcrawl inspect --text page.txt")
+def inspect(
+    path: Annotated[
+        str | None, typer.Argument(help="Folder of a run, or of one output of it.", metavar="PATH", show_default=False)
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split to show, such as heldout; train if left out.")] = None,
+    row: Annotated[int | None, typer.Option(help="Row to show as text, counted from 0; 0 if left out.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Explain this UTF-8 text file; - for standard input.", metavar="FILE")
+    ] = None,
+    stage: Annotated[
+        list[str] | None, typer.Option(help="With --text: explain by this stage. Repeatable.", metavar="NAME")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="With --text: explain by the stages of this recipe.", metavar="RECIPE")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="With --text: language of the text, such as de; en if left out.")
+    ] = None,
+) -> None:
+    """Show what a run wrote: lengths, sites, languages and a row; with --text, what each quality rule finds in a text.
+
+    Without --stage and --recipe, a text is explained by Gopher's, FineWeb's, RefinedWeb's and C4's rules.
+    """
+    if text is not None and path is None and split is None and row is None:
+        show(explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
+    elif path is not None and text is None and not (stage or recipe or language):
+        show(finished.inspect(path, split or "train", row or 0))
+        if split is None and row is None:
+            tables = [str(finished.analysis(path)), *map(str, finished.counted(path))]
+            show("".join(f"\n{table}\n" for table in tables if table), end="")
+    else:
+        raise LongCrawlError(
+            "inspect takes the PATH of a run or rectangle, with --split and --row for one row, or a text: "
+            "longcrawl inspect --text FILE, with --stage, --recipe or --language"
+        )
+
+
+def _stages_of(names: Sequence[str], recipe: str | None) -> list[Any]:
+    if names and recipe is not None:
+        raise StageError("inspect takes stages or a recipe, not both: leave --stage or --recipe out")
+    if recipe is not None:
+        return [stage for _, stage in load_recipe(recipe).stages]
+    return [STAGES.make(name, {}) for name in names] or [kind() for kind in USUAL]
+
+
+def _read_text(file: str) -> str:
+    name = "standard input" if file == "-" else file
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        text = content.decode()
+    except OSError as wrong:
+        raise SourceError(f"{name} cannot be read ({wrong.strerror}); give the path of a text file, or -") from wrong
+    except UnicodeDecodeError as wrong:
+        raise SourceError(
+            f"{name} is not UTF-8: byte {wrong.start:,} is 0x{content[wrong.start]:02x}; "
+            "write it again with iconv -f OTHER -t UTF-8"
+        ) from wrong
+    if not text:
+        raise SourceError(f"{name} is empty; give a file with text in it")
+    return text
+
+
+@app.command(epilog="Example: longcrawl compose texts.jsonl --tokenizer gpt2 --capacities 2048,8192")
+def compose(
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A run or one output of it, token shards, or documents: a file, a folder or a glob.", metavar="PATH"
+        ),
+    ],
+    capacities: Annotated[
+        str, typer.Option(help="Lengths of training samples in tokens, ascending.")
+    ] = "2048,4096,8192,16384",
+    padding_threshold: Annotated[
+        float, typer.Option(help="Share of a bucketed sample that may be padding, 0 to 1.")
+    ] = 0.05,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Tokenizer that counts the tokens of texts: a file or a Hub id. Not needed with n_tokens."),
+    ] = None,
+    text_field: Annotated[str, typer.Option(help="With --tokenizer: field that holds the text.")] = "text",
+    end_of_text: Annotated[
+        int | None, typer.Option(help="Token id that ends each document, in files that do not record it.")
+    ] = None,
+    terminate: Annotated[
+        str, typer.Option(help="Count an end-of-text token for documents: missing (where it is not), always, never.")
+    ] = "missing",
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw it, to a .png, .svg or .pdf file.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Compare packing strategies on your documents: padding, truncation, concatenation. Nothing is written."""
+    try:
+        sizes = [int(each) for each in capacities.split(",")]
+    except ValueError:
+        raise LongCrawlError(
+            f"--capacities takes whole numbers, got {capacities!r}: write --capacities 2048,4096,8192,16384"
+        ) from None
+    # The word is checked by the function: what is typed is plain text here.
+    settings: dict[str, Any] = {"tokenizer": tokenizer, "text_field": text_field, "terminate": terminate}
+    comparison = compare(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
+    show(repr(comparison))
+    if plot is not None:
+        try:
+            comparison.plot().savefig(plot)
+        except (ValueError, OSError) as wrong:
+            raise LongCrawlError(f"{plot} cannot be drawn ({wrong}): name a .png, .svg or .pdf") from wrong
+
+
+@app.command(epilog="Example: longcrawl validate tokenized/gpt-simple --curriculum phases.yaml --max-length 2048")
+def validate(
+    path: Annotated[Path, typer.Argument(help="Folder of token shards, with a folder per split.", metavar="PATH")],
+    curriculum: Annotated[
+        Path | None, typer.Option(help="YAML file: a list of phases, or GPT-Simple's configuration.", metavar="FILE")
+    ] = None,
+    max_length: Annotated[int, typer.Option("--max-length", "--max_length", help="Tokens per training sample.")] = 2048,
+    on_exhausted: Annotated[
+        str | None,
+        typer.Option(
+            help="When a bucket has no samples left: `error`; `halt` ends training there; `renormalize` continues with "
+            "the others. error if left out."
+        ),
+    ] = None,
+    training_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of the training, to compare with the sum of the phases.")
+    ] = None,
+    mix_by: Annotated[str, typer.Option(help="What weights are shares of: tokens or samples.")] = "tokens",
+    epochs: Annotated[int, typer.Option(min=1, help="How often a sample may be used.")] = 1,
+    split: Annotated[str, typer.Option(help="Split to plan: a folder in PATH.")] = "train",
+) -> None:
+    """Count the training samples in token shards, and check a curriculum before training.
+
+    A curriculum is a list of phases. Each mixes buckets, which are folders of shards, by weights. Exit code 1 if a
+    bucket has too few samples, or the phases do not add up to --training-tokens.
+    """
+    settings: dict[str, Any] = {} if curriculum is None else read_curriculum(curriculum)
+    settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
+    settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
+    report = validate_curriculum(path, **settings)
+    show(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+lists = new_app("Fetch block lists for the URL filter, and show what they removed.")
+app.add_typer(lists, name="lists")
+
+
+@lists.command(epilog="Example: longcrawl lists fetch ut1 --out blocklists")
+def fetch(
+    name: Annotated[str, typer.Argument(help=f"Lists to fetch: {', '.join(fetching.LISTS)}.", metavar="NAME")],
+    out: Annotated[Path, typer.Option(help="New folder to write. The same command resumes a stopped download.")],
+    url: Annotated[str | None, typer.Option(help="Another address of the archive.")] = None,
+) -> None:
+    """Download block lists to a folder that the field `lists` of the stage url_filter takes.
+
+    The lists have licences of their own.
+    """
+    with stoppable():
+        show(fetching.fetch_lists(name, out, url))
+
+
+@lists.command(epilog="Example: longcrawl lists hits refinedweb --min-documents 100")
+def hits(
+    folder: RunFolder,
+    min_documents: Annotated[
+        int, typer.Option(min=1, help="Leave out domains and words that removed fewer documents.")
+    ] = 1,
+) -> None:
+    """Show which domains and words of the URL filter removed most documents of a run, to find false positives."""
+    show(finished.run_url_hits(folder, min_documents))

@@ -1,0 +1,222 @@
+"""Commands that write: runs and their plans, token shards, cards, reports, datasets on the Hub."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from longcrawl.card.write import card as write_card
+from longcrawl.cli.commands import EndOfText, NumProc, RunFolder, ShardsFrom, VocabularySize, app, stoppable
+from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.formats.shards.convert import convert as convert_shards
+from longcrawl.formats.shards.convert import shard_settings
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.hub.client import Visibility
+from longcrawl.hub.push import push as push_run
+from longcrawl.plan import Plan
+from longcrawl.plan import plan as make_plan
+from longcrawl.printable import show
+from longcrawl.report.page import write_report
+from longcrawl.run import tokenize_files
+from longcrawl.run.job import run as carry_out
+
+RecipeName = Annotated[
+    str, typer.Argument(help="A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", metavar="RECIPE")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Set a field of the recipe, such as source.data_dir=release. Repeatable.", metavar="FIELD=VALUE"
+    ),
+]
+
+
+@app.command(epilog="Example: longcrawl run quickstart --out quickstart")
+def run(
+    recipe: RecipeName,
+    out: Annotated[Path, typer.Option(help="Folder to write. The same command resumes a stopped run.")],
+    num_proc: NumProc = 1,
+    overrides: Overrides = None,
+    planned: Annotated[
+        Path | None,
+        typer.Option("--plan", help="A file of `longcrawl plan --save`, to compare the run with.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Run a recipe: read, filter, deduplicate, tokenise and write a dataset, with its card and its ledger.
+
+    The ledger lists every removed document with the rule that removed it.
+    """
+    with stoppable():
+        show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None))
+
+
+@app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")
+def plan(
+    recipe: RecipeName,
+    parts: Annotated[
+        int, typer.Option(help="Number of input files (parts of the source) to sample; more if they are small.")
+    ] = 8,
+    documents: Annotated[int, typer.Option(help="Number of documents to sample.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write the estimate as JSON, for `longcrawl run --plan`.", metavar="FILE")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Estimate a run from a sample: documents, tokens, bytes, hours and disk space of every stage."""
+    if save is not None and save.is_dir():
+        raise RunError(f"{save} is a folder: name a file, such as {save / 'plan.json'}")
+    with stoppable():
+        made = make_plan(recipe, parts=parts, documents=documents, seed=seed, overrides=overrides or ())
+    show(made)
+    if save is not None:
+        made.save(save)
+
+
+@app.command(epilog="Example: longcrawl tokenize texts.jsonl --tokenizer gpt2 --max-length 2048 --output-dir tokenized")
+def tokenize(
+    source: Annotated[
+        str | None, typer.Argument(help="Documents: a folder, file, URL or glob.", metavar="INPUT", show_default=False)
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", "--output_dir", help="Folder to write.", show_default=False)
+    ] = None,
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            "--tokenizer",
+            "--tokenizer_path",
+            help="A tokenizer file, a Hub id, or `trained` to train a byte-level BPE on the input.",
+        ),
+    ] = "gpt2",
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            "--max-length", "--max_length", help="Cut documents into windows of so many tokens; whole if left out."
+        ),
+    ] = None,
+    overlap_size: Annotated[
+        int, typer.Option("--overlap-size", "--overlap_size", help="Tokens that two windows share; at most half.")
+    ] = 0,
+    num_proc: Annotated[
+        int,
+        typer.Option(
+            "--num-proc", "--num_workers", min=1, help="Number of processes. The output does not depend on it."
+        ),
+    ] = 1,
+    to: Annotated[
+        str, typer.Option("--format", help=f"Format to write: {', '.join(tokenize_files.FORMATS)}.")
+    ] = "gpt-simple",
+    builder: Annotated[
+        str, typer.Option("--source", help="Source that reads INPUT; `longcrawl sources` lists them.")
+    ] = "text",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Set a field, such as outputs.gpt-simple.heldout=0.01. Repeatable.", metavar="FIELD=VALUE"
+        ),
+    ] = None,
+    input_dir: Annotated[str | None, typer.Option("--input-dir", "--input_dir", help="The same as INPUT.")] = None,
+) -> None:
+    """Tokenise documents into token shards: binary files of token ids that trainers read.
+
+    The same command resumes a stopped one.
+    """
+    if (source is None) == (input_dir is None) or output_dir is None:
+        raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
+    with stoppable():
+        show(
+            tokenize_files.tokenize(
+                source or input_dir or "",
+                output_dir,
+                tokenizer,
+                max_length=max_length,
+                overlap_size=overlap_size,
+                num_proc=num_proc,
+                format=to,
+                builder=builder,
+                overrides=overrides or (),
+            )
+        )
+
+
+@app.command(epilog="Example: longcrawl convert shards/a.ds shards/a.bin --to megatron")
+def convert(
+    source: Annotated[Path, typer.Argument(help="A token shard, or a folder of them.", metavar="FROM")],
+    target: Annotated[Path, typer.Argument(help="The shard or folder to write.", metavar="TO")],
+    to: Annotated[
+        str | None, typer.Option(help=f"Format of TO, if its ending is not enough: {', '.join(FORMATS.loaded())}.")
+    ] = None,
+    source_format: ShardsFrom = None,
+    on_loss: Annotated[
+        str, typer.Option(help="`error` stops, `warn` continues, where FROM has what the format of TO cannot hold.")
+    ] = "error",
+    end_of_text: EndOfText = None,
+    terminate: Annotated[
+        str, typer.Option(help="Append the end-of-text token to documents: never, missing (where it is not) or always.")
+    ] = "never",
+    vocabulary_size: VocabularySize = None,
+    dtype: Annotated[str, typer.Option(help="Type of stored token ids: auto, uint16 or uint32.")] = "auto",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Setting of the format, such as reading.token_size=4 or writing.header=llm.c. Repeatable.",
+            metavar="FIELD=VALUE",
+        ),
+    ] = None,
+) -> None:
+    """Convert token shards from any format to any other, and list what is lost."""
+    # Words are checked by the function: what is typed is plain text here.
+    settings: dict[str, Any] = {"on_loss": on_loss, "terminate": terminate, "dtype": dtype, "end_of_text": end_of_text}
+    settings |= {"source_format": source_format, "vocabulary_size": vocabulary_size, **shard_settings(overrides or ())}
+    show(convert_shards(source, target, to, **settings))
+
+
+@app.command(epilog="Example: longcrawl card quickstart --plots")
+def card(
+    folder: RunFolder,
+    *,
+    plots: Annotated[bool, typer.Option("--plots", help="Also draw pictures. Needs matplotlib.")] = False,
+) -> None:
+    """Write the dataset card (README.md) of a run again. Your edits stay."""
+    show(write_card(folder, plots=plots))
+
+
+@app.command(epilog="Example: longcrawl report quickstart --out report.html")
+def report(
+    folder: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; RUN/report.html if left out.", metavar="FILE")
+    ] = None,
+    per_rule: Annotated[int, typer.Option(min=1, help="Number of removed documents to show for each rule.")] = 5,
+    most: Annotated[int, typer.Option(min=1, help="Number of removed documents to show in all.")] = 200,
+    clusters: Annotated[int, typer.Option(min=1, help="Number of clusters of duplicates to show.")] = 20,
+) -> None:
+    """Write a run as one HTML page: the funnel, removed texts with marks, duplicates with their differences."""
+    show(write_report(folder, out, per_rule, most, clusters))
+
+
+@app.command(epilog="Example: longcrawl push quickstart me/quickstart --private")
+def push(
+    folder: RunFolder,
+    repo: Annotated[str, typer.Argument(help="Dataset on the Hub, as user/name.", metavar="REPO")],
+    *,
+    private: Annotated[
+        bool | None, typer.Option("--private/--public", help="Who can see the dataset. Required.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent; send nothing.")] = False,
+    instead_of: Annotated[
+        str | None,
+        typer.Option(
+            help="What may be replaced on the Hub: the tag of a stopped push, or README.md if edited there.",
+            metavar="NAME",
+        ),
+    ] = None,
+) -> None:
+    """Push a run to the Hugging Face Hub. The same command resumes a stopped push."""
+    if private is None:
+        raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
+    with stoppable():
+        visibility: Visibility = "private" if private else "public"
+        show(push_run(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of))
