@@ -7,9 +7,10 @@ another document, but not its text, the content is gone and no copy is kept.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from longcrawl.core.registry import stage_name
-from longcrawl.core.stages import Stage
+from longcrawl.core.stages import Stage, Survey
 from longcrawl.core.surveys import SpanSurvey
 
 _ORDER = ("list", "url", "text", "passages")
@@ -66,6 +67,12 @@ class Segment:
     ends_with: tuple[str, Stage] | None
     begins_with: tuple[str, SpanSurvey] | None
     """The survey that ended the segment before and found spans, which are applied first."""
+
+    @property
+    def survey(self) -> Survey | None:
+        """The survey that ends it, which needs sketches of the documents that it keeps."""
+        last: Any = self.ends_with[1] if self.ends_with else None
+        return None if last is None or last.needs == "fit" else last
 
 
 def next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:

@@ -5,6 +5,7 @@ frequent domain names (5(b)), and the languages of its Appendix D. They are coun
 ``text``, ``n_tokens``, ``url`` and ``language``, whichever there are.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -201,15 +202,14 @@ class DomainCounts:
     """
 
     def __init__(self, most: int = MOST_DOMAINS) -> None:
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         self.error = 0
         self.distinct = 0
         self._most = most
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add the counts of one file."""
-        for domain, count in counts.items():
-            self.counts[domain] = self.counts.get(domain, 0) + count
+        self.counts.update(counts)
         self._forget_rare()
 
     def merge(self, other: "DomainCounts") -> None:
@@ -222,7 +222,7 @@ class DomainCounts:
         self.distinct = max(self.distinct, len(self.counts))
         if len(self.counts) > 2 * self._most:
             ranked = self._ranked()
-            self.counts = dict(ranked[: self._most])
+            self.counts = Counter(dict(ranked[: self._most]))
             self.error += ranked[self._most][1]
 
     def largest(self, most: int = LARGEST) -> list[tuple[str, int]]:
@@ -267,7 +267,7 @@ class _Counts:
         """By unit."""
         self.domains = DomainCounts()
         self.without_url = 0
-        self.languages: dict[str, int] = {}
+        self.languages: Counter[str] = Counter()
 
     def look_at(self, table: pa.Table) -> None:
         if "text" in table.column_names:
@@ -280,7 +280,7 @@ class _Counts:
             self.domains.add(_value_counts(hosts.drop_null()))
         if "language" in table.column_names:
             found = pc.fill_null(pc.cast(table["language"], pa.large_string()), NO_LANGUAGE)
-            _add(self.languages, _value_counts(found))
+            self.languages.update(_value_counts(found))
 
     def _add_lengths(self, found: Lengths) -> None:
         self.lengths[found.unit] = self.lengths.get(found.unit, Lengths(found.unit)) + found
@@ -291,7 +291,7 @@ class _Counts:
             self._add_lengths(found)
         self.domains.merge(other.domains)
         self.without_url += other.without_url
-        _add(self.languages, other.languages)
+        self.languages.update(other.languages)
 
     def analysis(self) -> Analysis:
         return Analysis(
@@ -353,8 +353,3 @@ def _is_looked_at(column: pa.Field) -> bool:
 def _value_counts(values: pa.ChunkedArray) -> dict[str, int]:
     counted = pc.value_counts(values)
     return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
-
-
-def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, count in more.items():
-        counts[name] = counts.get(name, 0) + count

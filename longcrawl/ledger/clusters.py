@@ -98,7 +98,11 @@ class Cluster:
         return one_line(f"{self.pair[0]} and {self.pair[1]}: {self.diff.summary()}")
 
     def _repr_html_(self) -> str:
-        return _as_html(self)
+        facts = "<br>".join(html.escape(fact) for fact in self.facts())
+        if self.diff is None:
+            return f"<p>{facts}</p>"
+        difference = f"<div style='{_PAGE}'>{self.diff._repr_html_()}</div>" if self.diff.pieces else ""
+        return f"<p>{facts}<br>{html.escape(self.diff_heading())}</p>{difference}"
 
     def __str__(self) -> str:
         lines = self.facts()
@@ -156,7 +160,7 @@ class Clusters:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        items = "".join(f"<li>{_as_html(cluster)}</li>" for cluster in self.largest)
+        items = "".join(f"<li>{cluster._repr_html_()}</li>" for cluster in self.largest)
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
         return f"<p><b>{html.escape(self.summary())}</b></p><ol>{items}</ol>{note}"
 
@@ -233,13 +237,3 @@ def _fate(document: str, ledger: pa.Table, removed: pa.Table, stages: Sequence[s
     rows = ledger.filter(pc.equal(ledger["id"], document)).to_pylist()
     left = [row for row in rows if stages.index(row["stage"]) > last]
     return Reason(**left[0]) if left else Reason(document)
-
-
-def _as_html(cluster: Cluster) -> str:
-    facts = "<br>".join(html.escape(fact) for fact in cluster.facts())
-    if cluster.diff is None:
-        return f"<p>{facts}</p>"
-    said = f"<p>{facts}<br>{html.escape(cluster.diff_heading())}</p>"
-    if not cluster.diff.pieces:
-        return said
-    return f"{said}<div style='{_PAGE}'>{cluster.diff._repr_html_()}</div>"

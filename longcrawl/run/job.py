@@ -275,19 +275,8 @@ class _Job:
             self.indexed.append((number, label, stage))
 
     def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
-        survey = segment.ends_with[1] if segment.ends_with and isinstance(segment.ends_with[1], Survey) else None
         tasks = [
-            PartTask(
-                self.folder,
-                segment.number,
-                number,
-                part,
-                self.recipe.source,
-                segment.stages,
-                survey,
-                writer,
-                segment.begins_with,
-            )
+            PartTask(self.folder, segment, number, part, self.recipe.source, writer)
             for number, part in enumerate(self.parts)
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.outputs import Writer
+from longcrawl.core.pipeline import Segment
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.core.stages import Spans, Stage, Survey
-from longcrawl.core.surveys import SpanSurvey, WithSpans
+from longcrawl.core.stages import Spans, Stage
+from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import NotYetError
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.edits import EDITS, edit_writer
@@ -40,20 +41,16 @@ class PartTask:
     """What a worker process needs to run one part of one segment."""
 
     folder: Path
-    segment: int
+    segment: Segment
     number: int
     part: Part
     source: Source
-    stages: tuple[tuple[str, Stage], ...]
-    survey: Survey | None
     writer: Writer | None
-    begins_with: tuple[str, SpanSurvey] | None = None
-    """The survey whose spans, found in the segment before, are applied first."""
 
     @property
     def marker(self) -> Path:
         """Where the counts of this part are written when it is done."""
-        return part_marker(self.folder / WORK, self.segment, self.number)
+        return part_marker(self.folder / WORK, self.segment.number, self.number)
 
 
 def run_part(task: PartTask) -> dict[str, Any]:
@@ -90,17 +87,17 @@ def _fit_marker(work: Path, segment: int) -> Path:
 
 
 def _run_part(task: PartTask) -> dict[str, Any]:
-    _check_fitted(task.folder / WORK, task.segment)
+    _check_fitted(task.folder / WORK, task.segment.number)
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
-    name = f"{task.segment:02d}-{task.number:05d}.parquet"
+    name = f"{task.segment.number:02d}-{task.number:05d}.parquet"
     ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
     for file in (ledger, edited):  # by a part that was stopped, and perhaps of other bytes
         file.unlink(missing_ok=True)
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
-    kept = run_fused([*_applied(task), *task.stages], read, tally)
+    kept = run_fused([*_applied(task), *task.segment.stages], read, tally)
     with ExitStack() as input_files:
-        inputs = input_files.enter_context(reading(task.part.files if task.segment == 0 else ()))
+        inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else ()))
         with clock.measure("all"):
             with edit_writer(edited) as edits:
                 tally.keep_edits = edits.add
@@ -111,8 +108,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
                     _keep(kept, task)
             gone = tally.table()
             if gone.num_rows:
-                with whole_file(ledger) as beside:
-                    write_table(gone, beside)
+                write_table(gone, ledger)
             with clock.measure("read"):
                 input_files.close()
             written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]
@@ -125,9 +121,9 @@ def _run_part(task: PartTask) -> dict[str, Any]:
         "left_out": dict(bad_files.left_out),
         "seconds": _seconds(clock, tally),
     }
-    if task.segment == 0:
+    if task.segment.number == 0:
         counts["inputs"] = [file.marked() for file in inputs]
-    if task.segment == 0 and read.characters is not None:
+    if task.segment.number == 0 and read.characters is not None:
         counts["lengths"] = read.lengths.as_dict()
     Marker(task.marker, counts, entries).write()
     return counts
@@ -143,8 +139,8 @@ def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
 def _written(task: PartTask) -> list[Path]:
     """List what :func:`run_part` wrote to the folder ``work``."""
     if task.writer is None:
-        kinds = ["arrow"] if task.survey is None else ["arrow", "sketches"]
-        return [_file(task.folder / WORK, task.segment, task.number, kind) for kind in kinds]
+        kinds = ["arrow"] if task.segment.survey is None else ["arrow", "sketches"]
+        return [_file(task.folder / WORK, task.segment.number, task.number, kind) for kind in kinds]
     return spilled(task.folder / WORK, task.writer, task.number)
 
 
@@ -192,8 +188,7 @@ def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -
         stop = start + _rows(_stored(work, segment, number, "sketches"))
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
         file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
-        with whole_file(file) as beside:
-            write_table(spans.table.slice(first, last - first), beside)
+        write_table(spans.table.slice(first, last - first), file)
         Marker(marker, {}, Marker.entries(marker, [file])).write()
         start = stop
 
@@ -226,7 +221,7 @@ class _Counted:
 
 
 def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
-    if task.segment == 0:
+    if task.segment.number == 0:
         found = False
         for table in task.source.read(task.part, bad_files):
             found = True
@@ -235,12 +230,12 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
             yield task.source.schema().empty_table()
         return
     work = task.folder / WORK
-    removed = removed_file(work, task.segment - 1)
+    removed = removed_file(work, task.segment.number - 1)
     gone = None
     if removed.exists():
-        Marker.open(removed_marker(work, task.segment - 1), removed)
+        Marker.open(removed_marker(work, task.segment.number - 1), removed)
         gone = read_table(removed)["id"]
-    for table in _tables(_stored(work, task.segment - 1, task.number, "arrow")):
+    for table in _tables(_stored(work, task.segment.number - 1, task.number, "arrow")):
         if gone is None:
             yield table
         else:
@@ -248,10 +243,10 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
 
 
 def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
-    if task.begins_with is None:
+    if task.segment.begins_with is None:
         return []
-    label, survey = task.begins_with
-    work, segment = task.folder / WORK, task.segment - 1
+    label, survey = task.segment.begins_with
+    work, segment = task.folder / WORK, task.segment.number - 1
     file = _file(work, segment, task.number, "spans")
     Marker.open(_file(work, segment, task.number, SPANS_MARKER), file)
     spans = Spans(read_table(file))
@@ -263,7 +258,7 @@ def _keep(kept: Iterable[pa.Table], task: PartTask) -> None:
     with ExitStack() as files:
         writers: list[Any] = []
         for table in kept:
-            tables = [table] if task.survey is None else [table, task.survey.sketch(table)]
+            tables = [table] if task.segment.survey is None else [table, task.segment.survey.sketch(table)]
             if not writers:
                 pairs = zip(_written(task), tables, strict=True)
                 writers = [files.enter_context(_table_writer(path, each.schema)) for path, each in pairs]

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from longcrawl.core.stages import PART, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of, with_report
@@ -27,7 +26,7 @@ from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import WORK
 from longcrawl.run.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
-from longcrawl.storage.files import folder_bytes, whole_file
+from longcrawl.storage.files import folder_bytes
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import read_table, write_table
 
@@ -62,10 +61,8 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
     files = [removed]
     if gone.num_rows:  # `datasets` cannot load a parquet file without rows
         files.append(folder / LEDGER / f"{segment:02d}-{label}.parquet")
-        with whole_file(files[-1]) as beside:
-            write_table(gone, beside)
-    with whole_file(removed) as beside:
-        pq.write_table(gone.select(["id"]), beside)
+        write_table(gone, files[-1])
+    write_table(gone.select(["id"]), removed)
     marker = removed_marker(work, segment)
     Marker(marker, {}, Marker.entries(marker, files)).write()
     return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, unreadable
 from longcrawl.printable import quoted
-from longcrawl.storage.files import content_digest, reread_when_changed
+from longcrawl.storage.files import content_digest, reread_when_changed, whole_file
 from longcrawl.storage.sealed import verify_files
 
 DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
@@ -62,8 +62,9 @@ class GroupedTable:
 
 
 def write_table(table: pa.Table, file: Path, **settings: Any) -> None:
-    """Write a file of one table, as :func:`table_writer` does."""
-    pq.write_table(table, file, write_page_checksum=True, **settings)
+    """Write a file of one table, whole or not at all, as :func:`table_writer` does."""
+    with whole_file(file) as beside:
+        pq.write_table(table, beside, write_page_checksum=True, **settings)
 
 
 def check_undamaged(files: Sequence[Path]) -> None:

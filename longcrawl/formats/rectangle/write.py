@@ -122,10 +122,8 @@ class RectangleWriter(TokenWriter):
         tokens, flags, origins = gather(spill, start, stop, layouts[""], masked=masked)
         first_row = number * BAND
         rows = f"rows-{task.name}.parquet"
-        with whole_file(spill / rows) as beside:
-            write_table(
-                origins.add_column(0, "row", pa.array(range(first_row, first_row + stop - start), pa.int64())), beside
-            )
+        numbers = pa.array(range(first_row, first_row + stop - start), pa.int64())
+        write_table(origins.add_column(0, "row", numbers), spill / rows)
         names = write_band(target, split, number, tokens, layouts[""])
         del tokens
         if masked:

@@ -23,7 +23,7 @@ from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, st
 from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.storage import sealed
-from longcrawl.storage.files import file_entries, whole_file, write_text
+from longcrawl.storage.files import file_entries, write_text
 from longcrawl.storage.stored_tables import write_table
 from longcrawl.tokens.encoders import local_file
 from longcrawl.tokens.loss_mask import LOSS_MASK
@@ -200,9 +200,8 @@ class ShardWriter(TokenWriter):
         entries = (gathered.add(table, *self._entries(table)) for table in tables)
         shard: WrittenShard = shard_format.write(entries, target / name, **self._format_settings())
         table = f"documents/{path}.parquet"
-        with whole_file(target / table) as beside:
-            recorded = pa.concat_tables(gathered.documents).combine_chunks()
-            write_table(recorded, beside, compression="zstd", compression_level=3)
+        recorded = pa.concat_tables(gathered.documents).combine_chunks()
+        write_table(recorded, target / table, compression="zstd", compression_level=3)
         files = [Path(file).relative_to(target).as_posix() for file in shard.files]
         return {
             "split": path.partition("/")[0],
