@@ -17,7 +17,7 @@ from typing import Any, Self
 from longcrawl.errors import CorruptionError, FormatError, RunError, unreadable, warn_user
 from longcrawl.printable import quoted
 from longcrawl.storage.files import checksum, content_digest, file_entries, write_text
-from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, load_json, may_be_count, misfits
+from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
 SEAL = "sha256"
 """The entry of a description that is the SHA-256 of all others."""
@@ -209,40 +209,28 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(is_count, value))
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_file(value: Any) -> bool:
-    return is_object(value) and is_count(value.get("bytes")) and is_text(value.get("sha256"))
+    return isinstance(value, dict) and is_count(value.get("bytes")) and isinstance(value.get("sha256"), str)
 
 
 def _is_bucket(value: Any) -> bool:
     """Return whether this names a bucket of a composed dataset, or of token shards."""
-    return is_object(value) and any(names <= set(value) for names in ({"path", "split"}, {"folder", "splits"}))
+    return isinstance(value, dict) and any(names <= set(value) for names in ({"path", "split"}, {"folder", "splits"}))
 
 
 COUNTED = ("documents", "bytes", "files", "entries", "tokens", "shards", "samples")
+BUCKETS_COUNT = ("capacity", "samples", "pieces", "file_samples")
 DESCRIBED: Kinds = (
-    ("files", is_object, "an object"),
-    ("files.*", _is_file, "an object with bytes and sha256"),
-    ("splits", is_object, "an object"),
-    ("splits.*", is_object, "an object"),
-    *((f"splits.*.{name}", is_count, "a whole number") for name in COUNTED),
-    ("columns", is_object, "an object"),
-    ("columns.*", is_text, "a text"),
-    ("dtype", is_text, "a text"),
-    ("stored_as", is_text, "a text"),
-    ("end_of_text", may_be_count, "a whole number or null"),
-    ("json_escaped", _is_flag, "true or false"),
-    ("loss_mask", _is_flag, "true or false"),
-    ("shapes", is_object, "an object"),
-    ("shapes.*", _is_shape, "rows and tokens"),
-    ("buckets", is_list, "a list"),
-    ("buckets.*", _is_bucket, "an object with path and split, or folder and splits"),
-    ("buckets.*.path", is_text, "a text"),
-    ("buckets.*.split", is_text, "a text"),
-    *((f"buckets.*.{name}", is_count, "a whole number") for name in ("capacity", "samples", "pieces", "file_samples")),
+    (dict, "an object", "files", "splits", "splits.*", "columns", "shapes"),
+    (list, "a list", "buckets"),
+    (str, "a text", "columns.*", "dtype", "stored_as", "buckets.*.path", "buckets.*.split"),
+    (bool, "true or false", "json_escaped", "loss_mask"),
+    (is_count, "a whole number", *(f"splits.*.{name}" for name in COUNTED)),
+    (is_count, "a whole number", *(f"buckets.*.{name}" for name in BUCKETS_COUNT)),
+    (may_be_count, "a whole number or null", "end_of_text"),
+    (_is_file, "an object with bytes and sha256", "files.*"),
+    (_is_shape, "rows and tokens", "shapes.*"),
+    (_is_bucket, "an object with path and split, or folder and splits", "buckets.*"),
 )
 """What is read of descriptions, where it is there."""
 

@@ -1,7 +1,8 @@
 """YAML and JSON of others, within limits on depth and aliases, and which kinds of values JSON of a known form holds."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
 from typing import Any
 
 import yaml
@@ -95,28 +96,13 @@ def _too_deep() -> ValueError:
     return ValueError(f"lists and objects lie more than {DEPTH} deep")
 
 
-Kinds = Sequence[tuple[str, Callable[[Any], bool], str]]
-"""Paths such as "files.*.bytes", whether a value there is right, and what it should be; the whole before its parts."""
+Kinds = Sequence[tuple[Any, ...]]
+"""A type or a function that says whether a value is right, what it should be, and paths such as "files.*.bytes"."""
 
 
 def is_count(value: Any) -> bool:
     """Return whether a value is a whole number of 0 or more, and below 2**63."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-
-
-def is_text(value: Any) -> bool:
-    """Return whether a value is a text."""
-    return isinstance(value, str)
-
-
-def is_object(value: Any) -> bool:
-    """Return whether a value is an object."""
-    return isinstance(value, dict)
-
-
-def is_list(value: Any) -> bool:
-    """Return whether a value is a list."""
-    return isinstance(value, list)
 
 
 def may_be_count(value: Any) -> bool:
@@ -125,12 +111,13 @@ def may_be_count(value: Any) -> bool:
 
 
 def misfits(content: Mapping[str, Any], kinds: Kinds) -> Iterator[tuple[str, Any, str]]:
-    """Yield path and value of what is there and of another kind, and what it should be."""
-    for path, is_right, kind in kinds:
+    """Yield path and value of what is there and of another kind, and what it should be; the whole before its parts."""
+    rows = [(path, right, kind) for right, kind, *paths in kinds for path in paths]
+    for path, right, kind in sorted(rows, key=lambda row: row[0].count(".")):
         first, *rest = path.split(".")
         if first in content:
             for name, value in _found(content[first], rest, first):
-                if not is_right(value):
+                if not (isinstance(value, right) if isinstance(right, type | UnionType) else right(value)):
                     yield name, value, kind
 
 
