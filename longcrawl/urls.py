@@ -6,7 +6,7 @@ Passwords stand before the host (``https://user:password@host``), signatures and
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["has_pattern", "hide_secrets", "is_url", "join", "path_of", "plain_urls", "without_secrets"]
@@ -47,7 +47,9 @@ def without_secrets(url: str) -> str:
     if not is_url(url):
         return url
     path, query = _split(url)
-    return _anonymous(path) + _kept(query, lambda name: name.lower() in PUBLIC)
+    values = [value for value in query.partition("#")[0].removeprefix("?").split("&") if value]
+    kept = [value for value in values if value.partition("=")[0].lower() in PUBLIC]
+    return _anonymous(path) + ("?" + "&".join(kept) if kept else "")
 
 
 def plain_urls(settings: Any) -> Any:
@@ -119,12 +121,6 @@ def _anonymous(path: str) -> str:
     """Drop what stands before a host; a name without a password may be a container, but not in a web address."""
     web = _is_web(path)
     return _HOST.sub(lambda host: "://" if web or ":" in (host[1] or "") else host[0], path)
-
-
-def _kept(query: str, keeps: Callable[[str], bool]) -> str:
-    values = [value for value in query.partition("#")[0].removeprefix("?").split("&") if value]
-    kept = [value for value in values if keeps(value.partition("=")[0])]
-    return "?" + "&".join(kept) if kept else ""
 
 
 def _hidden(run: str) -> str:

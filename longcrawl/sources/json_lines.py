@@ -175,7 +175,8 @@ def _with_the_rest(found: Found, understood: npt.NDArray[np.int64], table: pa.Ta
         if not line.strip(b" \t\r"):
             continue
         try:
-            rows.append(_row(parse_object(line), table.schema))
+            record = parse_object(line)
+            rows.append({field.name: _value(record, field) for field in table.schema})
             numbers.append(number)
         except ValueError as error:
             lost.append((number, str(error)))
@@ -185,10 +186,6 @@ def _with_the_rest(found: Found, understood: npt.NDArray[np.int64], table: pa.Ta
         order = np.argsort(places)
         return Lines(pa.concat_tables([table, late]).take(order), places[order], lost, len(found.starts))
     return Lines(table, understood, lost, len(found.starts))
-
-
-def _row(record: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
-    return {field.name: _value(record, field) for field in schema}
 
 
 def _value(record: dict[str, Any], field: pa.Field) -> Any:

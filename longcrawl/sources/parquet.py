@@ -92,11 +92,7 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
 def read_rows(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[tuple[int, pa.Table]]:
     """Yield rows and the number of the first, as many at a time as the memory allows by the headers of the pages.
 
-    Args:
-        file: as :func:`open_parquet` yields it.
-        path: its local path.
-        columns: which to read.
-        most: bytes of a value; longer ones may stay in a dictionary.
+    Values of more than ``most`` bytes may stay in a dictionary. File and path are those of :func:`open_parquet`.
 
     Raises:
         DamagedFileError: it is corrupt, or has pages that are too large.

@@ -52,11 +52,8 @@ def read_signals(
     ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
     nulls out: 0.0 for a document without lines, null where the signal is null or absent.
 
-    Args:
-        path: local file or URL.
-        line_signals: names of line-level signals to give as lists.
-        lost: notes the lines that cannot be read.
-        most_bytes: how long a line is at most.
+    ``line_signals`` are the names of those that are wanted as lists; ``lost`` notes the lines that cannot be read, and
+    those of more than ``most_bytes``.
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -33,6 +33,9 @@ from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 from longcrawl.urls import is_url
 
 __all__ = ["Datatrove", "GptSimple", "Megatron", "NanoGpt", "TokenShards"]
+
+_OF_THE_SOURCE = ("data_dir", "data_files", "dtype", "on_bad_files")
+"""Settings that are not of the format."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class TokenShards(Source):
 
     def _settings(self) -> dict[str, Any]:
         """Return what the format's ``open`` takes."""
-        return {"end_of_text": self.end_of_text, "vocabulary_size": self.vocabulary_size}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_THE_SOURCE}
 
     def _files(self, path: str) -> tuple[str, ...]:
         """Name the files of a shard, the tokens first; remote ones whether they are there or not."""
@@ -173,9 +176,6 @@ class Datatrove(TokenShards):
 
     beside: ClassVar[tuple[str, ...]] = (".index", ".loss", ".metadata")
 
-    def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"token_size": self.token_size}
-
     def _beside(self, path: str) -> list[str]:
         return [path + suffix for suffix in self.beside]
 
@@ -217,9 +217,6 @@ class NanoGpt(TokenShards):
         if self.end_of_text is None:
             raise SourceError("source 'nanogpt' finds documents by their end-of-text token: set end_of_text=ID")
         return super().splits()
-
-    def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"token_size": self.token_size, "header": self.header, "place": self.place}
 
 
 @contextmanager

@@ -81,12 +81,7 @@ class FileBlocks:
         return first // BLOCK_BYTES * BLOCK_BYTES, min(-(-stop // BLOCK_BYTES) * BLOCK_BYTES, self.size)
 
     def read(self, read: Callable[[int, int], bytes], first: int, stop: int) -> bytes:
-        """Read bytes ``first:stop`` of a file elsewhere in whole blocks, and compare these.
-
-        Args:
-            read: returns bytes from an offset to before another.
-            first: offset of the first byte.
-            stop: offset behind the last byte.
+        """Read bytes ``first:stop`` of a file elsewhere in whole blocks, by a function of such offsets; compare them.
 
         Raises:
             CorruptionError: a block was changed, or the file was cut.
@@ -163,11 +158,9 @@ def checksums_of(files: Mapping[str, Path]) -> str:
 
 
 def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
-    """Read the checksums beside a shard and compare the sizes of its files; None where there are none.
+    """Read the checksums beside a shard's file of tokens and compare the sizes of all files that it may have.
 
-    Args:
-        shard: its file of tokens.
-        files: all that it may have, that one included.
+    None where there are none.
 
     Raises:
         CorruptionError: the checksums were changed, or are of other files.
@@ -184,12 +177,7 @@ def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
 
 
 def parse_checksums(text: bytes, where: str, stem: str) -> BlockChecksums:
-    """Parse a file of checksums.
-
-    Args:
-        text: its content.
-        where: its name, for messages.
-        stem: the path of the shard without its suffix.
+    """Parse a file of checksums, which lies at ``where``; ``stem`` is the path of the shard without its suffix.
 
     Raises:
         CorruptionError: it was changed, or is not one.

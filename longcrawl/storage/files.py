@@ -70,15 +70,9 @@ def check_target(
     example: str = "",
     replaces: Callable[[Path], bool] = lambda target: False,  # noqa: ARG005  # nothing is replaced
 ) -> None:
-    """Check that nothing lies where something is to be written that is not to be replaced.
+    """Raise ``error`` where something lies in the place of what is to be written that ``replaces`` does not let go.
 
-    Args:
-        target: where it is to be written.
-        error: what to raise.
-        fix: what to do, as the end of a sentence.
-        example: the name of a file, where ``target`` has to be one.
-        replaces: whether what is there may be replaced.
-
+    The sentence ends with ``fix``. Where ``target`` has to be a file, ``example`` is a name for one.
     """
     if example and target.is_dir():
         raise error(f"{target} is a folder: name a file, such as {target / example}")

@@ -69,11 +69,7 @@ class Verdict:
 
 
 def ask(url: str, request: Callable[[], T]) -> T:
-    """Return what a server answers, asking again where it does not answer now.
-
-    Args:
-        url: whom and what for, to be named; its secrets are not.
-        request: asks once.
+    """Return what a server answers to a request for a URL, asking again where it does not answer now.
 
     Raises:
         FileNotFoundError: the server says that there is no such file.

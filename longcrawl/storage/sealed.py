@@ -47,14 +47,7 @@ def is_sealed(file: Path, content: Mapping[str, Any]) -> bool:
 def verify_files(
     folder: Path, files: Mapping[str, Mapping[str, Any]], digest: Callable[[Path], str | None] = checksum
 ) -> Iterator[str]:
-    """Compare files with the bytes and SHA-256 that a manifest gives; yields one sentence per problem.
-
-    Args:
-        folder: what their names are relative to.
-        files: bytes and SHA-256 by name.
-        digest: returns the SHA-256 of a file.
-
-    """
+    """Compare files, named relative to a folder, with their bytes and SHA-256; yields one sentence per problem."""
     for name, expected in files.items():
         file = folder / name
         if not file.is_file():
@@ -238,14 +231,10 @@ DESCRIBED: Kinds = (
 def read_description(
     file: Path, kind: str, version: int, needed: Sequence[str], of_splits: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Read the description of an output, such as ``rectangle.json``.
+    """Read the description of an output, such as ``rectangle.json`` of the kind "rectangle".
 
-    Args:
-        file: the description; its entry ``longcrawl_KIND`` holds its version.
-        kind: what it describes, such as "rectangle".
-        version: the one that can be read.
-        needed: entries that must be there.
-        of_splits: entries that each split must have.
+    Its entry ``longcrawl_KIND`` must hold ``version``; it must have the entries ``needed``, and each split those
+    ``of_splits``.
 
     Raises:
         FormatError: there is none, it is not of that form, or it is of a version that this longcrawl does not know.

@@ -14,11 +14,7 @@ ENTRIES = 1_000_000
 
 
 def load_yaml(text: str, loader: Any = yaml.SafeLoader) -> Any:
-    """Return the plain values of one YAML document.
-
-    Args:
-        text: the document.
-        loader: PyYAML's safe loader, the one in C, or a class made of one of them.
+    """Return the plain values of one YAML document, read by a safe loader of PyYAML or a class made of one.
 
     >>> load_yaml("{a: [1, 2], b: no}")
     {'a': [1, 2], 'b': False}

@@ -261,10 +261,7 @@ def _unzstd(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
 def decode_page(page: bytes, declared: str | None, *, markup: bool) -> tuple[bytes, str]:
     r"""Return a page in UTF-8, and the name of the charset that it was in.
 
-    Args:
-        page: its bytes.
-        declared: the charset of the HTTP header.
-        markup: whether the page may name a charset itself.
+    ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself.
 
     >>> decode_page("naïve".encode("latin-1"), "utf-8", markup=True)
     (b'na\xc3\xafve', 'windows-1252')
