@@ -15,7 +15,7 @@ from longcrawl.errors import RunError
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
 from longcrawl.storage.sealed import is_sealed
-from longcrawl.storage.structured import Kinds, is_count, is_list, is_object, is_text, load_json, may_be_count, misfits
+from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
 WORK = "work"
 """The folder of a run that holds what is finished while the run is not."""
@@ -37,19 +37,15 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def _is_settings(value: Any) -> bool:
-    return is_object(value) and all(map(is_object, value.values()))
+    return isinstance(value, dict) and all(isinstance(settings, dict) for settings in value.values())
 
 
 def _is_source(value: Any) -> bool:
-    return is_object(value) and is_text(value.get("builder"))
+    return isinstance(value, dict) and isinstance(value.get("builder"), str)
 
 
 def _is_row(value: Any) -> bool:
-    return is_object(value) and {"stage", "in", "out", "rules"} <= set(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int)
+    return isinstance(value, dict) and {"stage", "in", "out", "rules"} <= set(value)
 
 
 def _is_histogram(value: Any) -> bool:
@@ -59,34 +55,30 @@ def _is_histogram(value: Any) -> bool:
 def _is_input(value: Any) -> bool:
     """Return whether a value names an input file; earlier versions recorded its name alone."""
     if isinstance(value, dict):
-        return is_text(value.get("file")) and may_be_count(value.get("bytes")) and _may_be_text(value.get("sha256"))
-    return is_text(value)
-
-
-def _may_be_text(value: Any) -> bool:
-    return value is None or is_text(value)
-
-
-def _may_be_object(value: Any) -> bool:
-    return value is None or is_object(value)
+        return (
+            isinstance(value.get("file"), str)
+            and may_be_count(value.get("bytes"))
+            and isinstance(value.get("sha256"), str | None)
+        )
+    return isinstance(value, str)
 
 
 _ROW, _EDITS = "funnel.stages.*", "funnel.stages.*.edits"
-_KINDS: Sequence[tuple[Any, ...]] = (
-    (is_text, "a text", "recipe.name", "files.*.sha256", "funnel.source", f"{_ROW}.stage", f"{_EDITS}.unit"),
-    (is_list, "a list", "recipe.stages", "funnel.stages", "analysis.lengths", "bad_files", "inputs.*", "reports.*"),
-    (is_object, "an object", "recipe.card", "recipe.reference", "files.*", f"{_ROW}.rules", f"{_ROW}.values"),
-    (is_object, "an object", f"{_ROW}.values.*", f"{_EDITS}.rules", f"{_EDITS}.rules.*", "analysis", "bad_files.*"),
-    (is_object, "an object", "analysis.lengths.*", "analysis.domains", "analysis.languages"),
-    (is_object, "an object", "inputs", "left_out", "reports"),
+KINDS: Kinds = (
+    (str, "a text", "recipe.name", "files.*.sha256", "funnel.source", f"{_ROW}.stage", f"{_EDITS}.unit"),
+    (list, "a list", "recipe.stages", "funnel.stages", "analysis.lengths", "bad_files", "inputs.*", "reports.*"),
+    (dict, "an object", "recipe.card", "recipe.reference", "files.*", f"{_ROW}.rules", f"{_ROW}.values"),
+    (dict, "an object", f"{_ROW}.values.*", f"{_EDITS}.rules", f"{_EDITS}.rules.*", "analysis", "bad_files.*"),
+    (dict, "an object", "analysis.lengths.*", "analysis.domains", "analysis.languages"),
+    (dict, "an object", "inputs", "left_out", "reports"),
     (is_count, "a whole number", "files.*.bytes", "funnel.documents", f"{_ROW}.in", f"{_ROW}.out", f"{_ROW}.rules.*"),
     (is_count, "a whole number", f"{_ROW}.values.*.*", f"{_EDITS}.documents", "left_out.*"),
     (is_count, "a whole number", f"{_EDITS}.rules.*.places", f"{_EDITS}.rules.*.touched"),
     (is_count, "a whole number", "analysis.documents", "analysis.distinct_domains", "analysis.domains_error"),
     (is_count, "a whole number", "analysis.without_url", "analysis.domains.*", "analysis.languages.*"),
     (may_be_count, "a whole number or null", "funnel.characters", f"{_ROW}.characters", "bad_files.*.records_lost"),
-    (_is_number, "a whole number", f"{_EDITS}.rules.*.removed"),
-    (_may_be_object, "an object or null", _EDITS, "source_lengths"),
+    (int, "a whole number", f"{_EDITS}.rules.*.removed"),
+    (dict | None, "an object or null", _EDITS, "source_lengths"),
     (_is_histogram, "an object of bins", "analysis.lengths.*.documents", "analysis.lengths.*.total"),
     (_is_histogram, "an object of bins", "source_lengths.documents", "source_lengths.total"),
     (_is_settings, "an object of settings by name", "recipe.stages.*", "recipe.outputs"),
@@ -94,13 +86,7 @@ _KINDS: Sequence[tuple[Any, ...]] = (
     (_is_row, "an object with stage, in, out and rules", _ROW),
     (_is_input, "a file, or an object with a file", "inputs.*.*"),
 )
-KINDS: Kinds = tuple(
-    sorted(
-        ((path, is_right, kind) for is_right, kind, *paths in _KINDS for path in paths),
-        key=lambda each: each[0].count("."),
-    )
-)
-"""What is read of a manifest, the whole before its parts, where it is there."""
+"""What is read of a manifest, where it is there."""
 
 
 class MissingEntry(RunError):  # noqa: N818  # named after what it is, as LookupError
@@ -160,11 +146,11 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
     if lacking := _lacking(manifest):
         raise RunError(f"{file} lacks {', '.join(lacking)}: {again}")
     outputs = manifest["recipe"]["outputs"]
-    for spelling in outputs if is_object(outputs) else ():
+    for spelling in outputs if isinstance(outputs, dict) else ():
         if ":" in spelling:
             OUTPUTS.find(spelling, f"{file} is of a run whose output", RunError)
     form = manifest["output"]["format"]
-    if not is_text(form) or form not in RESULTS:
+    if not isinstance(form, str) or form not in RESULTS:
         raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
     for path, value, kind in misfits(manifest, KINDS):
         shown = shorten(repr(value), 60, placeholder="…")
