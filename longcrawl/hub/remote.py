@@ -22,7 +22,7 @@ from longcrawl.core.results import RESULTS
 from longcrawl.errors import FormatError, HubError, RunError, warn_user
 from longcrawl.manifest import MANIFEST
 from longcrawl.storage.sealed import seal
-from longcrawl.storage.structured import is_count, is_object, is_text, load_json, load_yaml
+from longcrawl.storage.structured import is_count, load_json, load_yaml
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -93,7 +93,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _is_entry(entry: Any) -> bool:
-    if not is_object(entry) or not is_text(entry.get("sha256")):
+    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
         return False
     return is_count(entry.get("bytes")) and SHA256.fullmatch(entry["sha256"]) is not None
 
