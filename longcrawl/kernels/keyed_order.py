@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from math import isqrt
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from longcrawl.core.keyed_hash import keyed_hash
 
-__all__ = ["KeyedOrder", "file_order"]
+__all__ = ["KeyedOrder", "file_order", "keyed_order"]
 
 ROUNDS = 8
 
@@ -43,6 +43,10 @@ class KeyedOrder:
         columns = max(isqrt(self.count - 1) + 1, 1)
         rows = max(-(-self.count // columns), 1)
         return rows, columns, keyed_hash(map(str, range(ROUNDS)), self.purpose, self.seed)
+
+
+keyed_order = lru_cache(maxsize=256)(KeyedOrder)
+"""A :class:`KeyedOrder` that is kept, for those who ask for the same one with every batch."""
 
 
 @cache

@@ -1,35 +1,27 @@
-"""JSON lines in blocks of whole lines, cut at the same places each time, in what order, and as samples.
+"""JSON lines in blocks of whole lines, cut at the same places each time, and their order.
 
 A plain local file is cut by looking for the line feed nearest to each border, so that any block is read by itself. What
-is compressed or remote has no such borders: its blocks come one after the other, from the file's beginning. Texts are
-tokenised, ended, cut into windows and packed, block by block.
+is compressed or remote has no such borders: its blocks come one after the other, from the file's beginning.
 """
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from longcrawl.composition.plan import Longs
 from longcrawl.core.sources import Loss, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
-from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order
-from longcrawl.loading._samples import ShardBucket
 from longcrawl.loading._window_files import TokenFile, file_sizes
-from longcrawl.loading.packing_plan import Packing, plan_packing
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
 from longcrawl.sources.files import DamagedFileError, absolute
-from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import named_parts
-from longcrawl.tokens.encoders import Encoder
-from longcrawl.tokens.windows import document_windows
 from longcrawl.urls import has_pattern, is_url
 
 ShuffleJson = Literal["none", "files", "blocks"]
@@ -67,12 +59,7 @@ class Block:
     lines_lost: int | None = None
 
     def read(self) -> bytes:
-        """Return the lines, without a byte order mark.
-
-        Raises:
-            CorruptionError: the file is shorter than it was.
-
-        """
+        """Return the lines, without a byte order mark."""
         content = self.content
         if content is None:
             with Path(self.part.files[0]).open("rb") as opened:
@@ -122,12 +109,7 @@ class JsonFiles:
 
     @cached_property
     def listed(self) -> list[TokenFile]:
-        """The files with their bytes, as states describe them.
-
-        Raises:
-            LoaderError: one is missing.
-
-        """
+        """The files with their bytes, as states describe them."""
         paths = [part.files[0] for part in self.parts]
         sizes = [size for path in paths for size in file_sizes([path])]
         for path, size in zip(paths, sizes, strict=True):
@@ -198,12 +180,7 @@ class JsonFiles:
 
 
 def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]) -> tuple[Part, ...]:
-    """List the files of JSON lines that a folder, path, URL or pattern names, or several, sorted by name.
-
-    Raises:
-        LoaderError: there are none, or one has another ending.
-
-    """
+    """List the files of JSON lines that a folder, path, URL or pattern names, or several, sorted by name."""
     named = tuple(map(str, path)) if isinstance(path, tuple) else str(path)
     is_folder = isinstance(named, str) and (
         not named.endswith(EXTENSIONS) if is_url(named) and not has_pattern(named) else Path(absolute(named)).is_dir()
@@ -275,46 +252,3 @@ class EncodedBlock:
     ends: Longs
     overlaps: Longs
     lost: tuple[tuple[int, str], ...]
-
-
-def encode_block(
-    block: Block, encoder: Encoder, end_of_text: int, text_field: str, max_length: int, overlap_size: int
-) -> EncodedBlock:
-    """Tokenise the documents of a block, end each with ``end_of_text``, and cut long ones into windows.
-
-    Raises:
-        CorruptionError: the file is shorter than it was.
-
-    """
-    schema = pa.schema([pa.field(text_field, pa.large_string(), nullable=False)])
-    lines = read_lines(block.read(), schema)
-    ids, offsets = encoder.encode(lines.table[text_field])
-    lengths = np.diff(offsets) + 1
-    ends = np.cumsum(lengths)
-    tokens = np.empty(int(ends[-1]) if len(ends) else 0, ids.dtype)
-    is_text = np.ones(len(tokens), np.bool_)
-    is_text[ends - 1] = False
-    tokens[is_text], tokens[ends - 1] = ids, end_of_text
-    windows = document_windows(lengths, max_length, overlap_size)
-    sizes = windows.stops - windows.starts
-    stops = np.cumsum(sizes)
-    if windows.overlaps.any():
-        firsts = (ends - lengths)[windows.documents] + windows.starts
-        tokens = tokens[np.arange(stops[-1]) + np.repeat(firsts - (stops - sizes), sizes)]
-    where = replace(block, content=None)
-    return EncodedBlock(where, tokens, stops, windows.overlaps, tuple(lines.lost))
-
-
-def pack_block(encoded: EncodedBlock, max_length: int, packing: Packing, seed: int | None, epoch: int) -> ShardBucket:
-    """Plan the samples of a block; with a seed they have an order of their own in each epoch.
-
-    Raises:
-        LoaderError: the packing has made what cannot be delivered.
-
-    """
-    block = encoded.block
-    shard = TokenShard(block.part.files[0], "jsonl", encoded.tokens, encoded.ends, encoded.overlaps)
-    lengths = np.diff(encoded.ends, prepend=0)
-    # A packer may not know what to do with nothing.
-    plan = plan_packing(lengths, max_length, packing if len(lengths) else "in-order")
-    return ShardBucket(f"{block.part.name}/{block.start}/{epoch}", (shard,), plan, 1, seed)

@@ -155,12 +155,7 @@ class PlannedFeed(Feed):
         """What is asked for, what is there, and what comes of it."""
 
     def check_plan(self) -> None:
-        """Warn of what the report warns of.
-
-        Raises:
-            LoaderError: the report has problems, or the plan has no step.
-
-        """
+        """Reject a report with problems and a plan without steps, and warn of what the report warns of."""
         for problem in self.report.problems:
             raise LoaderError(problem)
         if not len(self):
@@ -230,12 +225,7 @@ class PlannedFeed(Feed):
         )
 
     def epochs_by_name(self) -> Mapping[str | None, int]:
-        """Return how often samples may be delivered, by the names that the user gave, None for all data.
-
-        Raises:
-            LoaderError: one is not a whole number from 1 on.
-
-        """
+        """Return how often samples may be delivered, by the names that the user gave, None for all data."""
         given: dict[str | None, int] = (
             dict(self.epochs.items()) if isinstance(self.epochs, Mapping) else {None: self.epochs}
         )

@@ -1,6 +1,6 @@
 """Samples of buckets as rows of a batch: which pieces each has, in which order, and where their tokens lie."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -12,16 +12,13 @@ import numpy.typing as npt
 
 from longcrawl.composition.packing import kernels, padded_rows
 from longcrawl.composition.plan import Longs, PackingPlan
-from longcrawl.errors import FormatError, LoaderError
-from longcrawl.formats.buckets.spec import StoredSamples
+from longcrawl.formats.buckets.spec import ComposedBucket
 from longcrawl.formats.shards.shard import TokenShard
-from longcrawl.formats.shards.spec import find_format, shards_in
-from longcrawl.kernels.keyed_order import KeyedOrder
+from longcrawl.kernels.keyed_order import keyed_order
 from longcrawl.loading._data_identity import data_changes, data_identity
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.feed import Batch
-from longcrawl.loading.packing_plan import Packing, plan_packing
 
 Positions = Literal["reset", "continuous"]
 
@@ -49,33 +46,6 @@ class Rows:
         self.reset = int(positions == "reset")
 
 
-class Fills(Protocol):
-    """A bucket that moves samples into rows."""
-
-    def fill(self, places: Longs, rows: Longs, into: Rows) -> Iterable[Longs]:
-        """Move samples, by where they are in the order of delivery, and return their pieces as the kernel had them."""
-
-
-def assemble(
-    buckets: Mapping[int, Fills], picks: npt.NDArray[np.integer[Any]], places: Longs, padding: int, rows: Rows
-) -> Batch:
-    """Make a batch.
-
-    Args:
-        buckets: by the numbers that are picked; a number that is not there is a row of padding.
-        picks: integers [picks], the bucket of each row; rows behind the last one are padding, too.
-        places: int64 [picks], where each is in its bucket's order of delivery.
-        padding: token id.
-        rows: to be filled.
-
-    """
-    pieces: list[Longs] = []
-    for pick in set(picks.tolist()) & buckets.keys():
-        mine = np.flatnonzero(picks == pick)
-        pieces += buckets[pick].fill(places[mine], mine, rows)
-    return padded_rows(rows.out, pieces, rows.counts, rows.filled, padding, rows.reset)
-
-
 @dataclass(frozen=True)
 class EpochOrder:
     """Which of ``count`` samples is delivered at a place, counted through all epochs; each has an order of its own.
@@ -100,51 +70,12 @@ class EpochOrder:
         if self.seed is None or not len(places):
             return places % max(self.count, 1)
         first, last = int(places.min()) // self.count, int(places.max()) // self.count
-        if first == last:
-            return self._order(first)(places - first * self.count)
         samples, epochs = places % self.count, places // self.count
         for epoch in range(first, last + 1):
-            samples[epochs == epoch] = self._order(epoch)(samples[epochs == epoch])
+            mine = slice(None) if first == last else epochs == epoch
+            order = keyed_order(self.count, self.seed, f"samples of {self.name}, epoch {epoch}")
+            samples[mine] = order(samples[mine])
         return samples
-
-    def _order(self, epoch: int) -> KeyedOrder:
-        if epoch not in self._orders:
-            self._orders[epoch] = KeyedOrder(self.count, self.seed or 0, f"samples of {self.name}, epoch {epoch}")
-        return self._orders[epoch]
-
-    @cached_property
-    def _orders(self) -> dict[int, KeyedOrder]:
-        return {}
-
-
-class SampleBucket(Protocol):
-    """The samples of one split, domain and capacity."""
-
-    @property
-    def split(self) -> str:
-        """The name of the split."""
-
-    @property
-    def domain(self) -> str:
-        """The name of the domain, "" where there are none."""
-
-    @property
-    def capacity(self) -> int:
-        """Tokens of each sample, padding included."""
-
-    @property
-    def identity(self) -> str:
-        """A digest of the data."""
-
-    @property
-    def padding(self) -> int:
-        """The token id of padding."""
-
-    def __len__(self) -> int:
-        """Count the samples."""
-
-    def stored(self, samples: Longs, /) -> Iterable[StoredSamples]:
-        """Return samples by their numbers, in any order, as they are stored."""
 
 
 @runtime_checkable
@@ -152,8 +83,8 @@ class ComposedDataset(Protocol):
     """What :func:`longcrawl.formats.buckets.spec.open_composed` returns, or anything with buckets like those."""
 
     @property
-    def buckets(self) -> Sequence[SampleBucket]:
-        """All buckets, of all splits."""
+    def buckets(self) -> Sequence[Any]:
+        """All buckets, of all splits, each with what delivery reads of a :class:`ComposedBucket`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +98,7 @@ class DeliveredBucket:
 
     """
 
-    bucket: SampleBucket
+    bucket: ComposedBucket
     epochs: int
     seed: int | None
 
@@ -177,7 +108,7 @@ class DeliveredBucket:
         return BucketStock(self.bucket.domain, self.bucket.capacity, self.epochs * len(self.bucket))
 
     def fill(self, places: Longs, rows: Longs, into: Rows) -> Iterator[Longs]:
-        """Move samples into rows, padding left out; see :class:`Fills`."""
+        """Move samples, by places in the order of delivery, into rows; yield their pieces as the kernel had them."""
         for stored in self.bucket.stored(self._order(places)):
             mine = rows[stored.asked]
             _, pieces = kernels().lay_out(stored.bounds, stored.sizes, stored.samples, mine, into.counts, into.filled)
@@ -228,7 +159,7 @@ class ShardBucket:
         return EpochOrder(len(self), self.seed, self.name)
 
     def fill(self, places: Longs, rows: Longs, into: Rows) -> list[Longs]:
-        """Move samples into rows; see :class:`Fills`."""
+        """Move samples, by places in the order of delivery, into rows; return their pieces as the kernel had them."""
         numbers, pieces = kernels().lay_out(
             self.plan.bounds, self.plan.sizes, self._order(places), rows, into.counts, into.filled
         )
@@ -296,70 +227,25 @@ class ShardBucket:
         return changed
 
 
-def bucket_folders(folder: Path) -> dict[str, Path]:
-    """Return the folders in a folder by their names.
-
-    Raises:
-        LoaderError: there is no such folder.
-
-    """
-    if not folder.is_dir():
-        raise LoaderError(f"there is no folder {folder}: check path and split")
-    return {each.name: each for each in sorted(folder.iterdir()) if each.is_dir()}
-
-
-def bucket_shards(name: str, folder: Path, format_name: str | None, split: str) -> list[Path]:
-    """List the shards of a split below the folder of a bucket.
-
-    Raises:
-        LoaderError: there is none.
-
-    """
-    try:
-        return shards_in(folder, format_name, split)
-    except FormatError as missing:
-        raise LoaderError(f"{_called(name)} is empty: {missing}") from missing
-
-
-def _called(name: str) -> str:
-    return f"bucket {name!r}" if name else "the data"
-
-
-def open_bucket(
-    name: str,
-    paths: Sequence[Path],
-    format_name: str | None,
-    settings: Mapping[str, Any],
-    max_length: int,
-    packing: Packing,
-    epochs: int,
-    seed: int | None,
-) -> ShardBucket:
-    """Open the shards of a bucket, and plan their samples.
+def assemble(
+    buckets: Mapping[int, DeliveredBucket | ShardBucket],
+    picks: npt.NDArray[np.integer[Any]],
+    places: Longs,
+    padding: int,
+    rows: Rows,
+) -> Batch:
+    """Make a batch.
 
     Args:
-        name: of the bucket.
-        paths: of its shards.
-        format_name: of the shards; None to tell by the files.
-        settings: of opening; those that a format does not have are left out.
-        max_length: most tokens of a sample.
-        packing: see :func:`longcrawl.loading.packing_plan.plan_packing`.
-        epochs: how often its samples may be delivered.
-        seed: of the order; None for the order of the plan.
-
-    Raises:
-        LoaderError: no shard has a token.
-        CorruptionError: files contradict each other.
+        buckets: by the numbers that are picked; a number that is not there is a row of padding.
+        picks: integers [picks], the bucket of each row; rows behind the last one are padding, too.
+        places: int64 [picks], where each is in its bucket's order of delivery.
+        padding: token id.
+        rows: to be filled.
 
     """
-    shards = []
-    for path in paths:
-        found = find_format(path, format_name)
-        shards.append(found.open(path, **found.settings("open", settings)))
-    lengths = np.concatenate([np.diff(shard.ends, prepend=0) for shard in shards]).astype(np.int64)
-    if not lengths.any():
-        raise LoaderError(
-            f"{_called(name)} is empty: the shards in {paths[0].parent} have no token; put others there, or leave it "
-            "out"
-        )
-    return ShardBucket(name, tuple(shards), plan_packing(lengths, max_length, packing), epochs, seed)
+    pieces: list[Longs] = []
+    for pick in set(picks.tolist()) & buckets.keys():
+        mine = np.flatnonzero(picks == pick)
+        pieces += buckets[pick].fill(places[mine], mine, rows)
+    return padded_rows(rows.out, pieces, rows.counts, rows.filled, padding, rows.reset)

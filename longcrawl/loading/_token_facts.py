@@ -41,12 +41,7 @@ class TokenFacts:
     tokenizer: str | None = None
 
     def check_end_of_text(self, token: int | None, types: Iterable["np.dtype[Any]"]) -> None:
-        """Check an end of text against the one that is recorded, or else against the types that tokens are stored in.
-
-        Raises:
-            LoaderError: it is another one, or no token can be it.
-
-        """
+        """Check an end of text against the one that is recorded, or else against the types of stored tokens."""
         if token is None:
             return
         if self.end_of_text is not None and token != self.end_of_text:
@@ -57,12 +52,7 @@ class TokenFacts:
             _check_id("end_of_text", token, self._limit(token, None, types))
 
     def check_vocabulary(self, vocabulary_size: int | None) -> None:
-        """Check a vocabulary against the one that is recorded; a larger one is that of a padded embedding.
-
-        Raises:
-            LoaderError: it is smaller.
-
-        """
+        """Check a vocabulary against the one that is recorded; a larger one is that of a padded embedding."""
         if vocabulary_size is not None and self.vocabulary_size is not None and vocabulary_size < self.vocabulary_size:
             raise LoaderError(
                 f"vocabulary_size is {vocabulary_size:,} and {self.file} records {self.vocabulary_size:,}: leave "
@@ -72,16 +62,10 @@ class TokenFacts:
     def check_padding(
         self, token: int | None, vocabulary_size: int | None, types: Iterable["np.dtype[Any]"], made: Any = np.int64
     ) -> None:
-        """Check that an id of padding is one of the vocabulary, or else of the types that tokens are stored in.
-
-        Args:
-            token: the id.
-            vocabulary_size: that the user has named.
-            types: of the stored tokens.
-            made: the type of tokens in a batch.
+        """Check that an id of padding is one of the vocabulary, or else of the ``types`` that tokens are stored in.
 
         Raises:
-            LoaderError: it is not.
+            LoaderError: it is not, or is none of ``made``, the type of tokens in a batch.
 
         """
         if token is not None:
@@ -166,14 +150,7 @@ def _read_description(output: str, path: str) -> _Description | None:
 
 
 def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]) -> None:
-    """Warn of an end of text that does not occur, where nothing is recorded.
-
-    Args:
-        token: the end of text.
-        where: what the user named.
-        blocks: of tokens, from the beginning on.
-
-    """
+    """Warn of an end of text that does not occur in blocks of tokens, from the beginning of ``where`` on."""
     searched = 0
     for block in blocks:
         if (block == token).any():
@@ -188,15 +165,10 @@ def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]
 
 
 def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int, int], str]) -> None:
-    """Compare ids with a vocabulary, at the moment at which they would go into a model.
-
-    Args:
-        ids: integers [rows, length].
-        vocabulary_size: ids are below it.
-        where: says, for a row and a place in it, where the id is from.
+    """Check ids, integers [rows, length], at the moment at which they would go into a model.
 
     Raises:
-        CorruptionError: one is not below it.
+        CorruptionError: one is not below ``vocabulary_size``; ``where`` names its row and place.
 
     """
     # As unsigned numbers, so that an id that did not fit is none of the vocabulary.

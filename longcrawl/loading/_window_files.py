@@ -45,12 +45,7 @@ def find_files(
     recursive: bool = True,
     split: Split = "train",
 ) -> list[str]:
-    """List files of tokens, sorted by path; files that are named one by one keep their order.
-
-    Raises:
-        LoaderError: there are none, or nobody knows of which split one is.
-
-    """
+    """List files of tokens, sorted by path; files that are named one by one keep their order."""
     if not isinstance(paths, str):
         listed = list(paths)
         twice = sorted({path for path in listed if listed.count(path) > 1}) if len(set(listed)) < len(listed) else []

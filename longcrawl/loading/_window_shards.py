@@ -79,13 +79,7 @@ class _MappedShard:
 
 
 def remote_width(path: str, given: int | None) -> int:
-    """Return the bytes of a token of a remote ``.ds``, by its index if nothing else says it.
-
-    Raises:
-        FormatError: there is no such file, or no index.
-        CorruptionError: the index does not belong to it, or to the given width.
-
-    """
+    """Return the bytes of a token of a remote ``.ds``, by its index if nothing else says it."""
     index = f"{path}{datatrove.INDEX}"
     size, entries = sizes_of([path, index])
     if size is None:
@@ -163,13 +157,7 @@ class _RemoteShard:
         return self._ends
 
     def check_ends(self) -> None:
-        """Look at where documents end.
-
-        Raises:
-            FormatError: no index says it.
-            CorruptionError: the ends fall, or do not reach the last token.
-
-        """
+        """Look at where documents end."""
         for problem in end_problems(self.ends(), self.count, f"{self.path}{datatrove.INDEX}", lambda entry: 8 * entry):
             raise CorruptionError(problem)
 
@@ -215,13 +203,7 @@ ShardTokens = _MappedShard | _RemoteShard
 
 
 def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the word that says what is meant
-    """Open a shard to read windows of it.
-
-    Raises:
-        FormatError: there is none, or it is remote and not datatrove's.
-        CorruptionError: its files contradict each other or the settings.
-
-    """
+    """Open a shard to read windows of it."""
     if is_url(path):
         if format not in (None, datatrove.Datatrove.name) or not path.endswith(datatrove.SUFFIX):
             raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")

@@ -15,7 +15,7 @@ import numpy as np
 
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.formats.buckets.spec import open_composed
+from longcrawl.formats.buckets.spec import ComposedBucket, open_composed
 from longcrawl.formats.shards.folders import named_split
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._planned_feed import (
@@ -32,7 +32,6 @@ from longcrawl.loading._samples import (
     DeliveredBucket,
     Positions,
     Rows,
-    SampleBucket,
     assemble,
 )
 from longcrawl.loading._token_facts import TokenFacts
@@ -182,7 +181,7 @@ class ComposedBatches(PlannedFeed):
         return self.path
 
     @cached_property
-    def _buckets(self) -> tuple[SampleBucket, ...]:
+    def _buckets(self) -> tuple[ComposedBucket, ...]:
         """The buckets of the split that have samples, by domain and capacity."""
         splits = {each.split for each in self._dataset.buckets}
         split = named_split(self.split, splits.__contains__)

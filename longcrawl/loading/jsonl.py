@@ -10,33 +10,35 @@ Source: GPT-Simple's data pipeline, format "jsonl".
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
+from longcrawl.composition.packing import AnyPacking, plan_packing
 from longcrawl.composition.plan import Longs
 from longcrawl.core.fields import check_fields
 from longcrawl.core.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
+from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
 from longcrawl.loading._json_blocks import (
     Block,
     EncodedBlock,
     JsonFiles,
     ShuffleJson,
-    encode_block,
     find_json_files,
-    pack_block,
 )
 from longcrawl.loading._samples import LastBatch, Positions, Rows, ShardBucket, assemble
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed, Status
-from longcrawl.loading.packing_plan import Packing
 from longcrawl.sources.blocks import RECORD_BYTES
+from longcrawl.sources.json_lines import read_lines
 from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.windows import document_windows
 
 __all__ = ["Jsonl"]
 
@@ -91,7 +93,7 @@ class Jsonl(Feed):
         seed: of the order.
         shuffle: "none" for the order of files and lines; "blocks" for an order of all blocks in each epoch, only of
             plain local files; "files" for one of the files. With both, samples have an order of their own in a block.
-        packing: see :func:`longcrawl.loading.packing_plan.plan_packing`.
+        packing: see :func:`longcrawl.composition.packing.plan_packing`.
         positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
             row, and has 0 in padding.
         epochs: how often documents are delivered.
@@ -131,7 +133,7 @@ class Jsonl(Feed):
     world_size: int = 1
     seed: int = 0
     shuffle: ShuffleJson = "none"
-    packing: Packing = "length-binned"
+    packing: AnyPacking = "length-binned"
     positions: Positions = "reset"
     epochs: int = 1
     last_batch: LastBatch = "drop"
@@ -211,9 +213,37 @@ class Jsonl(Feed):
         return self._encoded(self._place, worker, workers)
 
     def _encoded(self, place: _Place, first: int = 0, every: int = 1) -> Iterator[tuple[int, EncodedBlock]]:
-        settings = (self._encoder, self._end_of_text, self.text_field, self.max_length, self.overlap_size)
         for epoch, block in islice(self._blocks(place), first, None, every):
-            yield epoch, encode_block(block, *settings)
+            yield epoch, self._encode(block)
+
+    def _encode(self, block: Block) -> EncodedBlock:
+        """Tokenise the documents of a block, end each with the end of text, and cut long ones into windows."""
+        schema = pa.schema([pa.field(self.text_field, pa.large_string(), nullable=False)])
+        lines = read_lines(block.read(), schema)
+        ids, offsets = self._encoder.encode(lines.table[self.text_field])
+        lengths = np.diff(offsets) + 1
+        ends = np.cumsum(lengths)
+        tokens = np.empty(int(ends[-1]) if len(ends) else 0, ids.dtype)
+        is_text = np.ones(len(tokens), np.bool_)
+        is_text[ends - 1] = False
+        tokens[is_text], tokens[ends - 1] = ids, self._end_of_text
+        windows = document_windows(lengths, self.max_length, self.overlap_size)
+        sizes = windows.stops - windows.starts
+        stops = np.cumsum(sizes)
+        if windows.overlaps.any():
+            firsts = (ends - lengths)[windows.documents] + windows.starts
+            tokens = tokens[np.arange(stops[-1]) + np.repeat(firsts - (stops - sizes), sizes)]
+        return EncodedBlock(replace(block, content=None), tokens, stops, windows.overlaps, tuple(lines.lost))
+
+    def _pack(self, encoded: EncodedBlock, epoch: int) -> ShardBucket:
+        """Plan the samples of a block; where shuffled, they have an order of their own in each epoch."""
+        block = encoded.block
+        shard = TokenShard(block.part.files[0], "jsonl", encoded.tokens, encoded.ends, encoded.overlaps)
+        lengths = np.diff(encoded.ends, prepend=0)
+        # A packer may not know what to do with nothing.
+        plan = plan_packing(lengths, self.max_length, self.packing if len(lengths) else "in-order")
+        seed = None if self.shuffle == "none" else self.seed
+        return ShardBucket(f"{block.part.name}/{block.start}/{epoch}", (shard,), plan, 1, seed)
 
     def _blocks(self, place: _Place) -> Iterator[tuple[int, Block]]:
         """Yield the epoch and the block of all from a place on; nothing is tokenised."""
@@ -253,7 +283,7 @@ class Jsonl(Feed):
         done, taken, size = position, 0, self.step_size
         for epoch, encoded in blocks:
             self._report(encoded)
-            bucket = pack_block(encoded, self.max_length, self.packing, self._shuffle_seed, epoch)
+            bucket = self._pack(encoded, epoch)
             first = self._first_sample(place, epoch, encoded.block, bucket)
             passed = min(skipped, len(bucket) - first)
             first, skipped = first + passed, skipped - passed
@@ -290,10 +320,6 @@ class Jsonl(Feed):
         places = np.concatenate([places for _, places in rows])
         buckets = {pick: bucket for pick, (bucket, _) in enumerate(rows)}
         return assemble(buckets, picks, places, padding, Rows(self.batch_size, self.max_length, self.positions))
-
-    @property
-    def _shuffle_seed(self) -> int | None:
-        return None if self.shuffle == "none" else self.seed
 
     def _report(self, encoded: EncodedBlock) -> None:
         """Apply the policy to what could not be read of a block, once."""

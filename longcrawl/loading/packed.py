@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from longcrawl.composition.packing import AnyPacking, check_packing, plan_packing
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.folders import SPLITS, named_split
+from longcrawl.formats.shards.spec import find_format, shards_in
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._planned_feed import (
     MOST_EPOCHS,
@@ -32,9 +34,6 @@ from longcrawl.loading._samples import (
     Rows,
     ShardBucket,
     assemble,
-    bucket_folders,
-    bucket_shards,
-    open_bucket,
 )
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
@@ -48,7 +47,6 @@ from longcrawl.loading.curriculum import (
     plan_curriculum,
 )
 from longcrawl.loading.feed import Batch, Status
-from longcrawl.loading.packing_plan import Packing, check_packing
 
 __all__ = ["Packed", "Status"]
 
@@ -96,7 +94,7 @@ class Packed(PlannedFeed):
         shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the packing.
         packing: "length-binned", "best-fit" or "first-fit", which pad little; "in-order", which keeps the order of the
             shards; "separate", a sample for each piece; or an object or function of one's own. See
-            :func:`longcrawl.loading.packing_plan.plan_packing`.
+            :func:`longcrawl.composition.packing.plan_packing`.
         positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
             row, and has 0 in padding.
         mix_by: whether weights are shares of tokens or of samples.
@@ -139,7 +137,7 @@ class Packed(PlannedFeed):
     world_size: int = 1
     seed: int = 0
     shuffle: Literal["keyed", "none"] = "keyed"
-    packing: Packing = "length-binned"
+    packing: AnyPacking = "length-binned"
     positions: Positions = "reset"
     mix_by: MixBy = "tokens"
     on_exhausted: OnExhausted = "error"
@@ -180,10 +178,10 @@ class Packed(PlannedFeed):
         except FormatError as several:
             raise LoaderError(f"{self.path}: {several}") from several
         if self.curriculum:
-            return bucket_folders(folder)
+            return _folders_in(folder)
         if folder.is_dir():
             return {"": folder}
-        splits = [name for name in bucket_folders(Path(self.path)) if name in SPLITS]
+        splits = [name for name in _folders_in(Path(self.path)) if name in SPLITS]
         if splits or self.split not in SPLITS:
             raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {listed(splits)}")
         return {"": Path(self.path)}
@@ -204,9 +202,13 @@ class Packed(PlannedFeed):
         """The shards of each bucket."""
         # Of a folder that is a split already, all that is in it.
         splits = {name: self.split if self._folders[name] == Path(self.path) else "train" for name in self._names}
-        return {
-            name: bucket_shards(name, self._folders[name], self.format, splits[name]) for name in sorted(self._names)
-        }
+        found = {}
+        for name in sorted(self._names):
+            try:
+                found[name] = shards_in(self._folders[name], self.format, splits[name])
+            except FormatError as missing:
+                raise LoaderError(f"{_called(name)} is empty: {missing}") from missing
+        return found
 
     @cached_property
     def recorded(self) -> TokenFacts:
@@ -217,15 +219,27 @@ class Packed(PlannedFeed):
     def buckets(self) -> dict[str, ShardBucket]:
         """The buckets that the curriculum draws from, opened; of a feed without one, "" has all."""
         self.recorded.check_vocabulary(self.vocabulary_size)
-        seed = self.seed if self.shuffle == "keyed" else None
+        return {name: self._open(name, paths) for name, paths in self._shards.items()}
+
+    def _open(self, name: str, paths: Sequence[Path]) -> ShardBucket:
+        """Open the shards of a bucket, and plan their samples."""
         end_of_text = self.recorded.end_of_text if self.end_of_text is None else self.end_of_text
         wanted = {"end_of_text": end_of_text, "vocabulary_size": self.vocabulary_size, "check": self.check}
+        shards = []
+        for path in paths:
+            found = find_format(path, self.format)
+            # Settings that a format does not have are left out.
+            shards.append(found.open(path, **found.settings("open", wanted)))
+        lengths = np.concatenate([np.diff(shard.ends, prepend=0) for shard in shards]).astype(np.int64)
+        if not lengths.any():
+            raise LoaderError(
+                f"{_called(name)} is empty: the shards in {paths[0].parent} have no token; put others there, or leave "
+                "it out"
+            )
+        plan = plan_packing(lengths, self.max_length, self.packing)
         given = self.epochs_by_name()
-        epochs = {name: given.get(name, given.get(None, 1)) for name in self._shards}
-        return {
-            name: open_bucket(name, paths, self.format, wanted, self.max_length, self.packing, epochs[name], seed)
-            for name, paths in self._shards.items()
-        }
+        epochs, seed = given.get(name, given.get(None, 1)), self.seed if self.shuffle == "keyed" else None
+        return ShardBucket(name, tuple(shards), plan, epochs, seed)
 
     @property
     def _phases(self) -> tuple[Phase, ...]:
@@ -364,3 +378,13 @@ class Packed(PlannedFeed):
             "data": {name: bucket.data for name, bucket in self.buckets.items()},
             "packing": {name: bucket.packing_fingerprint for name, bucket in self.buckets.items()},
         }
+
+
+def _folders_in(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise LoaderError(f"there is no folder {folder}: check path and split")
+    return {each.name: each for each in sorted(folder.iterdir()) if each.is_dir()}
+
+
+def _called(name: str) -> str:
+    return f"bucket {name!r}" if name else "the data"

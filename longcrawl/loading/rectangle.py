@@ -229,10 +229,7 @@ class Rectangle(Feed):
         """Return settings, and digests of samples of all rows, which do not depend on how tokens are stored."""
         rows, row_length = self.array.shape
         return {
-            "batch_size": self.batch_size,
-            "context_length": self.walk.context_length,
-            "split": self.split,
-            "pad_token": self.pad_token,
+            **self.values_of("batch_size", "context_length", "split", "pad_token"),
             "rows": rows,
             "row_length": row_length,
             "loss_mask": self.mask is not None,

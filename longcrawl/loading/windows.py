@@ -22,7 +22,7 @@ from longcrawl.composition.packing import kernels
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
-from longcrawl.kernels.keyed_order import KeyedOrder, file_order
+from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading._window_files import (
     OnStalePaths,
@@ -395,18 +395,8 @@ class Windows:
             self._layouts[number] = layout
         return layout
 
-    @cached_property
-    def _orders(self) -> dict[int, KeyedOrder]:
-        return {}
-
     def _keyed(self, number: int) -> KeyedOrder:
-        order = self._orders.get(number)
-        if order is None:
-            order = KeyedOrder(self._count, self.seed, f"windows of pass {number}")
-            if len(self._orders) > 1:
-                self._orders.pop(next(iter(self._orders)), None)
-            self._orders[number] = order
-        return order
+        return keyed_order(self._count, self.seed, f"windows of pass {number}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_open"}

@@ -76,13 +76,13 @@ class Truncate(Rewrite):
 
     def trace(self, table: pa.Table) -> Edited:
         """Do what ``rewrite`` does, and list the tokens cut off each longer document."""
-        tokens = column(table, "tokens", self.name)
-        lengths = _lengths(tokens).to_numpy()
-        firsts, kept = np.zeros_like(lengths), np.minimum(lengths, self.n)
-        done = _with_tokens(table, _take_ranges(tokens, firsts, kept))
-        if LOSS_MASK in table.column_names:
-            flags = loss_mask_of_tokens(table, lengths, self.name)
-            done = with_column(done, LOSS_MASK, _take_ranges(flags, firsts, kept))
+        lengths, columns = _token_columns(table, self.name)
+        kept, done = np.minimum(lengths, self.n), table
+        starts = np.cumsum(lengths) - lengths
+        for name, values in columns.items():
+            flat = values.flatten().to_numpy(zero_copy_only=False)
+            heads = [flat[:0], *(flat[start : start + n] for start, n in zip(starts, kept, strict=True))]
+            done = with_column(done, name, _lists(np.concatenate(heads), kept, values.type))
         rows = np.flatnonzero(lengths > kept)
         return Edited(done, (), make_places(rows, "cut", np.stack([kept, lengths], axis=1)[rows], unit="tokens"))
 
@@ -125,15 +125,12 @@ class Roll(Rewrite):
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Return the rolled ``tokens`` and ``roll``."""
-        tokens = column(table, "tokens", self.name)
-        lengths = _lengths(tokens).to_numpy()
+        lengths, columns = _token_columns(table, self.name)
         amounts = roll_amounts(document_ids(table, self.name).to_pylist(), lengths, self.seed)
-        rolled = _rolled(tokens.flatten().to_numpy(), lengths, amounts)
-        done = _with_tokens(table, _lists(rolled, lengths, tokens.type))
-        if LOSS_MASK in table.column_names:
-            flags = loss_mask_of_tokens(table, lengths, self.name)
-            rolled = _rolled(flags.flatten().to_numpy(zero_copy_only=False), lengths, amounts)
-            done = with_column(done, LOSS_MASK, _lists(rolled, lengths, flags.type))
+        done = table
+        for name, values in columns.items():
+            rolled = _rolled(values.flatten().to_numpy(zero_copy_only=False), lengths, amounts)
+            done = with_column(done, name, _lists(rolled, lengths, values.type))
         if "roll" in done.column_names:
             done = done.drop_columns("roll")
         return done.append_column("roll", pa.array(amounts, pa.int64()))
@@ -160,11 +157,12 @@ def _lengths(tokens: pa.Array) -> pa.Array:
     return pc.cast(pc.fill_null(pc.list_value_length(tokens), 0), pa.int64())
 
 
-def _take_ranges(tokens: pa.Array, starts: Integers, lengths: Integers) -> pa.Array:
-    offsets = np.concatenate([[0], np.cumsum(_lengths(tokens).to_numpy())])
-    values = tokens.flatten().to_numpy(zero_copy_only=False)
-    pieces = [values[o + s : o + s + n] for o, s, n in zip(offsets[:-1], starts, lengths, strict=True)]
-    return _lists(np.concatenate(pieces) if pieces else values[:0], lengths, tokens.type)
+def _token_columns(table: pa.Table, needed_by: str) -> tuple[Integers, dict[str, pa.Array]]:
+    """Return the tokens of each document, and the columns that have a value for each token."""
+    tokens = column(table, "tokens", needed_by)
+    lengths = _lengths(tokens).to_numpy()
+    masks = {LOSS_MASK: loss_mask_of_tokens(table, lengths, needed_by)} if LOSS_MASK in table.column_names else {}
+    return lengths, {"tokens": tokens, **masks}
 
 
 def _lists(values: npt.NDArray[Any], lengths: Integers, like: pa.DataType) -> pa.Array:
@@ -173,7 +171,3 @@ def _lists(values: npt.NDArray[Any], lengths: Integers, like: pa.DataType) -> pa
     if pa.types.is_large_list(like):
         return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), flat)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
-
-
-def _with_tokens(table: pa.Table, tokens: pa.Array) -> pa.Table:
-    return table.set_column(table.column_names.index("tokens"), "tokens", tokens)

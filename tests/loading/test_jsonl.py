@@ -196,7 +196,7 @@ def test_workers_give_the_same_batches_and_the_state_of_what_was_given(tmp_path,
 
 
 def _twos(lengths, max_length):
-    from longcrawl.loading.packing_plan import plan_packing
+    from longcrawl.composition.packing import plan_packing
 
     assert len(lengths)
     return plan_packing(lengths, max_length, "separate")
