@@ -209,7 +209,7 @@ class Crawl:
         push_documents(repo, visibility, self.data, self.ledger, self.edits)
 
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write the documents with the output of this name and give what describes it.
+        """Write the documents with the output of this name and return what describes it.
 
         Raises:
             StageError: unknown output or field, or the stages passed cannot feed it.

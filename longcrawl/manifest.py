@@ -136,7 +136,7 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
         file: it, to be named.
 
     Raises:
-        RunError: it is no manifest of a run, or of a version or a format that this longcrawl does not know.
+        RunError: it is not the manifest of a run, or of a version or a format that this longcrawl does not know.
     """
     again = f"run the recipe again, into another folder than {file.parent}"
     if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:

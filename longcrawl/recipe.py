@@ -92,7 +92,7 @@ def recipes() -> dict[str, str]:
 
 
 def _folder() -> Traversable:
-    # The folder is no package: importing it would put it in the place of the function longcrawl.recipes.
+    # The folder is not a package: importing it would put it in the place of the function longcrawl.recipes.
     return resources.files("longcrawl").joinpath("recipes")
 
 
@@ -175,7 +175,7 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
     for number, spec in enumerate(specs, start=1):
         name, settings = _named(spec, f"{where}: stage {number}")
         made.append(_stage(name, settings, f"{where}: stage {number}"))
-    _refuse_disagreement(made, where)
+    _check_same_bytes(made, where)
     return tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
 
 
@@ -197,8 +197,8 @@ def _presets(kind: type[Stage] | None) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _refuse_disagreement(stages: list[Stage], where: str) -> None:
-    """Refuse to count the bytes of another text than is tokenised: it would drop documents that are long enough."""
+def _check_same_bytes(stages: list[Stage], where: str) -> None:
+    """Check that bytes are counted of the text that is tokenised: else documents that are long enough leave."""
     settings = {stage.name: stage.settings() for stage in stages}
     if "min_bytes" not in settings or "tokenize" not in settings:
         return
@@ -212,7 +212,7 @@ def _refuse_disagreement(stages: list[Stage], where: str) -> None:
             )
 
 
-def refuse_order(recipe: Recipe) -> None:
+def check_order(recipe: Recipe) -> None:
     """Reject a recipe whose stages would remove all copies of a text; the recipes of finished runs may be of this kind.
 
     Raises:

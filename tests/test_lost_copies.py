@@ -119,7 +119,7 @@ def test_runs_of_the_earlier_order_lost_copies_and_are_still_read(tmp_path, monk
             call()
     assert not out.exists()
     with monkeypatch.context() as earlier:
-        earlier.setattr(sys.modules["longcrawl.run.job"], "refuse_order", bool)
+        earlier.setattr(sys.modules["longcrawl.run.job"], "check_order", bool)
         lc.run(recipe, out)
     assert any("no copy of content" in each for each in unkept(out, contents, set()))
     assert lc.run(recipe, out).funnel == lc.funnel(out)

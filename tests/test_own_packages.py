@@ -284,7 +284,7 @@ def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_comma
 def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):
     write_package(tmp_path / "site", stages=STAGE)
     recipe = write_recipe(tmp_path, "my_poems.stages:OnlyPoems", {"min_chars": {"n": 1000}})
-    assert "no document is left" in type_command("run", recipe, "--out", tmp_path / "run").stderr
+    assert "no document remains" in type_command("run", recipe, "--out", tmp_path / "run").stderr
     write_package(tmp_path / "site", stages=STAGE.replace("), 1)", "), 2)"))
     again = type_command("run", recipe, "--out", tmp_path / "run")
     assert "has changed since the run began" in again.stderr

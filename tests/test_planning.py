@@ -240,7 +240,7 @@ def test_a_sample_of_which_nothing_is_left_says_what_is_known(recipe):
     assert made.rows[-1].stage == "min_chars"
     assert made.written is None
     assert made.rows[-1].documents.value == 0 < made.rows[-1].documents.high
-    assert "nothing of the sample is left after 'min_chars'" in str(made)
+    assert "no document of the sample remains after 'min_chars'" in str(made)
 
 
 def test_a_changed_plan_is_rejected_and_an_earlier_version_without_seal_is_read(recipe, tmp_path):
@@ -259,10 +259,10 @@ def test_a_changed_plan_is_rejected_and_an_earlier_version_without_seal_is_read(
 def test_bad_input_is_one_sentence(recipe, tmp_path):
     with pytest.raises(RunError, match="2 parts or more"):
         lc.plan(recipe, parts=1)
-    with pytest.raises(RunError, match="is no plan"):
+    with pytest.raises(RunError, match="is not a plan"):
         lc.Plan.load("planned.yaml")
     Path("cut.json").write_text('{"longcrawl_plan": 1}')
-    with pytest.raises(RunError, match="is no whole plan"):
+    with pytest.raises(RunError, match="is not a complete plan"):
         lc.Plan.load("cut.json")
     with pytest.raises(RunError, match="plan again"):
         lc.run(recipe, "out", plan=lc.plan(recipe, documents=40, overrides=["stages.min_chars.n=10"]))
@@ -271,7 +271,7 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
     broken = ({"stages": []}, {"tokens": ["a", 1, 2]}, {"tokens": [1, 2, 1]}, {"stages": [figures | {"disk": None}]})
     for change in broken:
         Path("odd.json").write_text(json.dumps(told | change))
-        with pytest.raises(RunError, match=r"odd\.json is no whole plan"):
+        with pytest.raises(RunError, match=r"odd\.json is not a complete plan"):
             lc.Plan.load("odd.json")
     with pytest.raises(RunError, match="texts cannot be written .*: name another file"):
         lc.Plan.from_dict(told).save("texts")

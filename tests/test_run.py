@@ -623,7 +623,7 @@ def test_stages_before_and_after_two_surveys(source, tmp_path, directory_digest)
 
 
 def test_when_no_document_is_left_the_stage_that_removed_the_last_ones_is_named(recipe, tmp_path):
-    with pytest.raises(RunError, match=r"no document is left: stage 'min_tokens' removed the last 1\d\d\. ") as raised:
+    with pytest.raises(RunError, match=r"no document remains: stage 'min_tokens' removed the last 1\d\d\. ") as raised:
         lc.run(recipe, tmp_path / "out", 2, ["stages.min_tokens.n=100000"])
     assert "--set stages.min_tokens.FIELD=VALUE" in str(raised.value)
     (funnel,) = raised.value.__notes__
@@ -641,7 +641,7 @@ def test_a_source_without_documents_is_said_so(tmp_path):
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "empty.jsonl").write_text("")
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(tmp_path / "documents")})
-    with pytest.raises(RunError, match="source 'text' gave no documents at all: look at its settings in"):
+    with pytest.raises(RunError, match="source 'text' produced no documents: check its settings in"):
         lc.run(recipe, tmp_path / "out")
 
 
@@ -657,9 +657,9 @@ def test_a_source_of_broken_files_and_other_records_is_said_so_with_the_first_re
     with pytest.raises(RunError) as raised:
         lc.run(recipe, tmp_path / "out")
     said = str(raised.value)
-    assert said.startswith("source 'warc' gave no documents at all: look at its settings in ")
+    assert said.startswith("source 'warc' produced no documents: check its settings in ")
     assert f"; 1 input file(s) could not be read whole, the first: {tmp_path}/b.warc.gz: " in said
-    assert said.endswith("; 2 record(s) are no documents by the source's rules: request 2")
+    assert said.endswith("; 2 record(s) are not documents by the source's rules: request 2")
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -740,7 +740,7 @@ def test_a_broken_file_stops_a_run_unless_it_may_be_left_out(broken, tmp_path):
     assert str(raised.value) == (
         f"{broken}/01.jsonl.gz: is cut: it ends before its compressed data does; "
         f"{lines_before_cut(broken)} lines seem to be lost, from line 1 on; "
-        "to go on without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
+        "to continue without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
     )
 
 

@@ -124,6 +124,6 @@ def test_a_source_of_another_kind():
 
 def test_what_is_no_format_is_refused():
     with pytest.raises(
-        RecipeError, match="no token shards of format 'zarr'; known: gpt-simple, datatrove, megatron, nanogpt"
+        RecipeError, match="token shards have no format 'zarr'; known: gpt-simple, datatrove, megatron, nanogpt"
     ):
         tokenize_recipe("raw", format="zarr")

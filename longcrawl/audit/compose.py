@@ -308,7 +308,7 @@ def _tokenised(path: str, encoder: Encoder, text_field: str) -> Iterator[Lengths
         for table in source.read(Part(path, (path,)), BadFiles()):
             yield _unended(np.diff(encoder.encode(table["text"]).offsets))
     except SourceError as wrong:
-        raise SourceError(str(wrong).partition("; to go on without")[0]) from wrong
+        raise SourceError(str(wrong).partition("; to continue without")[0]) from wrong
     except LongCrawlError as wrong:
         raise SourceError(f"{path}: {wrong}") from wrong
 

@@ -60,7 +60,7 @@ class Writer(ABC):
 
     @abstractmethod
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Write what describes the whole, last, and give it."""
+        """Write what describes the whole, last, and return it."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def are_shuffled(stages: Sequence[Stage]) -> bool:
 
 
 def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:
-    """Write documents at once, without a run, and give what describes them.
+    """Write documents at once, without a run, and return what describes them.
 
     Args:
         tables: the documents, in their order.

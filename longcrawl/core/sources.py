@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 OnBadFiles = Literal["error", "warn", "skip"]
-"""What a missing, cut or corrupt input file does: stop, warn and go on, or go on; it is reported in each case."""
+"""What a missing, cut or corrupt input file does: stop, warn and continue, or continue; it is reported in each case."""
 
 DOCUMENTS = pa.schema(
     [
@@ -95,7 +95,7 @@ class BadFiles:
     policy: OnBadFiles = "error"
     found: list[BadFile] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many records are no documents by a rule of the source, such as redirects; this is no damage."""
+    """How many records are not documents by a rule of the source, such as redirects; this is not damage."""
 
     def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
         """Note a broken file.
@@ -106,7 +106,7 @@ class BadFiles:
         file, reason = without_secrets(file), shortened(hide_secrets(reason), MOST_REASON)
         if self.policy == "error":
             raise SourceError(
-                f"{file}: {reason}; to go on without it, set on_bad_files to 'warn' or 'skip' "
+                f"{file}: {reason}; to continue without it, set on_bad_files to 'warn' or 'skip' "
                 "(--set source.on_bad_files=skip)"
             )
         self.found.append(BadFile(file, reason, records_lost))

@@ -147,7 +147,7 @@ class Stage(ABC):
         return plain_settings(self)
 
     def prepare(self) -> None:
-        """Load what the stage works with, so that what is missing is said before any document is read."""
+        """Load what the stage works with, so that what is missing is an error before any document is read."""
         return
 
     def files(self) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class SpanSurvey(Survey):
     def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
         """Turn the sketches of all documents into spans.
 
-        Files go to ``directory``. Called again with the same sketches and the same ``directory``, it goes on where it
+        Files go to ``directory``. Called again with the same sketches and the same ``directory``, it resumes where it
         was stopped; sketches that are not needed again are then not read.
         """
 

@@ -67,16 +67,16 @@ class WordDiff:
         compared = f"the first {COMPARED:,} characters of each are " if self.cut else ""
         if not self.differences:
             return f"{compared}equal" if self.equal or self.cut else "equal but for white space"
-        said = counted(self.differences, "difference")
+        count = counted(self.differences, "difference")
         if self.differences > SHOWN:
-            said += f", the first {SHOWN} shown"
+            count += f", the first {SHOWN} shown"
         left_out = ", only their surroundings shown" if any(piece.kind == "left out" for piece in self.pieces) else ""
-        return said + left_out + (f", {compared}compared" if self.cut else "")
+        return count + left_out + (f", {compared}compared" if self.cut else "")
 
     def __str__(self) -> str:
         marks = {"same": "{}", "removed": "[-{}-]", "added": "{{+{}+}}", "left out": "[… {} …]"}
-        said = [marks[piece.kind].format(one_line(_BREAKS.sub(" ", piece.text).strip())) for piece in self.pieces]
-        return " ".join(said)
+        shown = [marks[piece.kind].format(one_line(_BREAKS.sub(" ", piece.text).strip())) for piece in self.pieces]
+        return " ".join(shown)
 
     def _repr_html_(self) -> str:
         return "".join(map(_as_html, self.pieces))
@@ -194,10 +194,10 @@ def _shortened(kind: Literal["removed", "added"], words: Sequence[str]) -> Itera
 
 
 def _as_html(piece: DiffPiece) -> str:
-    said = html.escape(piece.text)
+    text = html.escape(piece.text)
     if piece.kind == "left out":
-        return f"<em style='color:#888'> [… {said} …] </em>"
+        return f"<em style='color:#888'> [… {text} …] </em>"
     if piece.kind == "same":
-        return said
+        return text
     tag, style = _LOOK[piece.kind]
-    return f"<{tag} style='{style}'>{said}</{tag}>"
+    return f"<{tag} style='{style}'>{text}</{tag}>"

@@ -154,8 +154,8 @@ class Clusters:
         return f"{clusters} of duplicates; {removed}{shown}"
 
     def __str__(self) -> str:
-        said = [self.summary(), *(f"{number}. {cluster}" for number, cluster in enumerate(self.largest, 1))]
-        return "\n\n".join([*said, *([one_line(self.note)] if self.note else [])])
+        parts = [self.summary(), *(f"{number}. {cluster}" for number, cluster in enumerate(self.largest, 1))]
+        return "\n\n".join([*parts, *([one_line(self.note)] if self.note else [])])
 
     __repr__ = __str__
 

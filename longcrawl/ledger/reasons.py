@@ -62,14 +62,14 @@ class Reason:
     def _decision(self) -> str:
         if self.stage is None:
             return f"{self.id}: kept"
-        said = f"{self.id}: removed at {self.stage}, rule {self.rule}"
+        decision = f"{self.id}: removed at {self.stage}, rule {self.rule}"
         if self.kept_id is not None:
             similarity = "" if self.value is None else f", similarity {self.value:.2f}"
             later = "" if self.kept is None else f", which was {self.kept.fate}"
-            return f"{said}: a duplicate of {self.kept_id}{similarity}{later}"
+            return f"{decision}: a duplicate of {self.kept_id}{similarity}{later}"
         if self.threshold is None:
-            return said
-        return f"{said}: {figure(self.value)} against {figure(self.threshold)}"
+            return decision
+        return f"{decision}: {figure(self.value)} against {figure(self.threshold)}"
 
 
 def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:

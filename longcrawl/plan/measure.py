@@ -254,7 +254,7 @@ class _Walk:
         return self._measured(label, left, cost, clock), left
 
     def _passed(self, label: str, stage: Stage, tables: list[pa.Table]) -> tuple[Costs, list[pa.Table]]:
-        """Take all documents through a stage once; give what that took, and what is left."""
+        """Take all documents through a stage once; return what that took, and what is left."""
         cost = self._costs()
         return cost, [cost.run(label, stage, place, table) for place, table in enumerate(tables)]
 
@@ -312,7 +312,7 @@ class _Walk:
         return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
 
     def _decide(self, label: str, survey: Any, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
-        """Let a survey decide about all tables, as a run does; give what is left."""
+        """Let a survey decide about all tables, as a run does; return what is left."""
         sketches = cost.sketch(survey, tables)
         left = list(tables)
         for group in self.groups if survey.within_parts else [list(range(len(tables)))]:

@@ -18,6 +18,7 @@ from longcrawl.storage.sealed import SEAL, is_sealed, seal
 from longcrawl.storage.structured import load_json
 
 VERSION = 1
+WRITE = "write it again with longcrawl plan RECIPE --save FILE"
 FIGURES = ("documents", "characters", "seconds", "disk")
 HEAD = ("stage", "documents", "characters", "time of a core", "disk meanwhile")
 UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -155,20 +156,15 @@ class Plan(Tabular):
         try:
             values = load_json(Path(path).read_text("utf-8"))
         except (OSError, ValueError) as wrong:
-            raise RunError(f"{path} is no plan ({wrong}): write one with longcrawl plan RECIPE --save FILE") from wrong
+            raise RunError(f"{path} is not a plan ({wrong}): {WRITE}") from wrong
         if not isinstance(values, dict) or values.get("longcrawl_plan") != VERSION:
-            raise RunError(f"{path} is no plan of version {VERSION}: write one with longcrawl plan RECIPE --save FILE")
+            raise RunError(f"{path} is not a plan of version {VERSION}: {WRITE}")
         if SEAL in values and not is_sealed(Path(path), values):  # earlier versions did not seal it
-            raise RunError(
-                f"{path} has been changed: the SHA-256 that it gives of itself differs; write it again with longcrawl "
-                "plan RECIPE --save FILE"
-            )
+            raise RunError(f"{path} has been changed: its own SHA-256 differs; {WRITE}")
         try:
             return cls.from_dict(values)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as lacking:
-            raise RunError(
-                f"{path} is no whole plan ({lacking}): write it again with longcrawl plan --save"
-            ) from lacking
+            raise RunError(f"{path} is not a complete plan ({lacking}): {WRITE}") from lacking
 
     def tables(self) -> list[Table]:
         """Return the one table: a row for each stage, and what the plan comes to."""
@@ -287,7 +283,7 @@ def _words(plan: Plan) -> Iterator[str]:
     if plan.written is None:
         last = plan.rows[-1]
         yield (
-            f"nothing of the sample is left after {last.stage!r}, so what comes after is not known: at most "
+            f"no document of the sample remains after {last.stage!r}, so what comes later is not known: at most "
             f"{amount(last.documents.high)} documents; draw more with --documents and --parts"
         )
     else:

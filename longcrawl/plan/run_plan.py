@@ -19,7 +19,7 @@ from longcrawl.plan.estimates import Estimate, Values, estimate_parts, estimate_
 from longcrawl.plan.measure import ROW, Measured, measure_stages, quantity
 from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.plan.sample import Sample, draw_sample
-from longcrawl.recipe import Recipe, load_recipe, refuse_order
+from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import train_parts
 from longcrawl.storage.files import file_entries, folder_bytes
@@ -66,7 +66,7 @@ def plan(
         RunError: the sample has no documents, or too few parts were asked for.
     """
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    refuse_order(chosen)
+    check_order(chosen)
     there = train_parts(chosen.source)
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan reads 2 parts or more and draws 1 document or more, got {parts} and {documents}")

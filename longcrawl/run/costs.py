@@ -1,7 +1,7 @@
 """What the stages of a run take: seconds of a core, and bytes on disk until the run is done.
 
 Times differ from run to run, so no file that a manifest seals has them. While a run is at work, its folder ``work``
-keeps them beside the markers of what is done: a run that was stopped and went on knows them all.
+keeps them beside the markers of what is done: a run that was stopped and resumed knows them all.
 """
 
 import time

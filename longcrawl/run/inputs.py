@@ -217,15 +217,15 @@ def no_documents(
     source: str, recipe: Path, bad_files: Sequence[Mapping[str, Any]], left_out: Mapping[str, int]
 ) -> RunError:
     """Return the error of a source that gave nothing, with the first broken file and rules that excluded records."""
-    said = f"source {source!r} gave no documents at all: look at its settings in {recipe}"
+    message = f"source {source!r} produced no documents: check its settings in {recipe}"
     if bad_files:
-        said += f"; {len(bad_files):,} input file(s) could not be read whole, the first: "
-        said += f"{bad_files[0]['file']}: {bad_files[0]['reason']}"
+        message += f"; {len(bad_files):,} input file(s) could not be read whole, the first: "
+        message += f"{bad_files[0]['file']}: {bad_files[0]['reason']}"
     if left_out:
         largest = sorted(left_out.items(), key=lambda rule: (-rule[1], rule[0]))[:MOST_RULES]
         counted = ", ".join(f"{rule} {count:,}" for rule, count in largest)
-        said += f"; {sum(left_out.values()):,} record(s) are no documents by the source's rules: {counted}"
-    return RunError(said)
+        message += f"; {sum(left_out.values()):,} record(s) are not documents by the source's rules: {counted}"
+    return RunError(message)
 
 
 def reject_duplicate_documents(source: Source, work: Path, parts: Sequence[Part]) -> None:

@@ -39,7 +39,7 @@ from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.ledger.reasons import count_rules
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
-from longcrawl.recipe import Recipe, load_recipe, refuse_order
+from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.inputs import (
     check_files,
@@ -72,11 +72,11 @@ def run(
     overrides: Iterable[str] = (),
     plan: ComparedPlan | None = None,
 ) -> RunSummary:
-    """Carry out a recipe, or go on with it where it was stopped.
+    """Carry out a recipe, or resume it where it was stopped.
 
     Args:
         recipe: a shipped recipe's name, the path of a YAML file, or a :class:`Recipe`.
-        out: the run's folder; one that holds another recipe's run is refused.
+        out: the run's folder; one that holds another recipe's run is rejected.
         num_proc: processes; the bytes do not depend on it.
         overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
         plan: of this recipe; ``plan.json`` puts its figures beside the run's, the manifest all but times and disk.
@@ -98,7 +98,7 @@ def run(
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
     else:
-        refuse_order(chosen)
+        check_order(chosen)
         manifest, costs = _work_on(chosen, folder, num_proc, plan)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     rates = RemovalRates.from_manifest(manifest)
@@ -112,7 +112,7 @@ def run(
 def _work_on(
     recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
-    """Hold the folder, finish the run in it, give manifest and costs; what the system refuses becomes one sentence."""
+    """Hold the folder, finish the run in it, return manifest and costs; an error of the system becomes one sentence."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / WORK / "lock", timeout=0):
@@ -183,11 +183,11 @@ class _Job:
             return read_manifest(self.folder)
         remove_partial(self.folder)
         pin_inputs(self.folder, self.recipe, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
-        self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # refuses what it cannot write
+        self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # rejects what it cannot write
         for label, stage in self.recipe.stages:
             stage.prepare()
-            if said := stage.limits():
-                self.reports[label] = list(said)
+            if sentences := stage.limits():
+                self.reports[label] = list(sentences)
         self._write_recipe()
         writer = self._run_stages()
         check_stages(self.folder, self._fingerprints())
@@ -266,8 +266,8 @@ class _Job:
         """Let a survey remove documents, and count them."""
         with self.costs.measure(label, f"{number}"):
             gone = resolve(self.folder, number, label, stage, self.groups)
-        if said := report_of(gone):
-            self.reports.setdefault(label, []).extend(said)
+        if sentences := report_of(gone):
+            self.reports.setdefault(label, []).extend(sentences)
         came = self.funnel.kept
         self.funnel = self.funnel.then(FunnelRow(label, came, came - gone.num_rows, count_rules(gone)))
         self.markers.append(removed_marker(self.work, number))
@@ -308,7 +308,7 @@ class _Job:
         if emptied is not None:
             last = next(row.documents_in for row in self.funnel if row.stage == emptied)
             error = RunError(
-                f"no document is left: stage {emptied!r} removed the last {last:,}. "
+                f"no document remains: stage {emptied!r} removed the last {last:,}. "
                 f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder"
             )
             error.add_note(repr(self.funnel))

@@ -42,7 +42,7 @@ def group_inputs(inputs: int, parts: int) -> list[list[int]]:
 
 
 def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequence[Sequence[int]]) -> pa.Table:
-    """Let a survey decide; write and give the ledger of what it removes, which the next segment leaves out.
+    """Let a survey decide; write and return the ledger of what it removes, which the next segment leaves out.
 
     What the survey has to report stands beside it, see :func:`longcrawl.core.surveys.report_of`.
 

@@ -25,7 +25,7 @@ def tokenize(
     builder: str = "text",
     overrides: Iterable[str] = (),
 ) -> RunSummary:
-    """Tokenise documents into shards, or go on with it where it was stopped: :func:`longcrawl.run` of a small recipe.
+    """Tokenise documents into shards, or resume where it was stopped: :func:`longcrawl.run` of a small recipe.
 
     Args:
         source: a folder, file, URL or glob: JSON lines (``.jsonl``, ``.gz``, ``.zst``), parquet or text files.
@@ -65,7 +65,7 @@ def tokenize_recipe(
         RecipeError: the options make no recipe.
     """
     if format not in FORMATS:
-        raise RecipeError(f"there are no token shards of format {format!r}; known: {', '.join(FORMATS)}")
+        raise RecipeError(f"token shards have no format {format!r}; known: {', '.join(FORMATS)}")
     if max_length is None and overlap_size:
         raise RecipeError("overlap_size is that of windows: set max_length too, or leave both out")
     is_folder = not is_url(str(source)) and Path(source).is_dir()

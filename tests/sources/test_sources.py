@@ -33,7 +33,7 @@ def test_a_wrong_value_says_what_the_field_takes():
 
 
 def test_bad_files_stop_warn_or_skip():
-    with pytest.raises(SourceError, match="a.gz: is cut; to go on without it, set on_bad_files to 'warn' or 'skip'"):
+    with pytest.raises(SourceError, match="a.gz: is cut; to continue without it, set on_bad_files to 'warn' or 'skip'"):
         BadFiles("error").report("a.gz", "is cut")
     warn, skip = BadFiles("warn"), BadFiles("skip")
     with pytest.warns(UserWarning, match="a.gz: is cut") as told:

@@ -115,7 +115,7 @@ def test_a_damaged_shard_stops_or_is_left_out_as_the_policy_says(shards, name):
         load_dataset("longcrawl", name, **words)
     assert isinstance(raised.value.__cause__, SourceError)
     assert str(raised.value.__cause__).startswith(f"{damaged}: ")
-    assert "to go on without it, set on_bad_files to 'warn' or 'skip'" in str(raised.value.__cause__)
+    assert "to continue without it, set on_bad_files to 'warn' or 'skip'" in str(raised.value.__cause__)
     kept = load_dataset("longcrawl", name, on_bad_files="skip", **words)
     assert kept["tokens"][:] == [[1, 2, END], [3, END]]
 

@@ -619,7 +619,7 @@ def test_a_damaged_member_costs_its_own_record_only(tmp_path, name):
         (bad,) = bad_files.found
         assert f"from byte {row['offset']:,} to " in bad.reason
         assert bad.records_lost == 1 or (number == 5 and bad.records_lost is None)
-        with pytest.raises(SourceError, match=rf"{name}: at byte {row['offset']:,}: .*; to go on without it"):
+        with pytest.raises(SourceError, match=rf"{name}: at byte {row['offset']:,}: .*; to continue without it"):
             read(path)
         with pytest.warns(UserWarning, match=f"from byte {row['offset']:,}"):
             assert read(path, "warn")[0] == left

@@ -73,5 +73,5 @@ def test_a_hostile_manifest_is_one_sentence(tmp_path, text):
     with pytest.raises(RunError, match=r"is not JSON"):
         lc.funnel(tmp_path)
     (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(RunError, match=r"is no plan"):
+    with pytest.raises(RunError, match=r"is not a plan"):
         lc.Plan.load(tmp_path / "plan.json")
