@@ -192,6 +192,16 @@ def test_an_id_that_is_shown_is_shortened(release):
     assert len(bad[0].reason) < 500
 
 
+def test_a_list_of_duplicates_without_ids_names_its_columns(release):
+    columns = {f"column {number}": [1] for number in range(3_000)}
+    pq.write_table(pa.table(columns), release / f"duplicates/{HEAD}.duplicates.parquet")
+    rows, bad = head(release, "skip")
+    assert {row["duplicate"] for row in rows} == {None}
+    assert bad[0].reason.startswith("has no column 'doc_id'; its columns: column 0, column 1")
+    assert bad[0].reason.endswith("…; the documents keep null in its place")
+    assert len(bad[0].reason) < 300
+
+
 def test_documents_of_another_shard_are_noticed_by_their_number(release):
     documents = release / f"documents/{HEAD}.json.gz"
     documents.write_bytes(
