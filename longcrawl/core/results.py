@@ -17,6 +17,7 @@ import pyarrow.dataset as pads
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.errors import LongCrawlError, StageError, warn_user
 from longcrawl.printable import as_lines, one_line
+from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import DESCRIPTIONS, scan_tables
 
 __all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
@@ -31,6 +32,12 @@ class Verification:
     path: str
     checked: str
     problems: tuple[str, ...]
+
+    @classmethod
+    def by_description(cls, folder: Path, name: str, described: Mapping[str, Any], files: str = "*") -> "Verification":
+        """Compare an output, and what matches ``files`` in its folder, with the description ``name`` in it."""
+        checked = f"{len(described['files'])} files compared with their SHA-256"
+        return cls(str(folder), checked, tuple(verify_described(folder, name, described, files)))
 
     def __str__(self) -> str:
         if not self.problems:

@@ -22,20 +22,6 @@ from longcrawl.core.stages import SORT_KEY, document_ids
 from longcrawl.errors import FormatError, StageError
 from longcrawl.storage.files import whole_file, write_text
 
-__all__ = [
-    "ORDER",
-    "PLACE",
-    "Documents",
-    "cut",
-    "order_documents",
-    "read_batches",
-    "read_order",
-    "read_places",
-    "row_bytes",
-    "row_groups",
-    "spill_documents",
-]
-
 ORDER = "order"
 LANGUAGE = "language"
 NO_LANGUAGE = 0xFFFFFFFF
@@ -167,7 +153,7 @@ def order_documents(
             language[here] = _ranks(index["language"], found[part]["languages"], names)
         start += len(index)
     if unique:
-        _refuse_equal_ids(spill, ids, places)
+        _check_unique(spill, ids, places)
     if shuffled or by_language:
         order = np.lexsort((ids, keys, language))
         places, language = places[order], language[order]
@@ -300,9 +286,9 @@ def _plain(table: pa.Table) -> pa.Table:
 
 def _reject_duplicate_columns(table: pa.Table) -> None:
     names = table.column_names
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
-        raise StageError(f"the documents have two columns called {twins[0]!r}: rename or drop one of them")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise StageError(f"the documents have two columns called {repeated[0]!r}: rename or drop one of them")
 
 
 def _has_text(schema: pa.Schema | None, column: str) -> bool:
@@ -330,7 +316,7 @@ def _difference(one: pa.Schema, other: pa.Schema) -> str:
     return f"here {here}, there {there}; make them alike"
 
 
-def _refuse_equal_ids(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:
+def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:
     by_id = np.argsort(ids, kind="stable")
     for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
         one, other = read_places(spill, places[by_id[first : first + 2]], ["id"])["id"].to_pylist()

@@ -10,12 +10,10 @@ from typing import Any, TypeVar
 from longcrawl.core.outputs import OrderedWriter, Output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
-from longcrawl.formats.heldout import check_heldout
 from longcrawl.formats.shards.writing import TokenType
+from longcrawl.formats.splits import check_heldout
 from longcrawl.tokens.encoders import load_encoder
 from longcrawl.tokens.tokenize import Tokenize
-
-__all__ = ["TOKENIZER", "TokenOutput", "TokenWriter", "decode_beginning", "last_stage", "unescape"]
 
 TOKENIZER = "tokenizer.json"
 """The file of an output that decodes its tokens, where they were made here."""

@@ -188,13 +188,13 @@ def check_unchanged(file: Path) -> None:
         unsealed(file.read_bytes(), str(file), fix)
 
 
-def verify_described(folder: Path, name: str, described: Mapping[str, Any]) -> Iterator[str]:
-    """Compare all that lies in a folder with its description ``name``; yields one sentence per problem."""
+def verify_described(folder: Path, name: str, described: Mapping[str, Any], files: str = "*") -> Iterator[str]:
+    """Compare all that lies in a folder, or all of a pattern, with its description ``name``; yields sentences."""
     if not is_sealed(folder / name, described):
         yield f"{name} has been changed: the SHA-256 that it gives of itself differs"
         return
     yield from verify_files(folder, described["files"])
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob(files) if path.is_file()}
     yield from (f"{extra} is not part of this output" for extra in sorted(there - described["files"].keys() - {name}))
 
 

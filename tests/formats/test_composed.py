@@ -371,7 +371,7 @@ def test_documents_that_make_no_sample_are_refused(lengths, fields, said, tmp_pa
         ({"domains": "kind"}, "composed.domains needs a column 'kind'; the documents have: id, url, tokens"),
         ({"domains": "tokens"}, "composed.domains names the column 'tokens', which is list"),
         ({"end_of_text": None}, "composed needs an end-of-text token: add the stage tokenize, or set"),
-        ({"end_of_text": 70_000}, "end_of_text 70,000 is no uint16"),
+        ({"end_of_text": 70_000}, "end_of_text 70,000 does not fit uint16"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(fields, said, tmp_path):

@@ -176,8 +176,8 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
         ("flat.bin", "b.ds", {"source_format": "nanogpt"}, "open it with end_of_text=ID, or type --end-of-text ID"),
         ("flat.bin", "b.ds", {}, "if it is a flat file of tokens name its format, nanogpt, or type --from nanogpt"),
         ("a.ds", "b.bin", {"to": "megatron", "terminate": "missing"}, "set end_of_text=ID, or type --end-of-text ID"),
-        ("a.ds", "b.ds", {"to": "gpt-simple"}, "b.ds is no name of a shard of .bin and .idx: it must end in .bin"),
-        ("a.ds", "b.parquet", {"to": "megatron"}, "b.parquet is no name of a shard of .bin and .idx"),
+        ("a.ds", "b.ds", {"to": "gpt-simple"}, "b.ds is not a shard of .bin and .idx: its name must end in .bin"),
+        ("a.ds", "b.parquet", {"to": "megatron"}, "b.parquet is not a shard of .bin and .idx"),
     ],
 )
 def test_what_cannot_be_converted_is_one_sentence(token_table, tmp_path, sentence_of, source, target, words, said):

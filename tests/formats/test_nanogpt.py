@@ -117,10 +117,10 @@ def test_documents_that_cannot_be_told_apart_are_a_named_loss(token_table, tmp_p
 @pytest.mark.parametrize(
     ("content", "opening", "said"),
     [
-        (bytes(7), {}, "has 7 bytes, which are no whole tokens of 2"),
-        (bytes(6), {"token_size": 4}, "has 6 bytes, which are no whole tokens of 4"),
+        (bytes(7), {}, "has 7 bytes, not a whole number of tokens of 2"),
+        (bytes(6), {"token_size": 4}, "has 6 bytes, not a whole number of tokens of 4"),
         (header(20240520, 1, 3) + bytes(4), {}, "is cut: it ends at byte 1,028, and its header, with 3 tokens"),
-        (header(20240520, 1, 3) + bytes(8), {}, "goes on after byte 1,030"),
+        (header(20240520, 1, 3) + bytes(8), {}, "continues after byte 1,030"),
         (header(20240520, 1, -3), {}, "says at byte 8 that it has -3 tokens"),
         (header(20240801, 7, 3) + bytes(6), {}, "is cut: it ends at byte 1,030"),
         (header(20240520, 2, 3), {"header": "llm.c"}, "does not begin with the header of llm.c"),

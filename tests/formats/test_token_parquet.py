@@ -110,7 +110,7 @@ def test_metadata_that_is_no_json_object_is_one_sentence(tmp_path, sentence_of):
         table = pa.table({"tokens": [[1]]}).replace_schema_metadata({b"longcrawl": text})
         pq.write_table(table, tmp_path / "a.parquet")
         said = sentence_of(CorruptionError, token_parquet.open, tmp_path / "a.parquet")
-        assert "has metadata under 'longcrawl' that is no JSON object" in said
+        assert "has metadata under 'longcrawl' that is not a JSON object" in said
 
 
 def test_metadata_of_other_types_are_one_sentence(tmp_path, sentence_of):

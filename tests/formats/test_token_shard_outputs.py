@@ -384,7 +384,7 @@ def test_what_the_documents_lack_is_said(tmp_path):
     ):
         tokens_crawl(kind=[1, 2]).to_gpt_simple(tmp_path / "out", end_of_text=END, buckets="kind")
     narrow = lc.Crawl(Dataset(pa.table({"tokens": pa.array([[1]], pa.list_(pa.uint16()))})))
-    with pytest.raises(FormatError, match="end_of_text 70,000 is no uint16: set dtype to 'uint32'"):
+    with pytest.raises(FormatError, match="end_of_text 70,000 does not fit uint16: set dtype to 'uint32'"):
         narrow.to_gpt_simple(tmp_path / "out", end_of_text=70_000)
     assert not (tmp_path / "out").exists()
 

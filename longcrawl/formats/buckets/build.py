@@ -23,8 +23,6 @@ from longcrawl.storage.files import whole_file
 from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["DOMAIN", "ORIGINS", "SampleFile", "TokenFacts", "write_array_band", "write_documents", "write_shard"]
-
 Longs = npt.NDArray[np.int64]
 
 DOMAIN = "domain"

@@ -11,21 +11,14 @@ import pyarrow.compute as pc
 
 from longcrawl.composition.measures import LEGEND
 from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
 from longcrawl.errors import FormatError
+from longcrawl.formats.buckets import spec
 from longcrawl.formats.buckets.plan import composition_of
-from longcrawl.formats.buckets.spec import (
-    DESCRIPTION,
-    HOLDS_MASK,
-    Composed,
-    ComposedBucket,
-    open_composed,
-    read_description,
-)
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.token_output import decode_beginning
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import read_table
 
 __all__ = ["ComposedInspection", "ComposedResult"]
@@ -82,7 +75,7 @@ class ComposedResult(Result):
     """Samples in buckets for a loader, and tables that say what they were made of for everybody."""
 
     name: ClassVar[str] = "composed"
-    description: ClassVar[str] = DESCRIPTION
+    description: ClassVar[str] = spec.DESCRIPTION
     tags: ClassVar[tuple[str, ...]] = ("pretokenized", "packed")
     citation: ClassVar[str] = BUCKETS
     fewer_files: ClassVar[str] = "a larger composed.shard_bytes"
@@ -96,17 +89,17 @@ class ComposedResult(Result):
 
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return samples of every split and the measures of the composition."""
-        said = []
+        parts = []
         for split, counts in described["splits"].items():
             sizes = {each["capacity"] for each in described["buckets"] if each["split"] == split}
             measures = f"r_pad {counts['r_pad']:.2%}, r_tru {counts['r_tru']:.2%}, r_cat {counts['r_cat']:.2f}"
             samples = f"{counts['samples']:,} samples of {', '.join(f'{size:,}' for size in sorted(sizes))} tokens"
-            said.append(f"{split} {samples} of {counts['documents']:,} documents: {measures}")
-        return "; ".join(said)
+            parts.append(f"{split} {samples} of {counts['documents']:,} documents: {measures}")
+        return "; ".join(parts)
 
     def read_back(self, folder: Path) -> str:
         """Read the first samples as a loader would, and say what came."""
-        bucket = next(each for each in open_composed(folder).buckets if each.split == "train")
+        bucket = next(each for each in spec.open_composed(folder).buckets if each.split == "train")
         samples = bucket.read(np.arange(min(8, len(bucket))))
         shape, kept = tuple(samples.tokens.shape), float(samples.loss_mask.mean())
         return f"{bucket.path}: tokens {samples.tokens.dtype} {shape}, {kept:.1%} of them in the loss"
@@ -131,20 +124,21 @@ class ComposedResult(Result):
         counts = ("samples", "documents", "tokens")
         splits = sorted(described["splits"].items(), reverse=True)
         rows = [[split, *(each[name] for name in counts)] for split, each in splits]
-        table = Table([Column("split"), *(Column(name, "count") for name in counts)], rows)
-        said = "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket."
-        return f"{table.markdown()}\n\n{said}"
+        shown = Table([Column("split"), *(Column(name, "count") for name in counts)], rows).markdown()
+        about = (
+            "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket."
+        )
+        return f"{shown}\n\n{about}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
         """Return the measures of each split, and the table of its buckets."""
-        lines = []
+        parts = []
         for split, counts in sorted(described["splits"].items(), reverse=True):
-            lines += [f"**{split}**", "", composition_of(counts).markdown(), ""]
+            parts += [f"**{split}**", composition_of(counts).markdown()]
         if "domains" in described:
-            lines += ["| split | domain | documents | samples | r_pad % | r_tru % | r_cat |"]
-            lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
-            lines += [_domain_row(each) for each in described["domains"]] + [""]
-        return "\n".join([*lines, LEGEND])
+            head = ["split", "domain", "documents", "samples", "r_pad %", "r_tru %", "r_cat"]
+            parts.append(table(head, map(_domain_row, described["domains"]), 5))
+        return "\n\n".join([*parts, LEGEND])
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
         """Describe how many of the tokens to train on no sample holds."""
@@ -176,28 +170,26 @@ class ComposedResult(Result):
         """Describe what tokens are, what no loss is due on, and what is missing."""
         end, train = described["end_of_text"], described["splits"]["train"]
         fills = "It also fills samples up, where no loss is due: their pieces say how long they are."
-        said = [f"Tokens are {described['dtype']}; token {end} ends each document. {fills}"]
+        limits = [f"Tokens are {described['dtype']}; token {end} ends each document. {fills}"]
         if described["json_escaped"]:
-            said.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
+            limits.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
         if described["loss_mask"]:
-            said.append("Some tokens are masked: compute no loss where the loss mask is false.")
-        if described["masked"] and described["stored_as"] not in HOLDS_MASK:
-            said.append(f"Documents had a loss mask, which {described['stored_as']} does not hold: it is lost.")
+            limits.append("Some tokens are masked: compute no loss where the loss mask is false.")
+        if described["masked"] and described["stored_as"] not in spec.HOLDS_MASK:
+            limits.append(f"Documents had a loss mask, which {described['stored_as']} does not hold: it is lost.")
         if train["dropped"]:
-            said.append(f"{train['dropped']:.2%} of the tokens are in no sample.")
+            limits.append(f"{train['dropped']:.2%} of the tokens are in no sample.")
         if train["empty_documents"]:
-            said.append(f"{train['empty_documents']:,} documents of train have no tokens and are in no sample.")
-        return said
+            limits.append(f"{train['empty_documents']:,} documents of train have no tokens and are in no sample.")
+        return limits
 
     def verify(self, folder: Path) -> Verification:
         """Compare every file with its checksum, and find those that are not described."""
-        described = read_description(folder)
-        checked = f"{len(described['files'])} files compared with their SHA-256"
-        return Verification(str(folder), checked, tuple(verify_described(folder, DESCRIPTION, described)))
+        return Verification.by_description(folder, spec.DESCRIPTION, spec.read_description(folder))
 
     def inspect(self, folder: Path, split: str, row: int) -> ComposedInspection:
         """Return how much a split holds, and one sample; buckets come one after the other."""
-        opened = open_composed(folder)
+        opened = spec.open_composed(folder)
         buckets = [each for each in opened.buckets if each.split == split]
         if not buckets:
             known = ", ".join(dict.fromkeys(each.split for each in opened.buckets))
@@ -224,12 +216,12 @@ class ComposedResult(Result):
         )
 
 
-def _domain_row(row: Mapping[str, Any]) -> str:
-    measures = f"{row['r_pad']:.4%} | {row['r_tru']:.2%} | {row['r_cat']:.2f}".replace("%", "")
-    return f"| {row['split']} | `{row['folder']}` | {row['documents']:,} | {row['samples']:,} | {measures} |"
+def _domain_row(row: Mapping[str, Any]) -> list[str]:
+    measures = [f"{100 * row['r_pad']:.4f}", f"{100 * row['r_tru']:.2f}", f"{row['r_cat']:.2f}"]
+    return [row["split"], f"`{row['folder']}`", f"{row['documents']:,}", f"{row['samples']:,}", *measures]
 
 
-def _sample(buckets: list[ComposedBucket], row: int, where: str) -> tuple[ComposedBucket, int]:
+def _sample(buckets: list[spec.ComposedBucket], row: int, where: str) -> tuple[spec.ComposedBucket, int]:
     total = sum(map(len, buckets))
     if not 0 <= row < total:
         raise FormatError(f"{where} has samples 0 to {total - 1:,}, not {row}")
@@ -240,12 +232,12 @@ def _sample(buckets: list[ComposedBucket], row: int, where: str) -> tuple[Compos
     return bucket, row
 
 
-def _pieces(folder: Path, bucket: ComposedBucket, sample: int) -> list[dict[str, Any]]:
+def _pieces(folder: Path, bucket: spec.ComposedBucket, sample: int) -> list[dict[str, Any]]:
     file = folder / "pieces" / bucket.path / f"{sample // bucket.file_samples:05d}.parquet"
     return list(read_table(file, condition=pc.field("sample") == sample).to_pylist())
 
 
-def _decoded(opened: Composed, tokens: list[int]) -> str | None:
+def _decoded(opened: spec.Composed, tokens: list[int]) -> str | None:
     """Decode the beginning of a piece; one that begins within an escape stays escaped."""
     folder, escaped = Path(opened.path), opened.described["json_escaped"]
     inside = tokens[:-1] if tokens[-1:] == [opened.described["end_of_text"]] else tokens

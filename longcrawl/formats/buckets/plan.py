@@ -13,8 +13,6 @@ from longcrawl.composition.plan import Longs, Plan, Strategy
 from longcrawl.formats.documents.spec import UNKNOWN
 from longcrawl.storage.files import whole_file
 
-__all__ = ["PIECE", "PlannedBucket", "PlannedSplit", "by_split", "composition_numbers", "composition_of", "plan_split"]
-
 PIECE = np.dtype([("document", "<i8"), ("start", "<i8"), ("size", "<i8")])
 """A piece of a plan in its file."""
 

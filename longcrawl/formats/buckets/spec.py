@@ -43,17 +43,7 @@ from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage import sealed
 from longcrawl.storage.stored_tables import read_table
 
-__all__ = [
-    "DESCRIPTION",
-    "HOLDS_MASK",
-    "VERSION",
-    "Composed",
-    "ComposedBucket",
-    "ComposedSamples",
-    "StoredSamples",
-    "open_composed",
-    "read_description",
-]
+__all__ = ["Composed", "ComposedBucket", "ComposedSamples", "StoredSamples", "open_composed"]
 
 DESCRIPTION = "composed.json"
 VERSION = 1

@@ -17,26 +17,19 @@ from longcrawl.composition.plan import Strategy
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError
-from longcrawl.formats.buckets.build import (
-    DOMAIN,
-    ORIGINS,
-    SampleFile,
-    TokenFacts,
-    write_array_band,
-    write_documents,
-    write_shard,
-)
+from longcrawl.formats.buckets import build
+from longcrawl.formats.buckets.build import TokenFacts
 from longcrawl.formats.buckets.plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
 from longcrawl.formats.buckets.spec import DESCRIPTION, HOLDS_MASK, VERSION
 from longcrawl.formats.documents.spec import folder_name
-from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
-from longcrawl.formats.shards.entries import entries_of, refuse_no_text
+from longcrawl.formats.shards.entries import check_text_column, entries_of
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType
 from longcrawl.formats.spill import Documents, order_documents, spill_documents
+from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
@@ -137,7 +130,7 @@ class ComposedWriter(TokenWriter):
                 masked = masked or not columns[LOSS_MASK].values.to_numpy().all()
             return pa.table(columns)
 
-        spill_documents(map(kept, tables), spill, part, shuffled=self.shuffled, group=DOMAIN, sizes=_sizes)
+        spill_documents(map(kept, tables), spill, part, shuffled=self.shuffled, group=build.DOMAIN, sizes=_sizes)
         write_text(spill / f"{part:05d}.facts", json.dumps({"masked": bool(masked)}))
 
     def _kept_columns(self, table: pa.Table) -> dict[str, Any]:
@@ -150,9 +143,9 @@ class ComposedWriter(TokenWriter):
         ended, _ = entries_of(table.filter(filled), end, "composed", "loss_mask", asked, most)
         lengths = np.zeros(table.num_rows, np.int64)
         lengths[filled.to_numpy(zero_copy_only=False)] = ended.lengths
-        columns = {name: table[name] for name in ORIGINS if name in table.column_names}
+        columns = {name: table[name] for name in build.ORIGINS if name in table.column_names}
         if domains is not None:
-            columns[DOMAIN] = table[domains]
+            columns[build.DOMAIN] = table[domains]
         if self.shuffled:
             columns[SORT_KEY] = table[SORT_KEY]
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
@@ -188,15 +181,16 @@ class ComposedWriter(TokenWriter):
         """Second pass: write one band or shard with the table of its pieces, or a table of documents."""
         kind, *details = task.details
         if kind == "documents":
-            return {"bucket": None, "files": file_entries(target, [write_documents(spill, target, *details)])}
+            return {"bucket": None, "files": file_entries(target, [build.write_documents(spill, target, *details)])}
         (here,) = details
         table = f"pieces/{here.name}.parquet"
         with whole_file(target / table) as beside, GroupedTable(beside) as pieces:
             if self.settings.format == "zarr":
-                names = write_array_band(spill, target, here, self._layouts(here.bucket.capacity, here.tokens), pieces)
+                layouts = self._layouts(here.bucket.capacity, here.tokens)
+                names = build.write_array_band(spill, target, here, layouts, pieces)
             else:
                 settings = self._shard_settings(here.tokens.dtype)
-                names = write_shard(spill, target, here, self.settings.format, settings, pieces)
+                names = build.write_shard(spill, target, here, self.settings.format, settings, pieces)
         return {"bucket": here.bucket.path, "files": file_entries(target, [*names, table])}
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -273,7 +267,7 @@ class ComposedWriter(TokenWriter):
         for bucket in buckets:
             most = self._file_samples(bucket.capacity, facts)
             for file, first in enumerate(range(0, bucket.samples, most)):
-                here = SampleFile(bucket, file, first, min(most, bucket.samples - first), facts)
+                here = build.SampleFile(bucket, file, first, min(most, bucket.samples - first), facts)
                 yield WriteTask(f"samples-{number:06d}", ("samples", here))
                 number += 1
 
@@ -328,7 +322,7 @@ def _check_columns(table: pa.Table, domains: str | None) -> None:
             f"which gives {LOSS_MASK!r} too, or drop the column"
         )
     if domains is not None:
-        refuse_no_text(table, domains, "composed.domains")
+        check_text_column(table, domains, "composed.domains")
 
 
 def _check_samples(plans: Sequence[PlannedSplit], strategy: Strategy) -> None:

@@ -12,10 +12,10 @@ from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, dataset_configs, read_description
+from longcrawl.formats.splits import counts_of_split
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.sealed import is_sealed, verify_files
 from longcrawl.storage.stored_tables import read_footers, read_row, scan_tables
 
 __all__ = ["ParquetInspection", "ParquetResult"]
@@ -62,9 +62,9 @@ class ParquetResult(Result):
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return documents and files of every split, and how many folders of languages."""
         splits = described["splits"].items()
-        said = [f"{name} {each['documents']:,} documents in {counted(each['files'], 'file')}" for name, each in splits]
+        parts = [f"{name} {each['documents']:,} documents in {counted(each['files'], 'file')}" for name, each in splits]
         languages = described.get("languages")
-        return ", ".join([*said, *([counted(len(languages), "folder")] if languages else [])])
+        return ", ".join([*parts, *([counted(len(languages), "folder")] if languages else [])])
 
     def read_back(self, folder: Path) -> str:
         """Read the first document with the features that `datasets` gives it, and say what came."""
@@ -94,8 +94,8 @@ class ParquetResult(Result):
         table = Table([*names, *(Column(count, "count") for count in counts)], rows)
         columns = ", ".join(f"{code(name)} {plain(kind)}" for name, kind in described["columns"].items())
         order = "The order is random" if described["shuffled"] else "The order is that of the source"
-        said = f"Every row is one document: {columns}. Bytes are before compression. {order}."
-        return f"{table.markdown()}\n\n{said}"
+        about = f"Every row is one document: {columns}. Bytes are before compression. {order}."
+        return f"{table.markdown()}\n\n{about}"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
         """Return the name of the configuration that has all documents."""
@@ -103,37 +103,21 @@ class ParquetResult(Result):
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Describe what languages are."""
-        said = []
+        limits = []
         if described["by"] == "language":
-            said.append(f"A language is what the column `language` says; documents without one are in `{UNKNOWN}`.")
+            limits.append(f"A language is what the column `language` says; documents without one are in `{UNKNOWN}`.")
         if "text" not in described["columns"]:
-            said.append("The documents have no column `text`.")
-        return said
+            limits.append("The documents have no column `text`.")
+        return limits
 
     def verify(self, folder: Path) -> Verification:
         """Compare every file with its checksum; one that is not described would be loaded with the others."""
-        described = read_description(folder)
-        if not is_sealed(folder / DESCRIPTION, described):
-            problems = [f"{DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
-        else:
-            there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")}
-            extra = sorted(there - described["files"].keys())
-            problems = [
-                *verify_files(folder, described["files"]),
-                *(f"{name} is not part of this output" for name in extra),
-            ]
-        return Verification(
-            str(folder), f"{len(described['files'])} files compared with their SHA-256", tuple(problems)
-        )
+        return Verification.by_description(folder, DESCRIPTION, read_description(folder), "*.parquet")
 
     def inspect(self, folder: Path, split: str, row: int) -> ParquetInspection:
         """Return how much a split holds, and one document; languages come one after the other."""
         described = read_description(folder)
-        if split not in described["splits"]:
-            raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
-        counts = described["splits"][split]
-        if not 0 <= row < counts["documents"]:
-            raise FormatError(f"{folder} split {split!r} has documents 0 to {counts['documents'] - 1:,}, not {row}")
+        counts = counts_of_split(folder, described, split, row)
         files = _files(folder, described, split)
         found = _document(files, row)
         text = found.pop("text", None)

@@ -29,7 +29,7 @@ from typing import Any
 from longcrawl.errors import FormatError
 from longcrawl.storage import sealed
 
-__all__ = ["DESCRIPTION", "UNKNOWN", "VERSION", "dataset_configs", "folder_name", "read_description"]
+__all__ = ["DESCRIPTION", "folder_name"]
 
 DESCRIPTION = "parquet.json"
 VERSION = 1

@@ -11,15 +11,13 @@ import yaml
 from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, VERSION, dataset_configs, folder_name
-from longcrawl.formats.heldout import check_heldout, split_rows
 from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
+from longcrawl.formats.splits import check_heldout, split_rows, split_totals
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import GroupedTable
 
 __all__ = ["ParquetOutput", "ParquetWriter"]
-
-SPLITS = ("train", "heldout")
 
 
 @output("parquet")
@@ -128,16 +126,7 @@ class ParquetWriter(OrderedWriter):
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    totals = {}
-    for split in SPLITS:
-        of_split = [each for each in written if each["split"] == split]
-        if of_split:
-            totals[split] = {
-                "documents": sum(each["rows"] for each in of_split),
-                "bytes": sum(each["bytes"] for each in of_split),
-                "files": len(of_split),
-            }
-    return totals
+    return split_totals(written, {"documents": "rows", "bytes": "bytes"}, "files")
 
 
 def _readme(described: Mapping[str, Any]) -> str:

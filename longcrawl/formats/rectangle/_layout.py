@@ -45,13 +45,11 @@ class ArrayLayout:
     chunks: Pair
     file_shape: Pair
     fill_value: int
-    name_prefix: str
     name_separator: str
-    index_at: Literal["none", "start", "end"]
     indirect: str | None
-    blosc: bool
-    """Whether what is stored of a chunk is blosc's, with or without a checksum behind it."""
-    checksum: Literal["crc32c", "none"]
+    name_prefix: str = ""
+    index_at: Literal["none", "start", "end"] = "none"
+    checksum: Literal["crc32c", "none"] = "none"
     """What is behind the stored bytes of each chunk."""
 
     @property
@@ -122,12 +120,8 @@ def _parse_v2(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
         chunks=chunks,
         file_shape=chunks,
         fill_value=_fill_value(metadata["fill_value"] or 0, dtype, where),
-        name_prefix="",
         name_separator=_separator(metadata.get("dimension_separator", "."), where),
-        index_at="none",
         indirect=indirect,
-        blosc=compressor.get("id") == "blosc",
-        checksum="none",
     )
 
 
@@ -168,7 +162,6 @@ def _parse_v3(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
         name_separator=_separator(separator, where),
         index_at=index_at,
         indirect=indirect,
-        blosc=names[-1:] == ["blosc"] or names[-2:] == ["blosc", "crc32c"],
         checksum="crc32c" if names[-1:] == ["crc32c"] else "none",
     )
 

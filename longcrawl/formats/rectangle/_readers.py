@@ -35,59 +35,32 @@ HEADER_SIZES = Struct("<4xI4xI")
 CHECKSUM_BYTES = 4
 
 
-class Folder(Protocol):
+class Folder:
     """The folder that a rectangle lies in, local or behind a URL of fsspec."""
 
-    root: str
-
-    def read(self, name: str) -> bytes | None: ...
-    def exists(self, name: str) -> bool: ...
-    def names(self) -> list[str] | None: ...
-
-
-class _LocalFolder:
     def __init__(self, root: str) -> None:
-        self.root = root.rstrip("/") or "/"
+        local = unquote(urlsplit(root).path) if root.startswith("file://") else root
+        self.root = local.rstrip("/") or "/"
 
     def read(self, name: str) -> bytes | None:
         try:
-            return Path(self.root, name).read_bytes()
+            return fetch(f"{self.root}/{name}") if is_url(self.root) else Path(self.root, name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def exists(self, name: str) -> bool:
-        return Path(self.root, name).is_file()
+        return exists(f"{self.root}/{name}") if is_url(self.root) else Path(self.root, name).is_file()
 
     def names(self) -> list[str] | None:
-        return sorted(entry.name for entry in Path(self.root).iterdir()) if Path(self.root).is_dir() else None
-
-
-class _RemoteFolder:
-    def __init__(self, root: str) -> None:
-        self.root = root.rstrip("/")
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return fetch(f"{self.root}/{name}")
-        except FileNotFoundError:
-            return None
-
-    def exists(self, name: str) -> bool:
-        return exists(f"{self.root}/{name}")
-
-    def names(self) -> list[str] | None:
+        """List what is in the folder; None if there is none, or it cannot be listed."""
+        if not is_url(self.root):
+            return sorted(entry.name for entry in Path(self.root).iterdir()) if Path(self.root).is_dir() else None
         files, path = file_system_of(self.root)
         try:
             listed = ask(self.root, partial(files.ls, path, detail=False))
         except (FileNotFoundError, NotYetError):
             return None
         return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in listed)
-
-
-def open_folder(root: str) -> Folder:
-    if root.startswith("file://"):
-        return _LocalFolder(unquote(urlsplit(root).path))
-    return _RemoteFolder(root) if is_url(root) else _LocalFolder(root)
 
 
 class ChunkReader(Protocol):
@@ -294,20 +267,14 @@ class ZarrReader:
         return chunk
 
     def _check_file(self, file: str, place: tuple[int, int]) -> None:
-        """Look for a file, and where it is one chunk at what it holds, before zarr and blosc trust it."""
+        """Look for a file, and where it is one chunk compare it with its checksum, before zarr reads it."""
         content = self._folder.read(file) if self._layout.index_at == "none" else None
         if content is None and not self._folder.exists(file):
             if self._on_missing_chunks == "error":
                 raise missing_chunk(f"{self._stored.root}/{file}", *place)
             return
-        if content is None:
-            return
-        self._stored.check_file(place, content)
-        if self._layout.blosc:
-            stored = len(content) - (CHECKSUM_BYTES if self._layout.checksum == "crc32c" else 0)
-            wrong = wrong_blosc_header(content[:BLOSC_HEADER], stored, None)
-            if wrong:
-                raise self._stored.corrupt(place, wrong)
+        if content is not None:
+            self._stored.check_file(place, content)
 
     def _open(self) -> Any:
         # An array opened before a fork waits for an event loop whose thread the child does not have.

@@ -24,8 +24,6 @@ from longcrawl.formats.spill import read_batches, read_order, read_places
 from longcrawl.storage.files import PARTIAL, publish
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
-__all__ = ["BAND", "Checksum", "Layout", "gather", "lay_out", "row_bytes", "row_table", "write_band"]
-
 Checksum = Literal["crc32c", "none"]
 """What each chunk carries, so that readers notice changed bytes."""
 
@@ -128,7 +126,7 @@ def gather(
 
 
 def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
-    """Write one band of an array into one of its own beside the target, then move its files; give their names."""
+    """Write one band of an array into one of its own beside the target, then move its files; return their names."""
     import numcodecs.blosc
 
     beside = target.with_name(f"{target.name}{PARTIAL}-{name.replace('/', '-')}-{number}-{os.getpid()}")

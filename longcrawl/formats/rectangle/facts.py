@@ -19,15 +19,8 @@ from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
 from longcrawl.errors import CorruptionError, FormatError, unreadable
+from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle._layout import ArrayLayout
-from longcrawl.formats.rectangle.spec import (
-    DESCRIPTION,
-    LOSS_MASK_SUFFIX,
-    SplitArray,
-    open_loss_mask,
-    open_split,
-    read_description,
-)
 from longcrawl.formats.token_output import TOKENIZER, decode_beginning
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.sealed import is_sealed, verify_files
@@ -85,7 +78,7 @@ class RectangleResult(Result):
     """A rectangle: rows of tokens for a loader, and tables that say where they came from for everybody."""
 
     name: ClassVar[str] = "rectangle"
-    description: ClassVar[str] = DESCRIPTION
+    description: ClassVar[str] = spec.DESCRIPTION
     tags: ClassVar[tuple[str, ...]] = ("pretokenized", "long-context")
     fewer_files: ClassVar[str] = "rectangle.zarr_format=3, which makes one file of 2,048 rows"
     smaller_files: ClassVar[str] = "a smaller truncate.n, or its first parts alone"
@@ -101,8 +94,8 @@ class RectangleResult(Result):
 
     def read_back(self, folder: Path) -> str:
         """Read the first chunk of tokens, and of their loss mask where there is one, and describe it."""
-        split = open_split(folder)
-        arrays = {"tokens": split, **({"loss_mask": open_loss_mask(split)} if split.masked else {})}
+        split = spec.open_split(folder)
+        arrays = {"tokens": split, **({"loss_mask": spec.open_loss_mask(split)} if split.masked else {})}
         chunks = {name: array.read_chunk(0, 0) for name, array in arrays.items()}
         read = ", ".join(f"{name} {chunk.dtype} {chunk.shape}" for name, chunk in chunks.items())
         rows, length = split.shape
@@ -121,8 +114,8 @@ class RectangleResult(Result):
         columns = [Column("split"), *(Column(name, "count") for name in ("rows", "tokens a row", "tokens"))]
         length = next(iter(described["shapes"].values()))[1]
         rolled = ", rolled by an amount of its own" if described["rolled"] else ""
-        said = f"Every row is one document: its first {length:,} tokens{rolled}."
-        return f"{Table(columns, rows).markdown()}\n\n{said}"
+        about = f"Every row is one document: its first {length:,} tokens{rolled}."
+        return f"{Table(columns, rows).markdown()}\n\n{about}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:
         """Describe how many documents were cut to a row, and how much of the rows is filled up."""
@@ -135,11 +128,11 @@ class RectangleResult(Result):
             shares = [1 - whole / max(count * length, 1), cut / max(count, 1), 1 - whole / max(int(tokens.sum()), 1)]
             rows.append([split, f"{count:,}", f"{cut:,}", *(f"{100 * share:.2f}" for share in shares), "1.00"])
         head = ["split", "documents", "cut", "r_pad %", "r_tru %", "tokens cut off %", "r_cat"]
-        said = (
+        about = (
             "r_pad: filling, of all tokens of rows. r_tru: documents that are longer than a row, of all. r_cat: "
             "documents per row."
         )
-        return f"{table(head, rows, 6)}\n\n{said} `longcrawl compose RUN` compares with other ways of making samples."
+        return f"{table(head, rows, 6)}\n\n{about} `longcrawl compose RUN` compares with other ways of making samples."
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:
         """Describe how many documents are longer than a row, and how many of all tokens that costs."""
@@ -162,26 +155,26 @@ class RectangleResult(Result):
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Describe what tokens are, and how far they are from the text."""
-        said = [
+        limits = [
             f"Tokens are {described['dtype']}; token {described['end_of_text']} ends a text and fills what is absent."
         ]
         if described["json_escaped"]:
-            said.append(
+            limits.append(
                 "Tokens are those of JSON-escaped text, as in the original LongCrawl64: "
                 "a newline is a backslash and an n."
             )
         if described["rolled"]:
-            said.append(
+            limits.append(
                 "Rows are rolled: a row may start in the middle of its document; `rows/*.parquet` says by how much."
             )
-        return said
+        return limits
 
     def verify(self, folder: Path) -> Verification:
         """Check a rectangle of ours by its checksums, or one in the original layout chunk by chunk."""
-        if (folder / DESCRIPTION).exists():
-            described = read_description(folder)
-            if not is_sealed(folder / DESCRIPTION, described):
-                problems = [f"{DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
+        if (folder / spec.DESCRIPTION).exists():
+            described = spec.read_description(folder)
+            if not is_sealed(folder / spec.DESCRIPTION, described):
+                problems = [f"{spec.DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs"]
             else:
                 problems = [*verify_files(folder, described["files"]), *_wrong_shapes(folder, described)]
             return Verification(
@@ -189,7 +182,7 @@ class RectangleResult(Result):
             )
         arrays = _arrays(folder)
         if not arrays:
-            raise FormatError(f"{folder} holds no rectangle: expected {DESCRIPTION}, or arrays such as train.zarr")
+            raise FormatError(f"{folder} holds no rectangle: expected {spec.DESCRIPTION}, or arrays such as train.zarr")
         problems = [*_lost_metadata(folder), *(problem for array in arrays for problem in _bad_chunks(folder, array))]
         names = ", ".join(arrays)
         return Verification(
@@ -204,7 +197,7 @@ class RectangleResult(Result):
         name = next((name for name in (split, f"{split}.zarr") if name in _arrays(folder)), None)
         if name is None:
             raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(_arrays(folder)) or 'nothing'}")
-        opened = open_split(folder, split)
+        opened = spec.open_split(folder, split)
         if not 0 <= row < opened.shape[0]:
             raise FormatError(f"{folder} split {split!r} has rows 0 to {opened.shape[0] - 1:,}, not {row}")
         origin = _origin(folder, split, row)
@@ -246,7 +239,7 @@ def _lost_metadata(path: Path) -> Iterator[str]:
         if any(_chunk_files(folder)) and folder.name != "rows":
             yield f"{folder.name} has chunks and no .zarray or zarr.json: it cannot be opened"
     if (path / "rows").is_dir() or (path / TOKENIZER).exists():
-        yield f"{DESCRIPTION} is missing: without it no checksum can be compared"
+        yield f"{spec.DESCRIPTION} is missing: without it no checksum can be compared"
 
 
 def _arrays(path: Path) -> list[str]:
@@ -256,7 +249,7 @@ def _arrays(path: Path) -> list[str]:
     )
 
 
-def _row(array: SplitArray, row: int) -> Any:
+def _row(array: spec.SplitArray, row: int) -> Any:
     rows = array.layout.chunks[0]
     columns = range(array.layout.chunk_grid[1])
     return np.concatenate([array.read_chunk(row // rows, column)[row % rows] for column in columns])
@@ -270,7 +263,7 @@ def _wrong_shapes(path: Path, described: dict[str, Any]) -> Iterator[str]:
         extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / split)} - described["files"].keys()
         yield from (f"{name} is not part of this rectangle" for name in sorted(extra))
         try:
-            array = open_split(path, split)
+            array = spec.open_split(path, split)
         except FormatError as broken:
             yield f"{split} cannot be opened: {broken}"
             continue
@@ -280,21 +273,21 @@ def _wrong_shapes(path: Path, described: dict[str, Any]) -> Iterator[str]:
             yield from _wrong_loss_mask(path, array, described)
 
 
-def _wrong_loss_mask(path: Path, tokens: SplitArray, described: dict[str, Any]) -> Iterator[str]:
-    name = f"{tokens.name}{LOSS_MASK_SUFFIX}"
+def _wrong_loss_mask(path: Path, tokens: spec.SplitArray, described: dict[str, Any]) -> Iterator[str]:
+    name = f"{tokens.name}{spec.LOSS_MASK_SUFFIX}"
     extra = {file.relative_to(path).as_posix() for file in _chunk_files(path / name)} - described["files"].keys()
     yield from (f"{each} is not part of this rectangle" for each in sorted(extra))
     try:
-        open_loss_mask(tokens)
+        spec.open_loss_mask(tokens)
     except FormatError as broken:
         yield f"{name} cannot be opened: {broken}"
 
 
 def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
     try:
-        split = folder.removesuffix(".zarr").removesuffix(LOSS_MASK_SUFFIX)
-        array = open_split(path, split)
-        array = open_loss_mask(array) if folder.endswith(LOSS_MASK_SUFFIX) else array
+        split = folder.removesuffix(".zarr").removesuffix(spec.LOSS_MASK_SUFFIX)
+        array = spec.open_split(path, split)
+        array = spec.open_loss_mask(array) if folder.endswith(spec.LOSS_MASK_SUFFIX) else array
     except FormatError as broken:
         yield f"{folder} cannot be opened: {broken}"
         return
@@ -352,7 +345,7 @@ def _origin(path: Path, split: str, row: int) -> dict[str, Any]:
 
 
 def _decode(folder: Path, tokens: Any) -> str | None:
-    described = (folder / DESCRIPTION).exists() and (folder / TOKENIZER).exists() and read_description(folder)
+    described = (folder / spec.DESCRIPTION).exists() and (folder / TOKENIZER).exists() and spec.read_description(folder)
     try:
         return decode_beginning(folder, tokens, json_escaped=bool(described and described["json_escaped"]))
     except ValueError as broken:

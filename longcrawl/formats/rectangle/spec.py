@@ -65,7 +65,6 @@ from longcrawl.formats.rectangle._readers import (
     StoredArray,
     Tokens,
     ZarrReader,
-    open_folder,
 )
 from longcrawl.storage import sealed
 from longcrawl.storage.structured import load_json
@@ -134,7 +133,7 @@ class SplitArray:
         if self.engine == "direct":
             reader = DirectReader(stored, self.on_missing_chunks)
         else:
-            reader = ZarrReader(stored, open_folder(self.root), self.on_missing_chunks)
+            reader = ZarrReader(stored, Folder(self.root), self.on_missing_chunks)
         object.__setattr__(self, "_reader", reader)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -201,7 +200,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
 def has_split(path: str | os.PathLike[str], split: str) -> bool:
     """Return whether there is metadata of a split, whole or not."""
-    folder = open_folder(os.fspath(path))
+    folder = Folder(os.fspath(path))
     return any(folder.exists(file) for file in _metadata_files(split))
 
 
@@ -218,7 +217,7 @@ def open_loss_mask(array: SplitArray) -> SplitArray:
 
 
 def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChunks) -> SplitArray:
-    folder = open_folder(path)
+    folder = Folder(path)
     checksums = _recorded_checksums(folder, split)
     name, metadata = _find_array(folder, split, checksums)
     layout = parse_layout(metadata, f"{folder.root}/{name}")

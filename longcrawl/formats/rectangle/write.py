@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import FormatError, StageError
-from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, lay_out, row_bytes, row_table, write_band
 from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION
 from longcrawl.formats.shards.shard import TOKENS
 from longcrawl.formats.spill import order_documents, spill_documents
+from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text

@@ -18,20 +18,9 @@ import numpy.typing as npt
 from longcrawl.core.registry import Registry
 from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.checks import BLOCK, check_ids, check_word
+from longcrawl.formats.shards import writing
+from longcrawl.formats.shards.checks import BLOCK, check_ids, check_word, local_path
 from longcrawl.formats.shards.shard import LOSS_SUFFIX, TokenShard
-from longcrawl.formats.shards.writing import (
-    DocumentBatch,
-    DocumentStream,
-    NewFiles,
-    OnLoss,
-    Terminate,
-    TokenType,
-    WrittenShard,
-    report_losses,
-    whole_shard,
-    written_files,
-)
 from longcrawl.storage.block_checksums import BlockChecksums, read_checksums
 
 __all__ = ["FORMATS", "Check", "Opening", "Parsed", "Reading", "ShardFormat", "shard_format"]
@@ -104,7 +93,7 @@ class Reading:
 
     """
 
-    documents: Iterator[DocumentBatch]
+    documents: Iterator[writing.DocumentBatch]
     left_out: tuple[str, ...]
     facts: Mapping[str, Any]
 
@@ -129,9 +118,12 @@ class ShardFormat(ABC):
     records: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    @abstractmethod
     def shard_files(cls, path: "str | Path") -> tuple[Path, ...]:
         """Name the files of a shard, tokens first and the index last; raise FormatError for a wrong ending."""
+        file = local_path(path)
+        if file.suffix != cls.suffix:
+            raise FormatError(f"{path} is not a shard of {cls.name}: its name must end in {cls.suffix}")
+        return (file,)
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
@@ -140,7 +132,7 @@ class ShardFormat(ABC):
 
     @classmethod
     @abstractmethod
-    def encode(cls, stream: DocumentStream, files: NewFiles, *args: Any, **settings: Any) -> None:
+    def encode(cls, stream: writing.DocumentStream, files: writing.NewFiles, *args: Any, **settings: Any) -> None:
         """Write all documents of a stream; raise FormatError for what cannot be stored."""
 
     @classmethod
@@ -157,16 +149,16 @@ class ShardFormat(ABC):
     @classmethod
     def write(
         cls,
-        documents: Iterable[DocumentBatch] | DocumentBatch,
+        documents: Iterable[writing.DocumentBatch] | writing.DocumentBatch,
         path: "str | Path",
         *,
-        dtype: TokenType = "auto",
+        dtype: writing.TokenType = "auto",
         end_of_text: int | None = None,
-        terminate: Terminate | None = None,
+        terminate: writing.Terminate | None = None,
         vocabulary_size: int | None = None,
-        on_loss: OnLoss = "error",
+        on_loss: writing.OnLoss = "error",
         **settings: Any,
-    ) -> WrittenShard:
+    ) -> writing.WrittenShard:
         """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
 
         Args:
@@ -189,11 +181,13 @@ class ShardFormat(ABC):
         """
         own = cls.settings("write", settings)
         files = cls.shard_files(path)
-        stream = DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, cls.holds)
-        with whole_shard(*files) as new:
+        stream = writing.DocumentStream(documents, dtype, end_of_text, terminate, vocabulary_size, cls.holds)
+        with writing.whole_shard(*files) as new:
             cls.encode(stream, new, **own)
-            losses = report_losses(stream.losses(), on_loss, cls.name)
-        return WrittenShard(str(files[0]), written_files(*files), stream.documents, stream.tokens, losses)
+            losses = writing.report_losses(stream.losses(), on_loss, cls.name)
+        return writing.WrittenShard(
+            str(files[0]), writing.written_files(*files), stream.documents, stream.tokens, losses
+        )
 
     @classmethod
     def open(

@@ -31,8 +31,17 @@ def check_size(file: Path, expected: int, because: str) -> None:
     found = file_bytes(file)
     if found == expected:
         return
-    what = f"is cut: it ends at byte {found:,}" if found < expected else f"goes on after byte {expected:,}"
+    what = f"is cut: it ends at byte {found:,}" if found < expected else f"continues after byte {expected:,}"
     raise CorruptionError(f"{file} {what}, {because} {expected:,} bytes: fetch it again, or write it again")
+
+
+def check_whole(file: Path, size: int, width: int) -> None:
+    """Raise CorruptionError unless a file of tokens without a header has a whole number of them."""
+    if size % width:
+        raise CorruptionError(
+            f"{file} has {size:,} bytes, not a whole number of tokens of {width}: it is cut at byte {size:,}, or "
+            "token_size is wrong"
+        )
 
 
 def map_file(file: Path, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
@@ -54,7 +63,9 @@ def check_ids(end_of_text: int | None, vocabulary_size: int | None) -> None:
     if vocabulary_size is not None and vocabulary_size < 1:
         raise FormatError(f"vocabulary_size is {vocabulary_size:,}: give the number of ids, or leave it out")
     if end_of_text is not None and not 0 <= end_of_text < (vocabulary_size or 1 << 32):
-        raise FormatError(f"end_of_text {end_of_text:,} is no id of the vocabulary: give the id that ends documents")
+        raise FormatError(
+            f"end_of_text {end_of_text:,} is not an id of the vocabulary: give the id that ends documents"
+        )
 
 
 def end_problems(

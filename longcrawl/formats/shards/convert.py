@@ -142,7 +142,7 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         try:
             given[side][name] = load_yaml(text)
         except yaml.YAMLError as wrong:
-            raise FormatError(f"--set {path} has a value that is no YAML: {text!r}; put it in quotes") from wrong
+            raise FormatError(f"--set {path} has a value that is not YAML: {text!r}; put it in quotes") from wrong
     return given
 
 

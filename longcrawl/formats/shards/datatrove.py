@@ -26,16 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shards import checks
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
-from longcrawl.formats.shards.checks import (
-    check_size,
-    check_word,
-    end_problems,
-    file_bytes,
-    find_ends,
-    local_path,
-    map_file,
-)
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
@@ -56,11 +48,9 @@ class Datatrove(ShardFormat):
     records = frozenset(["tokenizer"])
 
     @classmethod
-    def shard_files(cls, path: "str | Path") -> tuple[Path, Path, Path, Path]:
+    def shard_files(cls, path: "str | Path") -> tuple[Path, ...]:
         """Name the files of a shard, the index last; loss and metadata need not be there."""
-        file = local_path(path)
-        if file.suffix != SUFFIX:
-            raise FormatError(f"{path} is no name of a datatrove shard: it must end in {SUFFIX}")
+        (file,) = super().shard_files(path)
         loss, metadata, index = (file.with_name(file.name + suffix) for suffix in (LOSS, METADATA, INDEX))
         return file, loss, metadata, index
 
@@ -98,21 +88,21 @@ class Datatrove(ShardFormat):
             token_size: bytes of a token; None to take it from the files.
 
         """
-        check_word("token_size", token_size, (2, 4, None))
+        checks.check_word("token_size", token_size, (2, 4, None))
         file, loss, metadata, index = opening.files
-        size = file_bytes(file)
+        size = checks.file_bytes(file)
         entries = _read_index(index) if index.is_file() else None
         recorded = _read_metadata(metadata)
         width = _width(file, size, token_size or recorded.token_size, entries)
-        tokens = map_file(file, f"<u{width}", size // width)
+        tokens = checks.map_file(file, f"<u{width}", size // width)
         ends = entries
         if entries is None and opening.end_of_text is not None:
             opening.compare(0)
-            ends = find_ends(tokens, opening.end_of_text)
+            ends = checks.find_ends(tokens, opening.end_of_text)
         mask = None
         if loss.is_file():
-            check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
-            mask = map_file(loss, np.uint8, len(tokens)).view(np.bool_)
+            checks.check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
+            mask = checks.map_file(loss, np.uint8, len(tokens)).view(np.bool_)
         contradictions = []
         if recorded.tokens not in (None, len(tokens)):
             contradictions.append(
@@ -126,7 +116,9 @@ class Datatrove(ShardFormat):
             tokenizer=recorded.tokenizer,
             settings={"token_size": width},
             of_sizes=contradictions,
-            of_ends=() if entries is None else end_problems(entries, len(tokens), index, lambda number: 8 * number),
+            of_ends=()
+            if entries is None
+            else checks.end_problems(entries, len(tokens), index, lambda number: 8 * number),
         )
 
 
@@ -134,13 +126,13 @@ open, shard_files, verify, write = Datatrove.open, Datatrove.shard_files, Datatr
 
 
 def _read_index(index: Path) -> npt.NDArray[np.int64]:
-    size = file_bytes(index)
+    size = checks.file_bytes(index)
     if size % 8:
         raise CorruptionError(
             f"{index} is cut at byte {size:,}, its entries have 8 bytes: fetch it again, or write the shard again"
         )
     # An end of 2**63 or more is negative here, and found to fall.
-    return map_file(index, "<i8", size // 8)
+    return checks.map_file(index, "<i8", size // 8)
 
 
 def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int64] | None) -> int:
@@ -159,12 +151,8 @@ def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int
             f"{4 * (last or 0):,}: one of them is cut or has grown, so fetch both again, or write them again"
         )
     if last is not None:
-        check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
-    if size % given:
-        raise CorruptionError(
-            f"{file} has {size:,} bytes, which are no whole tokens of {given}: it is cut at byte {size:,}, or "
-            "token_size is wrong"
-        )
+        checks.check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
+    checks.check_whole(file, size, given)
     return given
 
 

@@ -31,7 +31,7 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
     if {WINDOWS, OVERLAP} <= {*table.column_names}:
         raise StageError(f"documents have a column {OVERLAP!r}: they are windows already, leave the stage windows out")
     if bucket is not None:
-        refuse_no_text(table, bucket, f"{name}.buckets")
+        check_text_column(table, bucket, f"{name}.buckets")
     wanted = {*COLUMNS, *([] if bucket is None else [bucket])}
     kept = table.select([each for each in table.column_names if each in wanted])
     if N_TOKENS not in kept.column_names:
@@ -39,7 +39,7 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
     return kept
 
 
-def refuse_no_text(table: pa.Table, name: str, setting: str) -> None:
+def check_text_column(table: pa.Table, name: str, setting: str) -> None:
     """Raise StageError unless a column that a setting names is text."""
     kind = column(table, name, setting).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -72,7 +72,7 @@ def entries_of(
     Args:
         table: documents, with a column ``windows`` if they are to be cut.
         end_of_text: what a document ends with; None to leave documents as they are.
-        name: the output, for what is said if something is wrong.
+        name: the output, for messages.
         overlaps: "loss_mask" to say by a loss mask that the beginning of a window does not count.
         dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and without one by the table.
         vocabulary_size: an id that is not below it is an error; None for no bound.

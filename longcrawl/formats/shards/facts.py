@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS, read_description
+from longcrawl.formats.splits import counts_of_split
 from longcrawl.formats.token_output import decode_beginning
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import read_row
 
 __all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
@@ -73,13 +73,13 @@ class ShardResult(Result):
 
     def summary(self, described: Mapping[str, Any]) -> str:
         """Return tokens, documents and shards of every split."""
-        said = [
+        parts = [
             f"{name} {counts['tokens']:,} tokens of {counted(counts['documents'], 'document')} in "
             f"{counted(counts['shards'], 'shard')}"
             for name, counts in described["splits"].items()
         ]
         buckets = described.get("buckets")
-        return ", ".join([*said, *([counted(len(buckets), "bucket")] if buckets else [])])
+        return ", ".join([*parts, *([counted(len(buckets), "bucket")] if buckets else [])])
 
     def read_back(self, folder: Path) -> str:
         """Open the first shard as a trainer would, and say what came."""
@@ -107,15 +107,15 @@ class ShardResult(Result):
             for split, each in splits.items()
         ]
         table = Table([Column("split"), Column("bucket"), *(Column(name, "count") for name in counts)], rows)
-        said = "An entry is a document with its end-of-text token."
+        about = "An entry is a document with its end-of-text token."
         if described["max_length"] is not None:
-            said = (
+            about = (
                 "An entry is a document with its end-of-text token, or a window of at most "
                 f"{described['max_length']:,} tokens of one; each but the first begins with the last "
                 f"{described['overlap_size']:,} of the one before."
             )
         order = "The order is random" if described["shuffled"] else "The order is that of the source"
-        return f"{table.markdown()}\n\n{said} {order}."
+        return f"{table.markdown()}\n\n{about} {order}."
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
         """Report that samples are made by the trainer, and what of the documents is whole."""
@@ -142,27 +142,21 @@ class ShardResult(Result):
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
         """Describe what tokens are, and what no loss is due on."""
-        said = [f"Tokens are {described['dtype']}; token {described['end_of_text']} ends each document."]
+        limits = [f"Tokens are {described['dtype']}; token {described['end_of_text']} ends each document."]
         if described["json_escaped"]:
-            said.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
+            limits.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
         if described["overlap_size"]:
-            said.append("The overlap of a window is context: compute no loss on it, or its tokens count twice.")
-        return said
+            limits.append("The overlap of a window is context: compute no loss on it, or its tokens count twice.")
+        return limits
 
     def verify(self, folder: Path) -> Verification:
         """Compare every file with its checksum; a shard that is not described would be read with the others."""
-        described = read_description(folder, self.name)
-        checked = f"{len(described['files'])} files compared with their SHA-256"
-        return Verification(str(folder), checked, tuple(verify_described(folder, self.description, described)))
+        return Verification.by_description(folder, self.description, read_description(folder, self.name))
 
     def inspect(self, folder: Path, split: str, row: int) -> ShardInspection:
         """Return how much a split holds, and one document; buckets come one after the other."""
         described = read_description(folder, self.name)
-        if split not in described["splits"]:
-            raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
-        counts = described["splits"][split]
-        if not 0 <= row < counts["documents"]:
-            raise FormatError(f"{folder} split {split!r} has documents 0 to {counts['documents'] - 1:,}, not {row}")
+        counts = counts_of_split(folder, described, split, row)
         found = _document([folder / name for name in _tables(described, split)], row)
         shard = self._open(folder, described, found["shard"])
         tokens = shard.tokens[shard.start(found["entry"]) : int(shard.ends[found["entry"]])]

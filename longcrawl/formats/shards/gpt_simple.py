@@ -26,6 +26,7 @@ GPT-Simple 0.1.2 writes it modulo 65,536.
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,18 +37,7 @@ from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes
 from longcrawl.formats.shards.shard import OVERLAP, Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
-__all__ = [
-    "MAGIC",
-    "MOST_OVERLAP",
-    "SUFFIX",
-    "GptSimple",
-    "bin_and_idx",
-    "index_begins",
-    "open",
-    "shard_files",
-    "verify",
-    "write",
-]
+__all__ = ["MOST_OVERLAP", "SUFFIX", "BinAndIdx", "GptSimple", "bin_and_idx", "open", "shard_files", "verify", "write"]
 
 SUFFIX = ".bin"
 OTHER_SUFFIXES = (".ds", ".index", ".parquet", ".zarr", ".npy", ".json", ".jsonl", ".txt", ".gz", ".zst")
@@ -58,12 +48,12 @@ MOST_ENTRIES = (1 << 32) - 1
 MOST_OVERLAP = (1 << 16) - 1
 
 
-@shard_format("gpt-simple")
-class GptSimple(ShardFormat):
-    """GPT-Simple's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending."""
+class BinAndIdx(ShardFormat):
+    """A format of two files; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending."""
 
     suffix = SUFFIX
-    holds = frozenset([OVERLAP])
+    magic: ClassVar[bytes]
+    """What an index begins with."""
 
     @classmethod
     def shard_files(cls, path: "str | Path") -> tuple[Path, Path]:
@@ -72,8 +62,20 @@ class GptSimple(ShardFormat):
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
-        """Return whether the index beside the tokens is GPT-Simple's."""
-        return index_begins(path, MAGIC)
+        """Return whether the index beside the tokens is of this format."""
+        index = None if path.suffix in OTHER_SUFFIXES else bin_and_idx(path)[1]
+        if index is None or not index.is_file():
+            return False
+        with index.open("rb") as file:
+            return file.read(len(cls.magic)) == cls.magic
+
+
+@shard_format("gpt-simple")
+class GptSimple(BinAndIdx):
+    """GPT-Simple's shards."""
+
+    magic = MAGIC
+    holds = frozenset([OVERLAP])
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
@@ -114,20 +116,9 @@ def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
     """Name the ``.bin`` and ``.idx`` files of a shard by either of them, or by what both begin with."""
     file = local_path(path)
     if file.suffix in OTHER_SUFFIXES:
-        raise FormatError(f"{path} is no name of a shard of .bin and .idx: it must end in {SUFFIX}, or in neither")
+        raise FormatError(f"{path} is not a shard of .bin and .idx: its name must end in {SUFFIX}, or in neither")
     stem = file.with_suffix("") if file.suffix in (".bin", ".idx") else file
     return stem.with_name(f"{stem.name}.bin"), stem.with_name(f"{stem.name}.idx")
-
-
-def index_begins(path: Path, magic: bytes) -> bool:
-    """Return whether a shard of ``.bin`` and ``.idx`` has an index that begins so."""
-    if path.suffix in OTHER_SUFFIXES:
-        return False
-    index = bin_and_idx(path)[1]
-    if not index.is_file():
-        return False
-    with index.open("rb") as file:
-        return file.read(len(magic)) == magic
 
 
 def _index_problems(
@@ -153,7 +144,7 @@ def _read_header(index: Path) -> tuple[int, int]:
         head = file.read(HEADER.size)
     if len(head) < HEADER.size or head[:4] != MAGIC:
         raise CorruptionError(
-            f"{index} does not begin with {MAGIC.decode()} and 12 bytes more: it is no GPT-Simple index"
+            f"{index} does not begin with {MAGIC.decode()} and 12 bytes more: it is not an index of GPT-Simple"
         )
     _, version, width, entries = HEADER.unpack(head)
     if version != VERSION:

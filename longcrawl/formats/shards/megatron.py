@@ -34,15 +34,14 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
+from longcrawl.formats.shards.base import Opening, Parsed, shard_format
 from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, map_file
-from longcrawl.formats.shards.gpt_simple import bin_and_idx, index_begins
+from longcrawl.formats.shards.gpt_simple import BinAndIdx
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
-__all__ = ["MAGIC", "SUFFIX", "Megatron", "open", "shard_files", "verify", "write"]
+__all__ = ["MAGIC", "Megatron", "open", "shard_files", "verify", "write"]
 
-SUFFIX = ".bin"
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct("<9sQBQQ")
 WIDTHS = {8: 2, 4: 4}
@@ -53,24 +52,14 @@ BLOCK = 1 << 20
 
 
 @shard_format("megatron")
-class Megatron(ShardFormat):
-    """Megatron-LM's shards; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending.
+class Megatron(BinAndIdx):
+    """Megatron-LM's shards.
 
     Tokens are stored as uint16 or int32. Opening a shard computes ends of documents from the index, in 8 bytes of
     memory for each sequence.
     """
 
-    suffix = SUFFIX
-
-    @classmethod
-    def shard_files(cls, path: "str | Path") -> tuple[Path, Path]:
-        """Name the two files of a shard."""
-        return bin_and_idx(path)
-
-    @classmethod
-    def is_at(cls, path: Path) -> bool:
-        """Return whether the index beside the tokens is Megatron's."""
-        return index_begins(path, MAGIC)
+    magic = MAGIC
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
@@ -79,7 +68,7 @@ class Megatron(ShardFormat):
         width = stream.token_type.itemsize
         index.write(bytes(HEADER.size))
         for batch in stream:
-            _refuse_large(batch, stream.documents - len(batch.lengths))
+            _check_sizes(batch, stream.documents - len(batch.lengths))
             write_array(tokens, batch.tokens, np.uint16 if width == 2 else np.int32)
             write_array(index, batch.lengths, np.int32)
             starts = stream.tokens - len(batch.tokens) + np.cumsum(batch.lengths) - batch.lengths
@@ -145,7 +134,7 @@ def _read_header(index: Path) -> tuple[int, int, int, bool]:
     with index.open("rb") as file:
         head = file.read(HEADER.size)
     if len(head) < HEADER.size or not head.startswith(MAGIC):
-        raise CorruptionError(f"{index} does not begin with MMIDIDX and 27 bytes more: it is no index of Megatron")
+        raise CorruptionError(f"{index} does not begin with MMIDIDX and 27 bytes more: it is not an index of Megatron")
     _, version, code, sequences, indices = HEADER.unpack(head)
     if version != VERSION:
         raise FormatError(
@@ -173,7 +162,7 @@ def _check_indices(index: Path, upto: npt.NDArray[np.int64], sequences: int) -> 
         raise CorruptionError(problem)
 
 
-def _refuse_large(batch: Documents, first: int) -> None:
+def _check_sizes(batch: Documents, first: int) -> None:
     if len(batch.lengths) and batch.lengths.max() > MOST:
         number = int(np.argmax(batch.lengths))
         raise FormatError(

@@ -29,12 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.formats.shards import checks
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
-from longcrawl.formats.shards.checks import check_size, check_word, file_bytes, find_ends, local_path, map_file
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
 
-__all__ = ["SUFFIX", "Header", "NanoGpt", "open", "refuse_wide", "shard_files", "verify", "write"]
+__all__ = ["SUFFIX", "Header", "NanoGpt", "check_width", "open", "shard_files", "verify", "write"]
 
 SUFFIX = ".bin"
 Header = Literal["none", "llm.c"]
@@ -50,14 +50,6 @@ class NanoGpt(ShardFormat):
     """Flat files; a path ends in ``.bin``."""
 
     suffix = SUFFIX
-
-    @classmethod
-    def shard_files(cls, path: "str | Path") -> tuple[Path]:
-        """Name the file of a shard."""
-        file = local_path(path)
-        if file.suffix != SUFFIX:
-            raise FormatError(f"{path} is no name of a flat file of tokens: it must end in {SUFFIX}")
-        return (file,)
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
@@ -79,13 +71,13 @@ class NanoGpt(ShardFormat):
                 and llm.c do.
 
         """
-        check_word("header", header, Header)
+        checks.check_word("header", header, Header)
         stream.put_at(place or ("start" if header == "llm.c" else "end"))
         marks = _Marks(stream.end_of_text, stream.place)
         tokens = files.open(SUFFIX)
         tokens.write(bytes(HEADER_BYTES if header == "llm.c" else 0))
         for batch in stream:
-            refuse_wide(stream.token_type, stream.dtype, header)
+            check_width(stream.token_type, stream.dtype, header)
             marks.count(batch)
             write_array(tokens, batch.tokens, stream.token_type)
         if header == "llm.c":
@@ -111,11 +103,11 @@ class NanoGpt(ShardFormat):
             place: where in a document the end-of-text token is; None for what nanoGPT and llm.c do.
 
         """
-        check_word("token_size", token_size, (2, 4, None))
-        check_word("header", header, ("auto", "none", "llm.c"))
-        check_word("place", place, ("end", "start", None))
+        checks.check_word("token_size", token_size, (2, 4, None))
+        checks.check_word("header", header, ("auto", "none", "llm.c"))
+        checks.check_word("place", place, ("end", "start", None))
         (file,) = opening.files
-        size = file_bytes(file)
+        size = checks.file_bytes(file)
         # A changed header would be read as tokens; all tokens are looked at for the ends of documents.
         opening.compare(0, None if opening.end_of_text is not None else 1)
         found = None if header == "none" else _read_header(file)
@@ -128,18 +120,17 @@ class NanoGpt(ShardFormat):
             )
         first_byte = HEADER_BYTES if found else 0
         if found:
-            check_size(file, HEADER_BYTES + found[1] * width, f"and its header, with {found[1]:,} tokens, asks for")
-        elif size % width:
-            raise CorruptionError(
-                f"{file} has {size:,} bytes, which are no whole tokens of {width}: it is cut at byte {size:,}, or "
-                "token_size is wrong"
+            checks.check_size(
+                file, HEADER_BYTES + found[1] * width, f"and its header, with {found[1]:,} tokens, asks for"
             )
-        tokens = map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
+        else:
+            checks.check_whole(file, size, width)
+        tokens = checks.map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
         at_start = (place or ("start" if found else "end")) == "start"
         end = opening.end_of_text
         return Parsed(
             tokens,
-            None if end is None else find_ends(tokens, end, at_start=at_start),
+            None if end is None else checks.find_ends(tokens, end, at_start=at_start),
             first_byte=first_byte,
             settings={"token_size": width, "header": "llm.c" if found else "none", "place": place},
         )
@@ -148,7 +139,7 @@ class NanoGpt(ShardFormat):
 open, shard_files, verify, write = NanoGpt.open, NanoGpt.shard_files, NanoGpt.verify, NanoGpt.write  # noqa: A001  # nanogpt.open reads as it should
 
 
-def refuse_wide(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> None:
+def check_width(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> None:
     """Raise FormatError for uint32 that nothing in the file records and nobody asked for: readers take uint16."""
     if stored == np.uint32 and header == "none" and dtype == "auto":
         raise FormatError(
@@ -185,13 +176,13 @@ class _Marks:
     def losses(self) -> list[Loss]:
         """Describe which ends of the documents so far are lost."""
         if self._end_of_text is None:
-            said = Loss("where {} documents end, as no end_of_text was given", self._documents)
-            return [said] if self._documents else []
+            unknown = Loss("where {} documents end, as no end_of_text was given", self._documents)
+            return [unknown] if self._documents else []
         what = f"the ends of {{}} documents, which do not have {self._end_of_text} at the {self._place} alone"
         return [Loss(what, self._lost)] if self._lost else []
 
     def _edge(self, lost: "npt.NDArray[np.bool_]", unmarked: "npt.NDArray[np.bool_]") -> int:
-        """Clear the document at the open edge; give 1 if an earlier batch's turns out to have one after it."""
+        """Clear the document at the open edge; return 1 if an earlier batch's turns out to have one after it."""
         if self._place == "start":
             if self._documents == len(lost) and unmarked[0]:
                 lost[0] = False

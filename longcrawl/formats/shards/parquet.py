@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat, shard_format
-from longcrawl.formats.shards.checks import check_ids, file_bytes, local_path
+from longcrawl.formats.shards.checks import check_ids, file_bytes
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array
 from longcrawl.storage.block_checksums import read_checksums
@@ -62,14 +62,6 @@ class TokenParquet(ShardFormat):
     suffix = SUFFIX
     holds = frozenset([OVERLAP, LOSS_MASK, "columns"])
     records = frozenset(FACTS)
-
-    @classmethod
-    def shard_files(cls, path: "str | Path") -> tuple[Path]:
-        """Name the file of a shard."""
-        file = local_path(path)
-        if file.suffix != SUFFIX:
-            raise FormatError(f"{path} is no name of a parquet file: it must end in {SUFFIX}")
-        return (file,)
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
@@ -194,7 +186,7 @@ def _recorded(schema: pa.Schema, file: Path) -> dict[str, Any]:
         known = {name: recorded.get(name) for name in FACTS}
     except (ValueError, AttributeError) as broken:
         raise CorruptionError(
-            f"{file} has metadata under 'longcrawl' that is no JSON object: write it again"
+            f"{file} has metadata under 'longcrawl' that is not a JSON object: write it again"
         ) from broken
     for name, value in known.items():
         if value is not None and type(value) is not FACTS[name]:
@@ -208,7 +200,7 @@ def _opened(file: Path) -> pq.ParquetFile:
         return pq.ParquetFile(file, page_checksum_verification=True)
     except (OSError, ValueError, pa.ArrowException) as broken:
         raise CorruptionError(
-            f"{file} is no parquet file, or is cut ({str(broken).splitlines()[0]}): fetch it again, or write it again"
+            f"{file} is not a parquet file, or is cut ({str(broken).splitlines()[0]}): fetch or write it again"
         ) from broken
 
 

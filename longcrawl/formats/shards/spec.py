@@ -24,13 +24,7 @@ from typing import Any
 
 from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards import (  # noqa: F401  # each registers its format
-    datatrove,
-    gpt_simple,
-    megatron,
-    nanogpt,
-    parquet,
-)
+from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, parquet  # noqa: F401  # each registers its format
 from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.checks import local_path
 from longcrawl.formats.shards.folders import beside_shards, described_shards, named_split, sort_into_splits
@@ -38,18 +32,7 @@ from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.storage import sealed
 from longcrawl.storage.listing import list_files
 
-__all__ = [
-    "FORMATS",
-    "VERSION",
-    "ShardFormat",
-    "find_format",
-    "open_shard",
-    "read_description",
-    "shard_suffixes",
-    "shards_in",
-    "verify_shard",
-    "verify_shards",
-]
+__all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in", "verify_shard", "verify_shards"]
 
 
 VERSION = 1
@@ -88,7 +71,8 @@ def read_description(path: Path, name: str) -> dict[str, Any]:
 
 def shard_suffixes(name: str | None = None) -> set[str]:
     """Return what names of shards end with: of the format called ``name``, or of all where there is none of it."""
-    return {each.suffix for each in ([FORMATS[name]] if name in FORMATS else _loaded())}
+    chosen = [FORMATS[name]] if name is not None and name in FORMATS else _loaded()
+    return {each.suffix for each in chosen}
 
 
 def _loaded() -> list[type[ShardFormat]]:

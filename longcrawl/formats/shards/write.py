@@ -13,7 +13,6 @@ from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
 from longcrawl.formats.documents.spec import folder_name
-from longcrawl.formats.heldout import split_rows
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
 from longcrawl.formats.shards.shard import OVERLAP, TOKENS
@@ -21,6 +20,7 @@ from longcrawl.formats.shards.shard import Documents as Entries
 from longcrawl.formats.shards.spec import FORMATS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
 from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
+from longcrawl.formats.splits import split_rows, split_totals
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, write_text
@@ -30,18 +30,10 @@ from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
 
-__all__ = [
-    "DatatroveOutput",
-    "GptSimpleOutput",
-    "MegatronOutput",
-    "NanoGptOutput",
-    "ShardOutput",
-    "ShardWriter",
-]
+__all__ = ["DatatroveOutput", "GptSimpleOutput", "MegatronOutput", "NanoGptOutput", "ShardOutput"]
 
 Longs = npt.NDArray[np.int64]
 
-SPLITS = ("train", "val")
 RECORDED = ("id", "url", "language", "n_tokens")
 GROUP_BYTES = 8 << 20
 """Bytes of tokens that are written at a time, unless one document has more."""
@@ -159,7 +151,7 @@ class NanoGptOutput(ShardOutput):
 
     def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
         """Raise FormatError for uint32 without a header, unless it is asked for."""
-        nanogpt.refuse_wide(stored, asked, self.header)
+        nanogpt.check_width(stored, asked, self.header)
 
 
 @dataclass(frozen=True)
@@ -292,7 +284,7 @@ class _Gathered:
         self._entries = 0
 
     def add(self, table: pa.Table, entries: Entries, counts: Longs) -> Entries:
-        """Count the entries of some documents, and give them."""
+        """Count the entries of some documents; return them."""
         ends = self._entries + np.cumsum(counts)
         places = {"shard": pa.repeat(self.shard, len(counts)), "entry": pa.array(ends - counts)}
         places["entries"] = pa.array(counts)
@@ -310,10 +302,4 @@ def _tokenizer_name(tokenize: Tokenize) -> str:
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    totals = {}
-    for split in SPLITS:
-        of_split = [each for each in written if each["split"] == split]
-        if of_split:
-            totals[split] = {name: sum(each[name] for each in of_split) for name in ("documents", "entries", "tokens")}
-            totals[split]["shards"] = len(of_split)
-    return totals
+    return split_totals(written, {name: name for name in ("documents", "entries", "tokens")}, "shards")

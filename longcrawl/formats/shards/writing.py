@@ -125,7 +125,7 @@ class DocumentStream:
         self.token_type = stored_type(self.dtype, self.vocabulary_size, found)
         self.has = frozenset() if first is None else _extras(first)
         if self.end_of_text is not None and self.end_of_text > np.iinfo(self.token_type).max:
-            raise FormatError(f"end_of_text {self.end_of_text:,} is no {self.token_type}: set dtype to 'uint32'")
+            raise FormatError(f"end_of_text {self.end_of_text:,} does not fit {self.token_type}: set dtype to 'uint32'")
 
     def __iter__(self) -> Iterator[Documents]:
         for batch in self._batches:
@@ -221,7 +221,7 @@ def documents_of(table: pa.Table) -> Documents:
     """Take documents out of a table; tokens of one chunk are not copied.
 
     Raises:
-        FormatError: the tokens are no lists of integers, or there are nulls among them.
+        FormatError: the tokens are not lists of integers, or there are nulls among them.
         StageError: no column ``tokens``, or a loss mask that does not fit it.
 
     """
