@@ -340,9 +340,9 @@ def test_one_table_is_taken_and_rows_are_refused(token_table, documents_in, sent
         ({"terminate": True}, "terminate takes one of"),
         ({"terminate": "missing", "end_of_text": None}, "and none is named: set end_of_text=ID, or type --end-of-text"),
         ({"terminate": "always", "end_of_text": None}, "and none is named: set end_of_text=ID, or type --end-of-text"),
-        ({"end_of_text": -1}, "end_of_text -1 is no id"),
+        ({"end_of_text": -1}, "end_of_text -1 is not an id"),
         ({"end_of_text": 70_000}, "set dtype to 'uint32'"),
-        ({"end_of_text": END, "vocabulary_size": END}, "end_of_text 600 is no id"),
+        ({"end_of_text": END, "vocabulary_size": END}, "end_of_text 600 is not an id"),
         ({"vocabulary_size": 0}, "vocabulary_size is 0"),
     ],
 )

@@ -3,8 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -292,10 +292,8 @@ class NewFiles:
 
     """
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self.path = files[0]
-        self._besides = {_after_stem(files[0], file): _beside(file) for file in files}
-        self._opened = ExitStack()
+    def __init__(self, path: Path, besides: Mapping[str, Path], opened: ExitStack) -> None:
+        self.path, self._besides, self._opened = path, besides, opened
 
     def beside(self, suffix: str) -> Path:
         """Return the path where a file is to be written."""
@@ -310,19 +308,6 @@ class NewFiles:
         name = f".{self.path.name}-{os.getpid()}-"
         return self._opened.enter_context(tempfile.TemporaryFile(dir=self.path.parent, prefix=name))
 
-    def close(self) -> None:
-        """Close all that were opened."""
-        self._opened.close()
-
-    def written(self) -> dict[str, Path]:
-        """List the files that were written."""
-        return {suffix: beside for suffix, beside in self._besides.items() if beside.exists()}
-
-    def remove(self) -> None:
-        """Remove what has not got its name."""
-        for beside in self._besides.values():
-            beside.unlink(missing_ok=True)
-
 
 @contextmanager
 def whole_shard(*files: Path) -> Iterator[NewFiles]:
@@ -335,24 +320,25 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
     sums = _checksums_beside(files[0])
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
-    new = NewFiles(files)
+    besides = {_after_stem(files[0], file): _beside(file) for file in files}
     try:
-        with closing(new):
-            yield new
-        written = new.written()
+        with ExitStack() as opened:
+            yield NewFiles(files[0], besides, opened)
+        written = {suffix: beside for suffix, beside in besides.items() if beside.exists()}
         checksums = checksums_of(written)
         sums.unlink(missing_ok=True)
         if len(files) > 1:
             files[-1].unlink(missing_ok=True)
         for file in files:
-            beside = written.get(_after_stem(files[0], file))
-            if beside is not None:
-                publish(beside, file)
+            suffix = _after_stem(files[0], file)
+            if suffix in written:
+                publish(written[suffix], file)
             else:
                 file.unlink(missing_ok=True)
         write_text(sums, checksums)
     finally:
-        new.remove()
+        for beside in besides.values():
+            beside.unlink(missing_ok=True)
 
 
 def written_files(*files: Path) -> tuple[str, ...]:
