@@ -164,7 +164,7 @@ def test_a_vocabulary_bounds_the_ids(shards):
         ("megatron", {"data_files": "*.txt"}, "not a shard of megatron; their names end in .bin"),
         ("datatrove", {"data_files": "cut.ds"}, "no shard says what its tokens are, as none can be opened"),
         ("datatrove", {"data_files": "cut.ds", "token_size": 3}, "token_size takes"),
-        ("gpt-simple", {"data_files": "a.bin", "end_of_text": -1}, "end_of_text -1 is no id"),
+        ("gpt-simple", {"data_files": "a.bin", "end_of_text": -1}, "end_of_text -1 is not an id"),
     ],
 )
 def test_wrong_settings_are_one_sentence(tmp_path, monkeypatch, name, words, said):
