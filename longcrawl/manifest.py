@@ -126,14 +126,10 @@ its recipe again to have it
 
 
 def check_manifest(manifest: Any, file: Path) -> Recorded:
-    """Return a manifest that holds what each has to.
+    """Return the content of a manifest that holds what each has to; ``file`` is where it was read.
 
     The recipe in it is as it was read, so that it can be written as YAML; all else is :class:`Recorded`. Whether it
     was changed is not checked here.
-
-    Args:
-        manifest: the content of a JSON file.
-        file: it, to be named.
 
     Raises:
         RunError: it is not the manifest of a run, or of a version or a format that this longcrawl does not know.

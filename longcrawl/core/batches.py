@@ -123,12 +123,6 @@ class Caller:
 def check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller | None:
     """Return the function of `datasets` that calls the caller of this one; None where none does so directly.
 
-    Args:
-        stage: the stage's name.
-        method: how it is to be called.
-        others: what it was called with beside the batch.
-        named: the same by name.
-
     Raises:
         StageError: it is called in another way: what came back would be taken for something else.
     """

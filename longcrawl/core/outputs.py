@@ -129,13 +129,7 @@ def are_shuffled(stages: Sequence[Stage]) -> bool:
 
 
 def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:
-    """Write documents at once, without a run, and return what describes them.
-
-    Args:
-        tables: the documents, in their order.
-        steps: the stages that they have passed.
-        output: the format.
-        target: a new folder.
+    """Write documents to a new folder at once, in the order that the stages gave them; return what describes them.
 
     Raises:
         LongCrawlError: ``target`` exists, or the format cannot hold the documents.

@@ -187,13 +187,7 @@ def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
-    """Return the edit ledger of one batch; ids are null where the documents have none.
-
-    Args:
-        documents: the batch, as many rows as came to the stage.
-        places: ``PLACE_SCHEMA``.
-        stage: the label of the stage.
-    """
+    """Return the edit ledger of one batch as it came to the stage of this label; ids are null where there are none."""
     rows = places.num_rows
     if not rows:
         return EDIT_SCHEMA.empty_table()

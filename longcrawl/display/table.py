@@ -143,11 +143,7 @@ class ShareRow(NamedTuple):
 def share_table(title: str, rows: Sequence[ShareRow], note: str, of: str = "") -> Table:
     """Return a table with a bar to each row; the longest is that of the largest share.
 
-    Args:
-        title: what the names are.
-        rows: a row per name.
-        note: what else there is to say.
-        of: what ``other`` is a share of, such as "of all characters"; names are figures then.
+    ``of`` says what ``other`` is a share of, such as "of all characters"; names are figures then.
     """
     columns = [Column(title, "count" if of else "name"), Column("documents", "count", 12), Column("share", "share", 7)]
     columns += [Column("", "bar", BAR), *([Column(of, "share")] if of else [])]

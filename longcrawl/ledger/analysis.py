@@ -238,14 +238,10 @@ Reader = Callable[[list[str]], Iterator[pa.Table]]
 
 
 def analyse(documents: pads.FileSystemDataset, num_proc: int = 1) -> Analysis:
-    """Count what files of documents hold, one row group of one file at a time.
+    """Count what files with a row per document hold, one row group of one file at a time, in so many processes.
 
     Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
-    ``domains_error`` says what that may have cost.
-
-    Args:
-        documents: files with a row per document.
-        num_proc: processes; the answer does not depend on it.
+    ``domains_error`` says what that may have cost. The answer does not depend on ``num_proc``.
 
     Raises:
         CorruptionError: a file cannot be read.

@@ -176,11 +176,8 @@ class _Ends(NamedTuple):
 def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None = None, most: int = 10) -> Clusters:
     """Find the largest clusters; a document that was kept by one stage and removed at a later one leads on to the next.
 
-    Args:
-        ledger: rows of ``LEDGER_SCHEMA``.
-        stages: the labels of all stages, in order.
-        stage: look at what was removed at this one only, by the documents that it kept.
-        most: how many clusters to give.
+    ``stages`` are the labels of all stages, in order. With ``stage`` only what it removed counts, by the documents that
+    it kept.
 
     Raises:
         LedgerError: there is no such stage, or ``most`` is less than 1.

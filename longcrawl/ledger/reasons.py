@@ -103,10 +103,7 @@ def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> R
 def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
     """Return reasons with what became of the documents that they name, to the end of each chain.
 
-    Args:
-        ledger: rows of ``LEDGER_SCHEMA``.
-        stages: the labels of all stages, in order; a kept document leaves at a later one.
-        reasons: rows of the ledger.
+    ``stages`` are the labels of all stages, in order: a kept document leaves at a later one.
     """
     named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
     if not named:

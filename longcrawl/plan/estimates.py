@@ -91,12 +91,9 @@ class Drawn:
 
 
 def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Estimate:
-    """Return the total of a quantity over all documents of all parts.
+    """Return the total of a quantity of the sampled documents over all documents of all parts.
 
-    Args:
-        values: of the sampled documents.
-        drawn: how they were drawn.
-        counts: whether a document has 0 or 1 of it; other quantities are taken to grow with its size.
+    With ``counts`` a document has 0 or 1 of it; other quantities are taken to grow with its size.
 
     >>> one = (np.ones(100),)
     >>> drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([100.0]), np.array([100.0]))

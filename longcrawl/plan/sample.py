@@ -80,12 +80,7 @@ class Sample:
 def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_documents: int, seed: int) -> Sample:
     """Read some parts whole, and draw documents from each; who is drawn depends on names, places and the seed alone.
 
-    Args:
-        source: what reads.
-        parts: all parts of the source.
-        least_parts: how many of them to read; where they have fewer documents than asked for, more are read.
-        most_documents: how many documents to keep, over all parts that are read, or a few more of small parts.
-        seed: of both draws.
+    Where ``least_parts`` have fewer than ``most_documents``, more are read; small parts may give a few documents more.
 
     Raises:
         SourceError: a part cannot be read, and the source's policy is "error".

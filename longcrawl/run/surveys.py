@@ -99,14 +99,9 @@ def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str
 
 
 def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stage) -> Path:
-    """Write what a run has kept of the documents that a survey saw at the end of a segment, and return its marker.
+    """Write to ``index/LABEL`` what a run has kept of the documents that a survey saw at the end of a segment.
 
-    Args:
-        folder: the run's.
-        segment: number of the segment.
-        inputs: how many the run has.
-        label: of the survey; the index goes to ``index/LABEL``.
-        survey: the survey.
+    Returns the marker of the files.
     """
     gone = _gone(folder, segment, label)
     kept = [

@@ -120,12 +120,7 @@ def _marked(markers: Iterable[Path]) -> set[str]:
 
 
 def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> dict[str, dict[str, int | str]]:
-    """Return bytes and SHA-256 of what a run has written for good, all of it as its markers have it.
-
-    Args:
-        folder: of the run.
-        markers: of all that is done.
-        within: one folder in it, such as "ledger"; all of them where it is empty.
+    """Return bytes and SHA-256 of what a run, or one folder in it, has for good, all of it as its markers have it.
 
     Raises:
         DamagedWorkError: a file is not as it was written.
