@@ -90,7 +90,7 @@ class Plan(Tabular):
     def against(
         self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = MappingProxyType({})
     ) -> tuple[Checked, ...]:
-        """Put the figures beside those of a finished run; seconds and bytes of disk only with ``costs`` of its stages."""
+        """Put the figures beside those of a finished run; seconds and bytes of disk only with its ``costs``."""
         written = _written(manifest)
         truths = _truths(manifest) | {"bytes written": written} | (_costs(costs, written) if costs else {})
         figures = [(name, estimate, truths.get(name)) for name, estimate in self._figures()]

@@ -53,7 +53,7 @@ class RunCosts:
         self.stages: dict[str, StageCost] = defaultdict(StageCost)
 
     def add_parts(self, reader: str, keeper: str, results: Sequence[Mapping[str, Any]]) -> None:
-        """Add what the parts of a segment took: reading them counts for ``reader``, writing what stays for ``keeper``."""
+        """Add what the parts of a segment took: reading counts for ``reader``, writing what stays for ``keeper``."""
         for result in results:
             took = result.get("seconds", {})
             self.stages[reader].seconds += took.get("read", 0.0)
