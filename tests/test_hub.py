@@ -254,8 +254,8 @@ def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
     for more in ([], ["--dry-run"], ["--instead-of", whole.tag]):
         shown = CliRunner().invoke(app, ["push", str(run), repo, "--private", *more])
         assert str(shown.exception) == (
-            f"{repo} holds a part of {tag}, whose push was stopped or is going on: push that run again to finish it, "
-            f"or type --instead-of {tag} behind the command to have this one there instead"
+            f"{repo} holds a part of {tag}, whose push was stopped or is still running: push that run again to "
+            f"finish it, or type --instead-of {tag} behind the command to have this one there instead"
         )
     assert not [asked for asked in hub.requests if not asked.startswith("GET")]
 
@@ -302,8 +302,8 @@ def test_what_passes_by_itself_is_waited_for(hub, repo, run, slept, failure, wai
         ({"request": "POST .*/commit/", "status": 422}, "does not take what is asked of .* .422: told to fail"),
         ({"request": "POST .*/preupload/", "status": 404}, "knows no .*, or does not show it to you"),
         ({"request": "POST .*/tag/", "status": 500}, "has failed"),
-        ({"request": "GET .*/tree/", "status": 200, "times": 1}, "does not speak the Hub's language .TypeError"),
-        ({"request": "POST .*/create", "status": 302}, "does not speak the Hub's language .KeyError"),
+        ({"request": "GET .*/tree/", "status": 200, "times": 1}, "did not answer like the Hugging Face Hub .TypeError"),
+        ({"request": "POST .*/create", "status": 302}, "did not answer like the Hugging Face Hub .KeyError"),
     ],
     ids=["429", "403", "cut", "lost", "413", "422", "404", "tag", "other-JSON", "redirected"],
 )
@@ -416,7 +416,7 @@ def test_instead_of_names_what_is_there(hub, repo, run, stopped, tmp_path):
         lc.push(what, repo, "private", instead_of=instead_of)
 
     with pytest.raises(
-        HubError, match="'nonsense' is nothing that could be .* holds no unfinished push, and no run: le"
+        HubError, match="'nonsense' names nothing that could be .* holds no unfinished push, and no run: le"
     ):
         push(run, "nonsense")
     assert repo not in hub.repositories
@@ -430,7 +430,7 @@ def test_instead_of_names_what_is_there(hub, repo, run, stopped, tmp_path):
         push(run, name)
     other = write_run(tmp_path / "b", 0)
     for name in (tag, "run-0123456789ab", "README"):
-        with pytest.raises(HubError, match=f"'{name}' is nothing .* holds no unfinished push, and {tag}: leave it out"):
+        with pytest.raises(HubError, match=f"'{name}' names nothing .* no unfinished push, and {tag}: leave it out"):
             push(other, name)
     assert on_hub(hub, repo) == described(run)
 
@@ -766,7 +766,9 @@ def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hu
     with pytest.raises(HubError, match="check the name"):
         lc.verify("hf://datasets/me/nothing")
     for name in (repo, f"{repo}/rectangle", "me/nothing"):
-        with pytest.raises(HubError, match=f"no hf://{name}, which is no .* write datasets/ .*, hf://datasets/{name}$"):
+        with pytest.raises(
+            HubError, match=f"hf://{name} is not the name of a dataset: write datasets/ .*, hf://datasets/{name}$"
+        ):
             lc.verify(f"hf://{name}")
     for place in (f"hf://datasets/{repo}", run):
         with pytest.raises(FormatError, match=f"no split 'train'; there is: .*; open the .* it, '{place}/rectangle'$"):

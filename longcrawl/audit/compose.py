@@ -68,7 +68,7 @@ def read_lengths(
     ============================================ ====================================================================
     the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
     the folder of an output of token shards      its tables of documents: tokens without the end-of-text token
-    the folder of a composed dataset             its tables of documents: tokens of each, end of text included
+    the folder of a bucketed dataset             its tables of documents: tokens of each, end of text included
     the folder of a finished run                 what it wrote: one of these, or files
     a token shard, ``.bin`` or ``.ds``           where its entries end: windows are lengths of their own
     ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
@@ -154,7 +154,7 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
         for description, name in described.items():
             if RESULTS[name].lengths and not tokenised and Path(base, description).exists():
                 return [str(file) for file in sorted(Path(base).glob(RESULTS[name].lengths))]
-        # What describes an output is no document.
+        # What describes an output is not a document.
         listed = [name for name in list_tree(base) if name not in described]
         names = [
             name
@@ -175,7 +175,7 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
             raise SourceError(f"{file} holds tokens, which need no tokenizer: leave --tokenizer out")
         if not file.endswith((*EXTENSIONS, *SHARDS)):
             known = ", ".join((*EXTENSIONS, *SHARDS))
-            raise SourceError(f"{file} is no run and no file that can be read; known endings: {known}")
+            raise SourceError(f"{file} is neither a run nor a file that can be read; known endings: {known}")
     if not files:
         raise SourceError(f"no file matches {path!r}; check the pattern")
     return files
@@ -296,9 +296,9 @@ def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as wrong:
-        raise SourceError(f"{path}: line {number + 1} is no JSON ({wrong}); fix it, or exclude the file") from wrong
+        raise SourceError(f"{path}: line {number + 1} is not JSON ({wrong}); fix it, or exclude the file") from wrong
     if not isinstance(found, dict):
-        raise SourceError(f"{path}: line {number + 1} is no JSON object; fix it, or exclude the file")
+        raise SourceError(f"{path}: line {number + 1} is not a JSON object; fix it, or exclude the file")
     return found
 
 
@@ -340,7 +340,7 @@ def compose(
             they end, and says which lists of tokens have it already; without it none do, but in files that say so.
         terminate: whether a token is added to each document that has any, for its end: ``"missing"`` where it is not
             counted yet (see :func:`longcrawl.audit.compose.read_lengths`), ``"always"`` or ``"never"``. Lengths that
-            are             given as numbers are taken to count it.
+            are given as numbers are taken to count it.
         strategies: what to compare instead of :func:`longcrawl.tokens.default_strategies`.
 
     Raises:

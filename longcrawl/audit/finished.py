@@ -162,14 +162,14 @@ def _is_among(ids: pads.FileSystemDataset, document: str) -> bool:
 
 
 def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
-    """Count what the URL filter of a run dropped by domain and words, see :func:`longcrawl.text.url_hits`.
+    """Count what the URL filter of a run removed by domain and words, see :func:`longcrawl.text.url_hits`.
 
-    The ledger says which documents left, the run's source is read once more for their URLs, and the filter as the run
-    had it says why: with its lists as they are now.
+    The ledger names the removed documents, their URLs are read again from the run's source, and the filter of the run
+    judges them, with its lists as they are now.
 
     Args:
         run: the folder of a finished run.
-        min_documents: leave out what dropped fewer.
+        min_documents: leave out what removed fewer.
 
     Raises:
         LedgerError: the run has no URL filter, or its source does not have all documents any more.
@@ -187,7 +187,7 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
     found = count_hits(_of(manifest, gone), stage, min_documents)
     if found.documents != len(gone):
         raise LedgerError(
-            f"{folder} dropped {len(gone):,} documents by their URL, its source has {found.documents:,} of them now: "
+            f"{folder} removed {len(gone):,} documents by their URL, its source has {found.documents:,} of them now: "
             "run the recipe again"
         )
     came = next(row.documents_in for row in Funnel.from_dict(manifest["funnel"]) if row.stage == label)

@@ -1,4 +1,4 @@
-"""Texts of documents that a run has read and not written, read once more from its source."""
+"""Texts of documents that a run has read and not written, read again from its source."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -148,7 +148,7 @@ def _funnel_table(funnel: Funnel, rates: RemovalRates) -> str:
     if rates.has_characters:
         characters, of_all_characters, _, *rest = rest
         columns += [characters, of_all_characters._replace(title="of all characters")]
-    rows = []
+    rows: list[list[Cell]] = []
     for (name, documents, *shares), removed in zip(rates, [None, *(row.removed for row in funnel)], strict=True):
         if rates.has_characters:
             del shares[4]
@@ -163,7 +163,7 @@ def reasons(card: CardSource) -> str:
         return "No document was removed."
     removed = sum(count for _, _, count in ranked)
     columns = [Column("stage"), Column("rule"), _count("documents"), _share("of all"), _share("of all removed")]
-    rows = [
+    rows: list[list[Cell]] = [
         [stage, Code(rule), count, count / max(documents, 1), count / removed]
         for stage, rule, count in ranked[:MOST_REASONS]
     ]
@@ -175,21 +175,14 @@ def reasons(card: CardSource) -> str:
 def edited(card: CardSource) -> str:
     """Return what stages changed in documents; "" where they changed nothing."""
     changed = [(row.stage, row.edits) for row in card.funnel if row.edits is not None]
-    rows = [
+    rows: list[list[Cell]] = [
         [stage, Code(rule), edits.unit, counts.places, counts.touched, counts.removed]
         for stage, edits in changed
         for rule, counts in edits.rules.items()
     ]
     if not rows:
         return ""
-    columns = [
-        Column("stage"),
-        Column("rule"),
-        Column("unit"),
-        _count("places"),
-        _count("changed"),
-        _count("fewer now"),
-    ]
+    columns = [*map(Column, ("stage", "rule", "unit")), *map(_count, ("places", "changed", "fewer now"))]
     said = [f"{code(stage)} {edits.documents:,}" for stage, edits in changed]
     return paragraphs(
         Table(columns, rows).markdown(),

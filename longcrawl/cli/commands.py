@@ -1,6 +1,6 @@
 """The command line: its app, the arguments that commands share, and how it ends.
 
-Commands that write are in ``produce``, those that show or check in ``look``; each calls one function of the package.
+Commands that write are in ``make``, those that show or check in ``questions``; each calls one function of the package.
 """
 
 import sys

@@ -68,14 +68,14 @@ class Repository:
 
 
 def check_visibility(repo: str, visibility: Visibility) -> None:
-    """Refuse what is no name of a repository, or no answer to who may see it.
+    """Check the name of a repository, and the answer to who may see it.
 
     Raises:
         HubError: the message says what to write instead.
 
     """
     if not NAME.fullmatch(repo):
-        raise HubError(f"{repo!r} is no name of a dataset on the Hub: write it as user/name")
+        raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
     if visibility not in get_args(Visibility):
         raise HubError(f"who may see {repo}? say private or public, got {visibility!r}")
 
@@ -97,7 +97,7 @@ def connect() -> "HfApi":
 
 
 def _check_token(token: str | None) -> None:
-    """Refuse what cannot be a token: a client would repeat it in its complaint about the request."""
+    """Reject what cannot be a token: a client would repeat it in its message about the request."""
     if token is not None and not TOKEN.fullmatch(token):
         raise HubError("the token of the Hub holds characters that no token has: type `hf auth login`, or set HF_TOKEN")
 
@@ -132,8 +132,8 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
         if not _is_of_the_client(wrong):
             raise
         raise HubError(
-            f"what answers for {repo} does not speak the Hub's language ({type(wrong).__name__} in huggingface_hub): "
-            "check HF_ENDPOINT, and that no page of your network answers in its place"
+            f"the server for {repo} did not answer like the Hugging Face Hub ({type(wrong).__name__} in "
+            "huggingface_hub): check HF_ENDPOINT and your proxy"
         ) from wrong
 
 
@@ -164,7 +164,7 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
 
 
 def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
-    """Describe what an answer of the Hub that is no success comes to."""
+    """Describe an error that the Hub answered with, and what to do."""
     pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
     what, todo = {
         401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN again"),
@@ -266,10 +266,10 @@ def push_documents(
 
 
 def check_same_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
-    """Refuse to push as private what is already public, or the other way round; only its owner should change that.
+    """Check that nothing public is pushed as private, or the other way round; only its owner should change that.
 
     Raises:
-        HubError: the repository is not as it was said to be.
+        HubError: the repository has the other visibility.
 
     """
     if there is not None and there.visibility != visibility:

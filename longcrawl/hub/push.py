@@ -84,7 +84,7 @@ class Push:
     digests: Mapping[str, str] = field(repr=False, default_factory=dict)
     """SHA-256 by path of all files of the run."""
     problems: tuple[str, ...] = ()
-    """Of a dry run, what the Hub would refuse in the head of the card, as far as it is known without asking it."""
+    """Of a dry run, what the Hub would reject in the front matter of the card, as far as known without asking it."""
     local: tuple[str, ...] = ()
     """Paths of this machine that the recipe names, and so the card, the recipe and the manifest on the Hub."""
 
@@ -111,20 +111,20 @@ def push(
 ) -> Push:
     """Send a finished run to a dataset repository of the Hub, and tag it.
 
-    What was pushed loads by plain `datasets`: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. A push that
-    was stopped goes on when it is called again; files that lie on the Hub already are not sent again. What an earlier
-    run has left there goes, all else in the repository stays.
+    What was pushed loads by plain `datasets`: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. A stopped
+    push resumes when it is called again; files that are on the Hub already are not sent again. Files of an earlier
+    run are deleted there, all else in the repository stays.
 
     Args:
         run: the folder of a finished run; temporary files in it are not sent.
         repo: ``user/name``; it is made where it does not exist.
         visibility: "private" or "public"; that of a repository which exists is not changed.
-        dry_run: say what would be sent, and change nothing.
+        dry_run: list what would be sent, and change nothing.
         instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
 
     Raises:
         RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
-        HubError: the Hub refuses it or cannot be reached; the message says what to do.
+        HubError: the Hub rejects it or cannot be reached; the message says what to do.
 
     """
     check_visibility(repo, visibility)
@@ -154,14 +154,6 @@ def push(
             check_front_matter(folder / CARD, card)
     with hub_errors(repo, SOME_SENT):
         return _carry_out(api, folder, planned, there)
-
-
-def _refuse_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
-    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
-    if beyond := over_limits(sizes):
-        result = RESULTS[manifest["output"]["format"]]
-        advice = result.smaller_files if max(sizes.values()) > FILE_BYTES else result.fewer_files
-        raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 
 def _check_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -199,22 +191,23 @@ def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlie
         begun = _begun(repo, there)
         if begun.tag not in accepted:
             raise HubError(
-                f"{repo} holds a part of {begun.tag}, whose push was stopped or is going on: push that run again to "
-                f"finish it, or type --instead-of {begun.tag} behind the command to have this one there instead"
+                f"{repo} holds a part of {begun.tag}, whose push was stopped or is still running: push that run again "
+                f"to finish it, or type --instead-of {begun.tag} behind the command to have this one there instead"
             )
         files, unfinished = files | begun.files, begun.tag
     return _Earlier(files, unfinished)
 
 
 def _check_instead_of(instead_of: str | None, planned: Push, there: Repository | None, earlier: _Earlier) -> None:
-    """Refuse a name of nothing that may be replaced; the same command again finds its own push there instead."""
+    """Check that ``instead_of`` names what may be replaced; the same command again finds its own push there."""
     own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
     if instead_of in (None, CARD, earlier.unfinished) or (own and TAG.fullmatch(str(instead_of))):
         return
     whole = ", ".join(sorted(tag for tag in there.tags if TAG.fullmatch(tag))) if there else ""
     found = f"a part of {earlier.unfinished}" if earlier.unfinished else f"no unfinished push, and {whole or 'no run'}"
     raise HubError(
-        f"--instead-of {instead_of!r} is nothing that could be replaced, as {planned.repo} holds {found}: leave it out"
+        f"--instead-of {instead_of!r} names nothing that could be replaced, as {planned.repo} holds {found}: "
+        "leave it out"
     )
 
 
@@ -289,7 +282,7 @@ def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: 
 
 
 def _check_ours(repo: str, digests: Mapping[str, str], same: set[str], there: Repository, earlier: _Earlier) -> None:
-    """Refuse to overwrite what somebody else wrote, or to have it loaded with the files of the run."""
+    """Check that no file of others would be overwritten, or be loaded with the files of the run."""
     if ".gitignore" in there.files:
         raise HubError(
             f"{repo} holds a .gitignore, for which the Hub may leave out files of the run without a word: choose "
@@ -324,7 +317,7 @@ def _found(api: "HfApi", repo: str) -> Repository:
 
 
 def _commit(api: "HfApi", folder: Path, planned: Push, there: Repository) -> str:
-    """Commit what is to be sent and deleted, and give the last commit."""
+    """Commit what is to be sent and deleted, and return the last commit."""
     from huggingface_hub.errors import HfHubHTTPError
 
     left = [part for part in _parts(folder, planned, there) if part]
@@ -372,7 +365,7 @@ def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
 
 
 def _check_sent(folder: Path, planned: Push, there: Repository) -> None:
-    """Look whether the Hub holds what was sent, by its own digests."""
+    """Compare what the Hub holds with what was sent, by the Hub's own digests."""
     for name, size in (*planned.send.items(), *planned.unchanged.items()):
         found = there.files.get(name)
         if found is None or found.size != size or not found.is_like(folder / name, planned.digests[name]):

@@ -290,7 +290,7 @@ def write_report(
     """Write what a run did as one HTML file, which opens without a network and runs no script but its own.
 
     It holds the funnel, reasons, lengths, domains, languages, some of the removed documents with the offending
-    passages marked, and the largest clusters of duplicates with differences. Texts are read once more from the run's
+    passages marked, and the largest clusters of duplicates with differences. Texts are read again from the run's
     source; where that is gone, the page says so, and also what an earlier longcrawl has not written down. The same run
     and source give the same bytes.
 

@@ -31,7 +31,7 @@ COLUMNS = ("url", "language", "signals", "duplicate")
 def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> RemovedDocuments:
     """Choose some of the documents removed by each rule of each stage, and mark in their texts what it is about.
 
-    Which ones depends on their ids alone. Texts are read once more from the run's source; memory is that of the sample
+    Which ones depends on their ids alone. Texts are read again from the run's source; memory is that of the sample
     and of a batch of the ledger.
 
     Args:
@@ -75,7 +75,7 @@ def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: in
     kept = LEDGER_SCHEMA.append(pa.field("hash", pa.uint64())).append(pa.field("rank", pa.int64())).empty_table()
     for batch in ledger.to_batches():
         rows = pa.table(batch)
-        _refuse_strange(rows, run, labels)
+        _check_rows(rows, run, labels)
         hashes = keyed_hash(rows["id"].to_pylist(), "report", 0)
         rows = rows.append_column("hash", pa.array(hashes))
         kept = _ranked(pa.concat_tables([kept.drop_columns("rank"), rows]))
@@ -85,14 +85,14 @@ def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: in
     return [Reason(**{name: row[name] for name in LEDGER_SCHEMA.names}) for row in rows]
 
 
-def _refuse_strange(rows: pa.Table, run: Path, labels: Sequence[str]) -> None:
-    """Refuse rows of a ledger that a run of these stages cannot have written."""
+def _check_rows(rows: pa.Table, run: Path, labels: Sequence[str]) -> None:
+    """Reject rows of a ledger that a run of these stages cannot have written."""
     if empty := [name for name in ("id", "stage", "rule") if rows[name].null_count]:
         raise LedgerError(f"the ledger of {run} has rows without {empty[0]}; longcrawl verify says what is wrong")
-    strange = sorted(set(pc.unique(rows["stage"]).to_pylist()) - set(labels))
-    if strange:
+    unknown = sorted(set(pc.unique(rows["stage"]).to_pylist()) - set(labels))
+    if unknown:
         raise LedgerError(
-            f"the ledger of {run} has documents removed at {strange[0]!r}, a stage that the funnel of its manifest "
+            f"the ledger of {run} has documents removed at {unknown[0]!r}, a stage that the funnel of its manifest "
             "does not have; longcrawl verify says what is wrong"
         )
 

@@ -40,36 +40,26 @@ Cells = Sequence[str]
 
 
 def table(kind: str, first: str, columns: Sequence[Column], rows: Iterable[Cells], caption: str = "") -> str:
-    """Return a table.
-
-    Args:
-        kind: its class.
-        first: the head of the names.
-        columns: those behind the names.
-        rows: names and cells.
-        caption: what the figures are, in a sentence.
-
-    """
+    """Return a table of this class; ``first`` heads the names, and ``caption`` says what the figures are."""
     body = "".join(_row(cells, columns) for cells in rows)
     return _whole(kind, [first], columns, f"<tbody>{body}</tbody>", caption)
 
 
-def grouped_table(
-    kind: str, first: tuple[str, str], columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Cells]]]
-) -> str:
-    """Return a table whose rows belong to named groups; ``first`` heads the names of groups and rows."""
+def grouped_table(columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Cells]]]) -> str:
+    """Return a table of the rules of stages: the rows of a stage stand beside its name."""
     bodies = []
     for name, rows in groups:
         heading = f'<th scope="rowgroup" class="name heading" rowspan="{len(rows)}">{name}</th>'
         said = [_row(cells, columns, "" if number else heading) for number, cells in enumerate(rows)]
         bodies.append(f"<tbody>{''.join(said)}</tbody>")
-    return _whole(kind, first, columns, "".join(bodies))
+    return _whole("reasons", ("stage", "rule"), columns, "".join(bodies))
 
 
 def _whole(kind: str, names: Sequence[str], columns: Sequence[Column], bodies: str, caption: str = "") -> str:
     said = f"<caption>{escape(caption)}</caption>" if caption else ""
     heads = "".join(f'<th scope="col" class="name">{escape(name)}</th>' for name in names)
-    heads += "".join(map(_column_head, columns))
+    for column in columns:
+        heads += f'<th scope="col"{_class(column)}>{escape(column.head)}</th>' if column.head else _cell(column)
     above = _groups(len(names), columns) if any(column.group for column in columns) else ""
     return f'<table class="{kind}">{said}<thead>{above}<tr>{heads}</tr></thead>{bodies}</table>'
 
@@ -82,21 +72,19 @@ def _groups(names: int, columns: Sequence[Column]) -> str:
     return f'<tr class="groups">{"".join(cells)}</tr>'
 
 
-def _column_head(column: Column) -> str:
-    kind = f' class="{column.kind}"' if column.kind else ""
-    return f'<th scope="col"{kind}>{escape(column.head)}</th>' if column.head else f"<td{kind}></td>"
-
-
 def _row(cells: Cells, columns: Sequence[Column], heading: str = "") -> str:
     name, *rest = cells
     shown = "".join(_cell(column, cell) for column, cell in zip(columns, rest, strict=True))
     return f'<tr>{heading}<th scope="row" class="name">{name}</th>{shown}</tr>'
 
 
-def _cell(column: Column, cell: str) -> str:
-    kind = f' class="{column.kind}"' if column.kind else ""
+def _cell(column: Column, cell: str = "") -> str:
     label = f' data-label="{escape(column.label)}"' if column.label else ""
-    return f"<td{kind}{label}>{cell}</td>"
+    return f"<td{_class(column)}{label}>{cell}</td>"
+
+
+def _class(column: Column) -> str:
+    return f' class="{column.kind}"' if column.kind else ""
 
 
 def bar(*shares: tuple[float, str]) -> str:
@@ -181,14 +169,14 @@ def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
     most = max([count for row in left for count in row.rules.values()], default=0) or 1
     removed = sum(row.removed for row in left)
     groups = [(_stage(row), list(_reasons(row, places, most, removed))) for row in left]
-    return grouped_table("reasons", ("stage", "rule"), REASON_COLUMNS, [each for each in groups if each[1]])
+    return grouped_table(REASON_COLUMNS, [each for each in groups if each[1]])
 
 
 def edit_table(funnel: Funnel) -> str:
     """Return for each stage what its rules changed in documents; "" where nothing was changed."""
     changed = [(row, row.edits) for row in funnel if row.edits is not None]
     groups = [(_changed(row, edits), list(_rule_edits(edits))) for row, edits in changed]
-    shown = grouped_table("reasons", ("stage", "rule"), EDIT_COLUMNS, groups)
+    shown = grouped_table(EDIT_COLUMNS, groups)
     said = "<code>edits/</code> lists every place; <code>longcrawl why RUN ID</code> shows those of one document."
     return f'{shown}<p class="note">{said}</p>' if groups else ""
 

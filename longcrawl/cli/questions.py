@@ -34,7 +34,8 @@ USUAL = (GopherQuality, GopherRepetition, FineWebQuality, LineCorrections, C4Qua
 """The stages that explain a text where none is named; edits last, so that the others see it as it is."""
 
 Name = Annotated[
-    str | None, typer.Argument(help="One of them, or one of your own, such as my_package.stages:OnlyPoems.")
+    str | None,
+    typer.Argument(help="Which one, or your own, such as my_package.stages:OnlyPoems.", metavar="NAME"),
 ]
 
 
@@ -46,19 +47,19 @@ def recipes() -> None:
 
 @app.command(epilog="Example: longcrawl stages gopher_quality")
 def stages(name: Name = None) -> None:
-    """List the stages (filters, edits, deduplication) that a recipe can have, or describe one with its fields."""
+    """List stages, or describe one with its fields. A recipe names the stages that filter, edit or deduplicate."""
     _show_kinds(STAGES, "stage", name)
 
 
 @app.command(epilog="Example: longcrawl sources warc")
 def sources(name: Name = None) -> None:
-    """List the sources that a recipe can read, or describe one with its fields."""
+    """List sources, or describe one with its fields. A recipe names the source that it reads."""
     _show_kinds(SOURCES, "source", name)
 
 
 @app.command(epilog="Example: longcrawl outputs rectangle")
 def outputs(name: Name = None) -> None:
-    """List the outputs that a recipe can write, or describe one with its fields."""
+    """List outputs, or describe one with its fields. A recipe names the output that it writes."""
     _show_kinds(OUTPUTS, "output", name)
 
 
@@ -124,7 +125,7 @@ def funnel(
 def why(
     folder: RunFolder, document: Annotated[str, typer.Argument(help="Id of a document of the source.", metavar="ID")]
 ) -> None:
-    """Show why a document was removed from a run, or that it was kept, and what was changed in it."""
+    """Show why a document was removed or kept. What stages changed in it is shown too."""
     show(finished.why(folder, document))
 
 
@@ -134,7 +135,7 @@ def clusters(
     stage: Annotated[str | None, typer.Option(help="Only documents that this stage removed.")] = None,
     most: Annotated[int, typer.Option(min=1, help="Number of clusters to show.")] = 10,
 ) -> None:
-    """Show the largest clusters of duplicates of a run, and how two documents of each differ."""
+    """Show the largest clusters of duplicates. Of each, two documents are compared word by word."""
     show(finished.clusters(folder, stage, most))
 
 
@@ -156,9 +157,10 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check every file against its checksum; exit code 1 if any problem is found.
+    """Check every file against its checksum.
 
-    For original LongCrawl64 data and token shards, which have no checksums, check the contents.
+    Original LongCrawl64 data and token shards have no checksums: their contents are checked. The exit code is 1 if
+    there are problems.
     """
     given = shard_settings(overrides or ())
     if given["writing"]:
@@ -191,9 +193,10 @@ def inspect(
         str | None, typer.Option(help="With --text: language of the text, such as de; en if left out.")
     ] = None,
 ) -> None:
-    """Show what a run wrote: lengths, sites, languages and a row; with --text, what each quality rule finds in a text.
+    """Show what a run wrote, or explain a text.
 
-    Without --stage and --recipe, a text is explained by Gopher's, FineWeb's, RefinedWeb's and C4's rules.
+    Of a run: lengths, sites, languages and one row as text. Of a text (--text): what each quality rule measures in it.
+    Without --stage and --recipe these are Gopher's, FineWeb's, RefinedWeb's and C4's rules.
     """
     if text is not None and path is None and split is None and row is None:
         show(explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
@@ -263,7 +266,10 @@ def compose(
         Path | None, typer.Option(help="Also draw it, to a .png, .svg or .pdf file.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Compare packing strategies on your documents: padding, truncation, concatenation. Nothing is written."""
+    """Compare packing strategies on your documents.
+
+    A strategy packs documents into training samples. The table shows how much each pads, truncates and concatenates.
+    """
     try:
         sizes = [int(each) for each in capacities.split(",")]
     except ValueError:
@@ -302,10 +308,11 @@ def validate(
     epochs: Annotated[int, typer.Option(min=1, help="How often a sample may be used.")] = 1,
     split: Annotated[str, typer.Option(help="Split to plan: a folder in PATH.")] = "train",
 ) -> None:
-    """Count the training samples in token shards, and check a curriculum before training.
+    """Check a curriculum before training.
 
-    A curriculum is a list of phases. Each mixes buckets, which are folders of shards, by weights. Exit code 1 if a
-    bucket has too few samples, or the phases do not add up to --training-tokens.
+    A curriculum is a list of phases. Each mixes buckets, which are folders of shards, by weights. Without --curriculum,
+    training samples are counted. The exit code is 1 if a bucket has too few samples, or if the phases do not add up to
+    --training-tokens.
     """
     settings: dict[str, Any] = {} if curriculum is None else read_curriculum(curriculum)
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
@@ -316,7 +323,7 @@ def validate(
         raise typer.Exit(1)
 
 
-lists = new_app("Fetch block lists for the URL filter, and show what they removed.")
+lists = new_app("Block lists for the URL filter.")
 app.add_typer(lists, name="lists")
 
 
@@ -326,9 +333,9 @@ def fetch(
     out: Annotated[Path, typer.Option(help="New folder to write. The same command resumes a stopped download.")],
     url: Annotated[str | None, typer.Option(help="Another address of the archive.")] = None,
 ) -> None:
-    """Download block lists to a folder that the field `lists` of the stage url_filter takes.
+    """Download block lists for the URL filter.
 
-    The lists have licences of their own.
+    The folder goes into the field `lists` of the stage url_filter. The lists have licences of their own.
     """
     with stoppable():
         show(fetching.fetch_lists(name, out, url))
@@ -341,5 +348,5 @@ def hits(
         int, typer.Option(min=1, help="Leave out domains and words that removed fewer documents.")
     ] = 1,
 ) -> None:
-    """Show which domains and words of the URL filter removed most documents of a run, to find false positives."""
+    """Show what the URL filter of a run removed. Domains and words are listed by documents, to find false positives."""
     show(finished.run_url_hits(folder, min_documents))

@@ -42,9 +42,10 @@ def run(
         typer.Option("--plan", help="A file of `longcrawl plan --save`, to compare the run with.", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Run a recipe: read, filter, deduplicate, tokenise and write a dataset, with its card and its ledger.
+    """Run a recipe, from documents to a dataset.
 
-    The ledger lists every removed document with the rule that removed it.
+    It reads, filters, deduplicates and tokenises documents, and writes them with a dataset card and a ledger: the list
+    of removed documents, each with the rule that removed it.
     """
     with stoppable():
         show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None))
@@ -63,7 +64,10 @@ def plan(
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Estimate a run from a sample: documents, tokens, bytes, hours and disk space of every stage."""
+    """Estimate a run from a sample.
+
+    The estimate has documents, tokens, bytes, hours and disk space of every stage.
+    """
     if save is not None and save.is_dir():
         raise RunError(f"{save} is a folder: name a file, such as {save / 'plan.json'}")
     with stoppable():
@@ -118,9 +122,9 @@ def tokenize(
     ] = None,
     input_dir: Annotated[str | None, typer.Option("--input-dir", "--input_dir", help="The same as INPUT.")] = None,
 ) -> None:
-    """Tokenise documents into token shards: binary files of token ids that trainers read.
+    """Tokenise documents into token shards.
 
-    The same command resumes a stopped one.
+    Shards are binary files of token ids that trainers read. The same command resumes a stopped one.
     """
     if (source is None) == (input_dir is None) or output_dir is None:
         raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
@@ -166,7 +170,7 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    """Convert token shards from any format to any other, and list what is lost."""
+    """Convert token shards between formats, and list what is lost."""
     # Words are checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"on_loss": on_loss, "terminate": terminate, "dtype": dtype, "end_of_text": end_of_text}
     settings |= {"source_format": source_format, "vocabulary_size": vocabulary_size, **shard_settings(overrides or ())}
@@ -179,7 +183,7 @@ def card(
     *,
     plots: Annotated[bool, typer.Option("--plots", help="Also draw pictures. Needs matplotlib.")] = False,
 ) -> None:
-    """Write the dataset card (README.md) of a run again. Your edits stay."""
+    """Write the card (README.md) of a run again. Your edits stay."""
     show(write_card(folder, plots=plots))
 
 
@@ -193,7 +197,7 @@ def report(
     most: Annotated[int, typer.Option(min=1, help="Number of removed documents to show in all.")] = 200,
     clusters: Annotated[int, typer.Option(min=1, help="Number of clusters of duplicates to show.")] = 20,
 ) -> None:
-    """Write a run as one HTML page: the funnel, removed texts with marks, duplicates with their differences."""
+    """Write a run as one HTML page. It shows the funnel, removed texts with marks, and how duplicates differ."""
     show(write_report(folder, out, per_rule, most, clusters))
 
 
