@@ -142,7 +142,7 @@ def test_the_command_says_the_licence(tmp_path, served, longcrawl):
 def test_a_stopped_download_goes_on(tmp_path, served):
     served.cut = 1000
     with pytest.raises(
-        SourceError, match=r"ended after 1,000 of [\d,]+ bytes; type the same command again, it goes on"
+        SourceError, match=r"ended after 1,000 of [\d,]+ bytes; type the same command again to resume it"
     ):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert not (tmp_path / "ut1").exists()
@@ -156,7 +156,7 @@ def test_a_stopped_download_goes_on(tmp_path, served):
 @pytest.mark.parametrize("tag", [None, 'W/"1"'])
 def test_a_download_without_a_strong_tag(tmp_path, served, tag):
     served.cut, served.tag = 1000, tag
-    with pytest.raises(SourceError, match="goes on"):
+    with pytest.raises(SourceError, match="to resume it"):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     served.cut = None
     fetch_lists("ut1", tmp_path / "ut1", served.url)

@@ -19,7 +19,7 @@ from longcrawl.composition.plan import Longs
 from longcrawl.core.fields import build, check_fields
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import LoaderError
-from longcrawl.kernels.uniform_numbers import uniform_numbers
+from longcrawl.kernels.keyed_order import uniform_numbers
 from longcrawl.printable import quoted
 
 __all__ = [

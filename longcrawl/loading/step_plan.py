@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.composition.plan import Longs
 from longcrawl.errors import LoaderError
-from longcrawl.kernels.uniform_numbers import uniform_numbers
+from longcrawl.kernels.keyed_order import uniform_numbers
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, Weights, bucket_weights
 from longcrawl.loading.curriculum import (
     MOST_BUCKETS,

@@ -549,7 +549,7 @@ def test_shares_need_languages():
     assert lc.text.language_shares(pa.table({"language": pa.array([], pa.string())})).num_rows == 0
     with pytest.raises(StageError, match="language_shares needs a column 'language'; the documents have: text"):
         lc.text.language_shares(pa.table({"text": ["a"]}))
-    with pytest.raises(StageError, match="language_shares needs a column 'language' of strings, got list"):
+    with pytest.raises(StageError, match="language_shares needs a column 'language' of strings, this one is list"):
         lc.text.language_shares(pa.table({"language": [["en"]]}))
 
 

@@ -1,9 +1,8 @@
-"""What lists and words say of a column of URLs, in numbers, and in names for the few that are asked about."""
+"""What lists and words find in a column of URLs, in numbers, and in names for the few that are asked about."""
 
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -12,51 +11,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.kernels.texts import text_buffers
-from longcrawl.text.urls.lists import HashSet, ascii_host, make_set
-from longcrawl.text.urls.words import StrictIn, UrlWords, describe_words, load_folded
+from longcrawl.text.urls import _kernels as kernels
+from longcrawl.text.urls._word_kernels import match_words
+from longcrawl.text.urls.lists import Lists, ascii_host, make_set
+from longcrawl.text.urls.words import HARD, SOFT, StrictIn, UrlWords, load_folded
 
 _BEYOND_ASCII = re.compile("(?:%[89a-fA-F][0-9a-fA-F])+")
 
 
-class Lists(NamedTuple):
-    """The lists by which hosts are judged."""
-
-    blocked: HashSet
-    allowed: HashSet
-    curated: HashSet
-    addresses: HashSet
-
-
-class NamedMatches(NamedTuple):
-    """What of one URL is listed; empty for none."""
-
-    host: str
-    blocked: str
-    curated: str
-    address: str
-    strict: list[str]
-    hard: list[str]
-    soft: list[str]
-
-
 def match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
-    """Look large strings up in all lists: int32, (URLs, COLUMNS) of the kernels; a null is an empty URL."""
-    from longcrawl.text.urls._kernels import SPELLED
-
+    """Look large strings up in all lists: int32, (URLs, ``COLUMNS`` of the kernels); a null is an empty URL."""
     found = _match(urls, lists)
-    rows = np.flatnonzero(found[:, SPELLED])
+    rows = np.flatnonzero(found[:, kernels.SPELLED])
     if len(rows):
         found[rows] = _match(_respelled(urls.take(pa.array(rows)), ascii_host), lists)
-        found[rows, SPELLED] = 1
+        found[rows, kernels.SPELLED] = 1
     return found
 
 
 def _match(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
-    from longcrawl.text.urls._kernels import COLUMNS, match_domains
-
-    data, offsets = _buffers(urls)
-    found = np.zeros((len(urls), COLUMNS), np.int32)
-    match_domains(data, offsets, *lists, np.empty(_longest(offsets), np.uint8), found)
+    data, offsets = text_buffers(urls)
+    found = np.zeros((len(urls), kernels.COLUMNS), np.int32)
+    kernels.match_domains(data, offsets, *lists, np.empty(_longest(offsets), np.uint8), found)
     return found
 
 
@@ -72,13 +48,11 @@ def match_url_words(
 
 def url_hosts(urls: pa.Array) -> pa.Array:
     """Return the host of each URL, a column of large strings: in lower case and Punycode, empty where there is none."""
-    from longcrawl.text.urls._kernels import SPELLED, write_hosts
-
     nothing = make_set([])
-    odd = match_lists(urls, Lists(nothing, nothing, nothing, nothing))[:, SPELLED] > 0
-    data, offsets = _buffers(_spelled(urls, odd, ascii_host))
+    respell = match_lists(urls, Lists(nothing, nothing, nothing, nothing))[:, kernels.SPELLED] > 0
+    data, offsets = text_buffers(_spelled(urls, respell, ascii_host))
     out, ends = np.empty(int(offsets[-1] - offsets[0]), np.uint8), np.empty(len(offsets), np.int64)
-    write_hosts(data, offsets, out, ends)
+    kernels.write_hosts(data, offsets, out, ends)
     # Escapes may have been of any bytes.
     names = [out[start:stop].tobytes().decode("utf-8", "replace") for start, stop in pairwise(ends.tolist())]
     return pa.array(names, pa.large_string())
@@ -86,38 +60,39 @@ def url_hosts(urls: pa.Array) -> pa.Array:
 
 def name_matches(
     urls: pa.Array, lists: Lists, words: UrlWords | None, strict_in: StrictIn = "parts"
-) -> list[NamedMatches]:
-    """Name all that is listed of each URL."""
-    from longcrawl.text.urls._kernels import BLOCKED, CURATED, SPELLED, URL
-    from longcrawl.text.urls._word_kernels import HARD, SOFT, STRICT
-
+) -> list[dict[str, str]]:
+    """Name the ``host`` of each URL, and by rule all that is listed of it: empty for none, words joined by commas."""
     found, hosts = match_lists(urls, lists), url_hosts(urls).to_pylist()
-    odd = found[:, SPELLED] > 0
-    spelled = _spelled(urls, odd, ascii_host).to_pylist()
-    seen = None if words is None else _count_words(urls, words, odd, len(urls), strict_in)
+    respell = found[:, kernels.SPELLED] > 0
+    spelled = _spelled(urls, respell, ascii_host).to_pylist()
+    seen = None if words is None else _count_words(urls, words, respell, len(urls), strict_in)
     named = []
     for row, host in enumerate(hosts):
-        by_kind: dict[int, list[str]] = {STRICT: [], HARD: [], SOFT: []}
+        names = {
+            "host": host,
+            "blocked_domain": _parent(host, found[row, kernels.BLOCKED]),
+            "blocked_url": _address(spelled[row] or "", host, found[row, kernels.URL]),
+            "curated_source": _parent(host, found[row, kernels.CURATED]),
+        }
         if words is not None and seen is not None:
-            by_kind = describe_words(words, seen[1][row], seen[2][row])
-        blocked, curated = (_parent(host, found[row, each]) for each in (BLOCKED, CURATED))
-        address = _address(spelled[row] or "", host, found[row, URL])
-        named.append(NamedMatches(host, blocked, curated, address, *(by_kind[each] for each in (STRICT, HARD, SOFT))))
+            whole = np.flatnonzero(seen[2][row])
+            names["strict_word"] = ", ".join(words.strict[at] for at in np.flatnonzero(seen[1][row]))
+            for rule, kind in (("hard_word", HARD), ("max_soft_words", SOFT)):
+                names[rule] = ", ".join(words.whole[at] for at in whole if words.kinds[at] == kind)
+        named.append(names)
     return named
 
 
-def _spelled(urls: pa.Array, odd: npt.NDArray[np.bool_], spell: Callable[[str], str]) -> pa.Array:
+def _spelled(urls: pa.Array, chosen: npt.NDArray[np.bool_], spell: Callable[[str], str]) -> pa.Array:
     """Return URLs of which the chosen ones have their hosts in another spelling."""
-    mask = pa.array(odd)
-    return pc.replace_with_mask(urls, mask, _respelled(urls.filter(mask), spell)) if odd.any() else urls
+    mask = pa.array(chosen)
+    return pc.replace_with_mask(urls, mask, _respelled(urls.filter(mask), spell)) if chosen.any() else urls
 
 
 def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
-    from longcrawl.text.urls._kernels import find_spans
-
-    data, offsets = _buffers(urls)
+    data, offsets = text_buffers(urls)
     spans = np.empty((len(urls), 2), np.int64)
-    find_spans(data, offsets, spans)
+    kernels.find_spans(data, offsets, spans)
     made = []
     for row, (start, stop) in enumerate(spans.tolist()):
         before, host, after = (
@@ -147,32 +122,13 @@ def _count_words(
     urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], rows: int, strict_in: StrictIn
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Count words, and mark which they were in the last ``rows`` URLs."""
-    from longcrawl.text.urls._word_kernels import match_words
-
-    data, offsets = _buffers(_spelled(urls, respell, _unicode_host))
+    data, offsets = text_buffers(_spelled(urls, respell, _unicode_host))
     counts = np.zeros((len(urls), 3), np.int64)
     parts, whole = np.zeros((rows, len(words.strict)), np.bool_), np.zeros((rows, len(words.whole)), np.bool_)
     points = np.empty(_longest(offsets), np.uint32)
-    match_words(
-        data,
-        offsets,
-        load_folded(strict_in),
-        words.automaton,
-        words.vocabulary,
-        words.kinds,
-        points,
-        parts,
-        whole,
-        counts,
-    )
+    lists = load_folded(strict_in), words.automaton, words.vocabulary, words.kinds
+    match_words(data, offsets, *lists, points, parts, whole, counts)
     return counts, parts, whole
-
-
-def _buffers(urls: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    data, offsets = text_buffers(urls)
-    # Kernels are compiled again for arrays that may be written to, which some columns are and others are not.
-    data.flags.writeable = offsets.flags.writeable = False
-    return data, offsets
 
 
 def _longest(offsets: npt.NDArray[np.int64]) -> int:
@@ -188,12 +144,10 @@ def _parent(host: str, length: int) -> str:
 
 
 def _address(url: str, host: str, length: int) -> str:
-    """Return the listed beginning of a URL: host without www. and path."""
-    from longcrawl.text.urls._kernels import find_authority
-
+    """Return the listed beginning of a kernels.URL: host without www. and path."""
     if not length:
         return ""
     data = np.frombuffer(url.encode(), np.uint8)
-    _, _, after, _, stop = find_authority(data, 0, len(data))
+    _, _, after, _, stop = kernels.find_authority(data, 0, len(data))
     path = data[after:stop].tobytes().decode("utf-8", "surrogateescape")
     return (host.removeprefix("www.") + path.lower())[:length]

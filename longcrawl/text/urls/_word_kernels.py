@@ -11,12 +11,9 @@ import numpy.typing as npt
 from longcrawl.kernels.lookup import compiled, find_word, inlined
 from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.urls._kernels import find_authority, next_byte
-from longcrawl.text.urls.words import BREAK, Automaton
+from longcrawl.text.urls.words import BREAK, STRICT, Automaton
 
 Bytes = npt.NDArray[np.uint8]
-
-STRICT, HARD, SOFT = range(3)
-"""What ``match_words`` counts: different words of each list."""
 
 _NOUGHT, _LOWER_A, _PERCENT, _BEYOND = ord("0"), ord("a"), ord("%"), 128
 

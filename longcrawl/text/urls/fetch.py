@@ -1,6 +1,6 @@
 """Block lists of others, fetched for the user: none is shipped.
 
-An archive is downloaded beside the folder, to a file that a stopped download goes on with, unpacked to a folder beside
+An archive is downloaded to a file beside the folder, where a stopped download is resumed, unpacked to a folder beside
 it, and renamed when all is there.
 """
 
@@ -39,6 +39,7 @@ _CATEGORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _FILES = ("domains", "urls")
 _NOTICES = ("README", "global_usage")
 _LOCAL = ("127.0.0.1", "::1", "localhost")
+_RESUME = "type the same command again to resume it"
 _BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)
 
 
@@ -61,12 +62,9 @@ LISTS: Mapping[str, ListSource] = {
 
 
 @dataclass(frozen=True)
-class FetchedLists:
+class FetchedLists(ListSource):
     """What was fetched; ``lists.json`` of the folder holds it too."""
 
-    about: str
-    url: str
-    licence: str
     sha256: str
     """Of the archive."""
     last_modified: str | None
@@ -88,7 +86,7 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
     """Download and unpack lists in UT1's layout to a new folder, which ``UrlFilter.lists`` takes.
 
     Of an archive only ``CATEGORY/domains``, ``CATEGORY/urls``, links between categories and its README are taken. When
-    a download stops, the same call goes on with it where the server can, and where its archive is still the same.
+    a download stops, the same call resumes it where the server can, and where its archive is still the same.
 
     Args:
         name: "ut1".
@@ -142,7 +140,7 @@ def _source(name: str, url: str | None) -> ListSource:
 
 
 def _download(url: str, archive: Path) -> dict[str, Any]:
-    """Download to a file, or go on with it; give what is known of the archive."""
+    """Download to a file, or resume that; return what is known of the archive."""
     state = _remembered(archive, url)
     done = archive.stat().st_size if state else 0
     if state and done == state["bytes"]:
@@ -150,20 +148,24 @@ def _download(url: str, archive: Path) -> dict[str, Any]:
     try:
         with _opened(url, done, state) as answer:
             if answer.status == http.HTTPStatus.PARTIAL_CONTENT:
-                _refuse_another(answer, archive, done, state)
+                # The rest of another archive than that of which the first bytes are here is of no use.
+                if answer.headers.get("Content-Range") != f"bytes {done}-{state['bytes'] - 1}/{state['bytes']}":
+                    raise _another(answer.url, archive)
             else:
                 state, done = _begin(answer, url, archive), 0
-            _append(answer, archive, done, state["bytes"])
+            bar = tqdm(total=state["bytes"], initial=done, unit="B", unit_scale=True, desc="fetch")
+            with archive.open("ab") as opened, bar:
+                while block := answer.read(_BLOCK):
+                    opened.write(block)
+                    bar.update(len(block))
     except (OSError, http.client.HTTPException) as failed:
         if getattr(failed, "code", None) == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise _another(url, archive) from failed
         reason = getattr(failed, "reason", None) or failed
-        raise SourceError(f"{url} cannot be fetched ({reason}); type the same command again, it goes on") from failed
+        raise SourceError(f"{url} cannot be fetched ({reason}); {_RESUME}") from failed
     found = archive.stat().st_size
     if state["bytes"] is not None and found != state["bytes"]:
-        raise SourceError(
-            f"{url} ended after {found:,} of {state['bytes']:,} bytes; type the same command again, it goes on"
-        )
+        raise SourceError(f"{url} ended after {found:,} of {state['bytes']:,} bytes; {_RESUME}")
     return state
 
 
@@ -180,7 +182,7 @@ def _opened(url: str, done: int, state: Mapping[str, Any]) -> Any:
 
 
 def _begin(answer: Any, url: str, archive: Path) -> dict[str, Any]:
-    """Begin with an empty file, and write down of which archive it is."""
+    """Begin with an empty file, and record of which archive it is."""
     length, modified = answer.headers.get("Content-Length"), answer.headers.get("Last-Modified")
     tag = answer.headers.get("ETag") or modified
     state = {
@@ -195,19 +197,6 @@ def _begin(answer: Any, url: str, archive: Path) -> dict[str, Any]:
     return state
 
 
-def _append(answer: Any, archive: Path, done: int, whole: int | None) -> None:
-    with archive.open("ab") as opened, tqdm(total=whole, initial=done, unit="B", unit_scale=True, desc="fetch") as bar:
-        while block := answer.read(_BLOCK):
-            opened.write(block)
-            bar.update(len(block))
-
-
-def _refuse_another(answer: Any, archive: Path, done: int, state: Mapping[str, Any]) -> None:
-    """Refuse the rest of another archive than that of which the first bytes are here."""
-    if answer.headers.get("Content-Range") != f"bytes {done}-{state['bytes'] - 1}/{state['bytes']}":
-        raise _another(answer.url, archive)
-
-
 def _another(url: str, archive: Path) -> SourceError:
     _forget(archive)
     return SourceError(f"{url} has another archive than when the download began; type the same command again")
@@ -218,7 +207,7 @@ def _state_file(archive: Path) -> Path:
 
 
 def _remembered(archive: Path, url: str) -> dict[str, Any]:
-    """Return what is known of a stopped download that can go on, nothing of any other."""
+    """Return what is known of a stopped download that can be resumed, nothing of any other."""
     try:
         state = load_json(_state_file(archive).read_text("utf-8"))
     except (FileNotFoundError, ValueError):

@@ -1,6 +1,6 @@
 """The first filter of a crawl: what a URL alone says of a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.text.urls._matches import Lists, NamedMatches, match_lists, match_url_words, name_matches
 from longcrawl.text.urls.lists import (
     UT1_CATEGORIES,
+    Lists,
     block_list_files,
     curated_files,
     find_categories,
@@ -21,7 +21,7 @@ from longcrawl.text.urls.lists import (
     read_curated_sources,
     read_domains,
 )
-from longcrawl.text.urls.words import URL_WORDS, StrictIn, UrlWords, read_url_words
+from longcrawl.text.urls.words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
 
 __all__ = ["UrlFilter", "UrlMatch"]
 
@@ -133,9 +133,9 @@ class UrlFilter(Judge):
             return ()
         words = self._words()
         by = "no words" if words is None else f"{len(words.strict) + len(words.whole):,} words ({self.words})"
-        said = f"no block list was used, and {by}: pages of sites that such lists name are in the data; "
-        said += "longcrawl lists fetch ut1 --out lists fetches some, --set stages.url_filter.lists=lists takes them"
-        return (said,)
+        message = f"no block list was used, and {by}: pages of sites that such lists name are in the data; "
+        message += "longcrawl lists fetch ut1 --out lists fetches some, --set stages.url_filter.lists=lists takes them"
+        return (message,)
 
     def prepare(self) -> None:
         """Read lists and words, and compile the kernels.
@@ -149,7 +149,7 @@ class UrlFilter(Judge):
     def checks(self, table: pa.Table) -> list[Check]:
         """Match the column ``url`` of every document."""
         from longcrawl.text.urls import _kernels as kernels
-        from longcrawl.text.urls import _word_kernels as word_kernels
+        from longcrawl.text.urls._matches import match_lists, match_url_words
 
         urls = self._urls(table)
         found = match_lists(urls, self._lists())
@@ -163,10 +163,10 @@ class UrlFilter(Judge):
             counts = match_url_words(urls, words, found[:, kernels.SPELLED] > 0, self.strict_in)
             if self.allowed_from == "lists-and-words":
                 counts[found[:, kernels.ALLOWED] > 0] = 0
-            checks.append(_at_most("strict_word", counts[:, word_kernels.STRICT], 0))
-            checks.append(_at_most("hard_word", counts[:, word_kernels.HARD], 0))
+            checks.append(_at_most("strict_word", counts[:, STRICT], 0))
+            checks.append(_at_most("hard_word", counts[:, HARD], 0))
             if self.max_soft_words is not None:
-                checks.append(_at_most("max_soft_words", counts[:, word_kernels.SOFT], self.max_soft_words))
+                checks.append(_at_most("max_soft_words", counts[:, SOFT], self.max_soft_words))
         if self.curated_sources is not None:
             checks.append(_unmeasured("curated_source", found[:, kernels.CURATED] == 0))
         return checks
@@ -185,6 +185,8 @@ class UrlFilter(Judge):
 
     def matches(self, table: pa.Table) -> list[list[UrlMatch]]:
         """Return what :meth:`explain` gives for every row of a table, without categories."""
+        from longcrawl.text.urls._matches import name_matches
+
         failed = [(check.rule, check.passes.to_pylist()) for check in self.checks(table)]
         named = name_matches(self._urls(table), self._lists(), self._words(), self.strict_in)
         return [[_match(rule, each) for rule, passes in failed if not passes[row]] for row, each in enumerate(named)]
@@ -222,11 +224,7 @@ def _at_most(rule: str, counts: npt.NDArray[np.int64], most: int) -> Check:
     return Check(rule, pa.array(counts), pa.array(counts <= most), most, "at_most")
 
 
-def _match(rule: str, named: NamedMatches) -> UrlMatch:
-    """Describe what fails a rule."""
-    host = named.host.removeprefix("www.")
-    if rule in ("blocked_domain", "curated_source"):
-        listed = named.blocked if rule == "blocked_domain" else named.curated
-        return UrlMatch(rule, listed, listed)
-    words = {"strict_word": named.strict, "hard_word": named.hard, "max_soft_words": named.soft}.get(rule)
-    return UrlMatch(rule, named.address if words is None else ", ".join(words), host)
+def _match(rule: str, named: Mapping[str, str]) -> UrlMatch:
+    matched = named.get(rule, "")
+    is_domain = rule in ("blocked_domain", "curated_source")
+    return UrlMatch(rule, matched, matched if is_domain else named["host"].removeprefix("www."))

@@ -6,8 +6,6 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +19,7 @@ __all__ = [
     "UT1_CATEGORIES",
     "BlockLists",
     "HashSet",
+    "Lists",
     "ascii_host",
     "block_list_files",
     "curated_files",
@@ -29,6 +28,7 @@ __all__ = [
     "read_block_lists",
     "read_curated_sources",
     "read_domains",
+    "shipped",
 ]
 
 UT1_CATEGORIES = (
@@ -51,6 +51,8 @@ UT1_CATEGORIES = (
 _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
 """Names that are links to another category in UT1, and that not every copy of it has."""
 
+PRESETS = Path(__file__).parents[1] / "presets" / "urls"
+
 _KINDS = ("domains", "urls")
 _BLOCK = 1 << 24
 MOST_HOST = 255
@@ -72,6 +74,15 @@ class HashSet(NamedTuple):
     """Shape (buckets + 1,): where the hashes of each bucket start; a bucket is named by the first bits of a hash."""
     shift: int
     """How many bits of a hash are not of its bucket's name."""
+
+
+class Lists(NamedTuple):
+    """The lists by which hosts are judged."""
+
+    blocked: HashSet
+    allowed: HashSet
+    curated: HashSet
+    addresses: HashSet
 
 
 class BlockLists(NamedTuple):
@@ -158,29 +169,18 @@ def read_curated_sources(name: str | None) -> HashSet:
         StageError: there is no such file.
 
     """
-    if name is None or name not in _curated_sources():
-        return read_domains(name)
-    return _shipped_sources(name)
+    return read_domains(name and str(shipped(".txt").get(name, name)))
 
 
 def curated_files(name: str | None) -> tuple[str, ...]:
     """Name the file that :func:`read_curated_sources` reads by this name; shipped sources have none to change."""
-    return () if name is None or name in _curated_sources() else (name,)
+    return () if name is None or name in shipped(".txt") else (name,)
 
 
-@lru_cache(maxsize=1)
-def _curated_sources() -> frozenset[str]:
-    return frozenset(file.name.removesuffix(".txt") for file in _folder().iterdir() if file.name.endswith(".txt"))
-
-
-@lru_cache(maxsize=4)
-def _shipped_sources(name: str) -> HashSet:
-    content = _folder().joinpath(f"{name}.txt").read_bytes()
-    return make_set(hashes for _, hashes, _ in _hashed([content], addresses=False))
-
-
-def _folder() -> Traversable:
-    return resources.files("longcrawl.text.presets.urls")
+@lru_cache(maxsize=2)
+def shipped(ending: str) -> Mapping[str, Path]:
+    """Return the shipped files with an ending, by their names without it."""
+    return {file.stem: file for file in sorted(PRESETS.glob(f"*{ending}"))}
 
 
 def _is_kind(file: str, kind: str) -> bool:

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import deque
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,19 @@ from longcrawl.text.presets import Presets
 
 __all__ = [
     "BREAK",
+    "HARD",
+    "SOFT",
+    "STRICT",
     "URL_WORDS",
     "Automaton",
     "StrictIn",
     "UrlWords",
-    "describe_words",
     "load_folded",
     "read_url_words",
 ]
+
+STRICT, HARD, SOFT = range(3)
+"""The kinds of words, in the order in which they are counted."""
 
 _LISTS = ("strict", "hard", "soft")
 _FORM = "it should be YAML like {strict: [xvideos], hard: [porn], soft: [sex, webcam]}"
@@ -57,7 +62,7 @@ class UrlWords(NamedTuple):
     whole: tuple[str, ...]
     """The hard and the soft words, in the order of ``vocabulary``."""
     kinds: npt.NDArray[np.int64]
-    """Shape (whole words,): HARD or SOFT of the kernels."""
+    """Shape (whole words,): ``HARD`` or ``SOFT``."""
     automaton: Automaton
     vocabulary: Vocabulary
 
@@ -70,8 +75,6 @@ def read_url_words(name: str) -> UrlWords:
         StageError: there is no such file, it is not of the form of the shipped one, or a word of it can never be found.
 
     """
-    from longcrawl.text.urls._word_kernels import HARD, SOFT
-
     lists = _read(name)
     strict = sorted({_part(word, name) for word in lists["strict"]})
     hard = {_word(word, "hard", name) for word in lists["hard"]}
@@ -171,13 +174,3 @@ def _complete(steps: list[list[int]], spelled: list[int]) -> list[int]:
             else:
                 steps[state][place] = steps[back][place]
     return shorter
-
-
-def describe_words(words: UrlWords, parts: Any, found: Any) -> dict[int, list[str]]:
-    """Name the words that a kernel marked for one URL, by kind."""
-    from longcrawl.text.urls._word_kernels import HARD, SOFT, STRICT
-
-    named: dict[int, list[str]] = {STRICT: [words.strict[at] for at in np.flatnonzero(parts)], HARD: [], SOFT: []}
-    for at in np.flatnonzero(found):
-        named[int(words.kinds[at])].append(words.whole[at])
-    return named
