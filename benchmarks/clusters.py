@@ -39,11 +39,10 @@ def one_band(count: int, repeats: int) -> float:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    from longcrawl.dedup._cluster_kernels import link_band, pack_keys
-    from longcrawl.dedup._similarity_kernels import unconditional
-    from longcrawl.kernels.union_find import find_roots
+    from longcrawl.dedup._cluster_kernels import find_roots, link_band, pack_keys
+    from longcrawl.dedup._similarity_kernels import Conditions
 
-    keys, conditions = keys_with_copies(count), unconditional()
+    keys, conditions = keys_with_copies(count), Conditions()
     bits = (count - 1).bit_length()
     packed, parents = np.empty(count, np.uint64), np.arange(count, dtype=np.uint32)
     link_band(np.zeros(2, np.uint64), 1, np.zeros(2, np.uint64), conditions, np.arange(2, dtype=np.uint32))

@@ -2,6 +2,9 @@
 
 With a wanted similarity, the documents of a bucket (all that share a key) become the connected components of the pairs
 there that have it. Which pairs are looked at does not depend on how documents are numbered.
+
+Documents are numbered in the order of preference: of two, the smaller number is the one to keep. The root of a cluster
+is its smallest number, so neither the order of bands nor that of links matters.
 """
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
@@ -15,7 +18,6 @@ import numpy.typing as npt
 from longcrawl.dedup._similarity_kernels import Conditions, are_similar
 from longcrawl.dedup.ngrams import GOLDEN
 from longcrawl.kernels.lookup import compiled
-from longcrawl.kernels.union_find import link, root
 
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]
@@ -26,6 +28,32 @@ _GOLDEN = _U(GOLDEN)
 
 NEIGHBOURS = 1024
 """Of the different sets of n-grams in a bucket, each is compared with as many before it and after it in size."""
+
+
+@compiled
+def root(parents: Numbers, number: int) -> int:
+    """Return the root of a document's cluster."""
+    while parents[number] != number:
+        parents[number] = parents[parents[number]]
+        number = np.int64(parents[number])
+    return number
+
+
+@compiled
+def link(parents: Numbers, one: int, other: int) -> None:
+    """Make one cluster of those of two documents."""
+    one, other = root(parents, one), root(parents, other)
+    if one < other:
+        parents[other] = one
+    elif other < one:
+        parents[one] = other
+
+
+@compiled
+def find_roots(parents: Numbers) -> None:
+    """Let every document point at the root of its cluster."""
+    for number in range(len(parents)):
+        parents[number] = parents[parents[number]]  # roots are smaller, so they are final by now
 
 
 @compiled
@@ -94,7 +122,7 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
     roots, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
     for at in range(count):
         roots[at] = root(parents, numbers[at])
-        sizes[at] = conditions.stops[numbers[at]] - conditions.starts[numbers[at]]
+        sizes[at] = conditions.ngrams.stops[numbers[at]] - conditions.ngrams.starts[numbers[at]]
     by_root = np.argsort(roots, kind="mergesort")
     in_group = np.empty(count, np.int64)
     in_group[by_root] = np.arange(count)

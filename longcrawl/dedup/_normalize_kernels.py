@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.dedup._normal_forms import (
-    ACCENT,
-    BREAKS,
-    CASED,
-    IGNORABLE,
-    MAPPED,
-    MARKED,
-    REMOVED,
-    SPACE,
-    NormalForms,
-)
+from longcrawl.dedup.normalize import ACCENT, BREAKS, CASED, IGNORABLE, MAPPED, MARKED, REMOVED, SPACE, NormalForms
 from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
 from longcrawl.kernels.lookup import compiled, inlined
 

@@ -22,26 +22,6 @@ MOST_LEADERS = 4096
 """With how many kept documents of its cluster and near its size a document is compared at most."""
 
 
-class Conditions(NamedTuple):
-    """What two documents with a common band key must fulfil to be linked."""
-
-    similarity: float
-    """The least Jaccard similarity of their n-grams; 0 compares nothing."""
-    size_ratio: float
-    """The least ratio of their numbers of n-grams, smaller by greater; 0 compares nothing."""
-    sizes: npt.NDArray[np.int32]
-    """int32 [documents], numbers of n-grams; may be empty where ``size_ratio`` is 0."""
-    hashes: Numbers
-    """The sorted hashes of the n-grams of all documents; this and what follows may be empty without ``similarity``."""
-    starts: Longs
-    """int64 [documents], where the hashes of each document start."""
-    stops: Longs
-    ranks: Longs
-    """int64 [documents], by number of n-grams and then their hash; equal sets have one rank. See :func:`rank_sets`."""
-    refused: Wide
-    """uint64 [a power of two], written: pairs of ranks that are not similar, each where its hash says."""
-
-
 class Ngrams(NamedTuple):
     """The n-grams of some documents."""
 
@@ -52,33 +32,50 @@ class Ngrams(NamedTuple):
     stops: Longs
 
 
-def unconditional(size_ratio: float = 0.0, sizes: npt.NDArray[np.int32] | None = None) -> Conditions:
-    """Return conditions under which no n-grams are compared."""
-    none, numbers = np.zeros(0, np.int64), np.zeros(0, np.int32) if sizes is None else sizes
-    return Conditions(0.0, size_ratio, numbers, np.zeros(0, np.uint32), none, none, none, np.zeros(0, np.uint64))
+_NONE = np.zeros(0, np.int64)
+
+
+class Conditions(NamedTuple):
+    """What two documents with a common band key must fulfil to be linked; by default nothing is compared."""
+
+    size_ratio: float = 0.0
+    """The least ratio of their numbers of n-grams, smaller by greater; 0 compares nothing."""
+    sizes: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+    """int32 [documents], numbers of n-grams; may be empty where ``size_ratio`` is 0."""
+    similarity: float = 0.0
+    """The least Jaccard similarity of their n-grams; 0 compares nothing, and what follows may then be empty."""
+    ngrams: Ngrams = Ngrams(np.zeros(0, np.uint32), _NONE, _NONE)
+    """Those of all documents."""
+    ranks: Longs = _NONE
+    """int64 [documents], by number of n-grams and then their hash; equal sets have one rank. See :func:`rank_sets`."""
+    refused: Wide = np.zeros(0, np.uint64)
+    """uint64 [a power of two], written: pairs of ranks that are not similar, each where its hash says."""
 
 
 @compiled
-def hash_sets(hashes: Numbers, starts: Longs, stops: Longs, found: Wide) -> None:
+def _of(ngrams: Ngrams, number: int) -> Numbers:
+    return ngrams.hashes[ngrams.starts[number] : ngrams.stops[number]]
+
+
+@compiled
+def hash_sets(ngrams: Ngrams, found: Wide) -> None:
     """Write one 64-bit hash of the n-grams of each document."""
-    for number in range(len(starts)):
+    for number in range(len(ngrams.starts)):
         hashed = _GOLDEN
-        for at in range(starts[number], stops[number]):
-            hashed = (hashed ^ _U(hashes[at])) * _FACTOR
+        for gram in _of(ngrams, number):
+            hashed = (hashed ^ _U(gram)) * _FACTOR
             hashed ^= hashed >> _U(32)
         found[number] = hashed
 
 
 @compiled
-def _are_equal(one: int, other: int, conditions: Conditions) -> bool:
-    start, there = conditions.starts[one], conditions.starts[other]
-    size = conditions.stops[one] - start
-    if conditions.stops[other] - there != size:
+def _are_equal(one: Numbers, other: Numbers) -> bool:
+    if len(one) != len(other):
         return False
     at = 0
-    while at < size and conditions.hashes[start + at] == conditions.hashes[there + at]:
+    while at < len(one) and one[at] == other[at]:
         at += 1
-    return at == size
+    return at == len(one)
 
 
 @compiled
@@ -91,15 +88,15 @@ def rank_sets(order: Longs, hashed: Wide, conditions: Conditions) -> None:
         conditions: the n-grams, and the ranks that are written.
 
     """
-    ranks, first = conditions.ranks, 0
+    ngrams, ranks, first = conditions.ngrams, conditions.ranks, 0
     for at in range(len(order)):
         number, before = order[at], order[max(at - 1, 0)]
-        size = conditions.stops[number] - conditions.starts[number]
-        if hashed[number] != hashed[before] or size != conditions.stops[before] - conditions.starts[before]:
+        grams = _of(ngrams, number)
+        if hashed[number] != hashed[before] or len(grams) != len(_of(ngrams, before)):
             first = at
         ranks[number] = at
         for other in order[first:at]:
-            if _are_equal(other, number, conditions):
+            if _are_equal(_of(ngrams, other), grams):
                 ranks[number] = ranks[other]
                 break
 
@@ -139,14 +136,9 @@ def _share(first: Numbers, second: Numbers) -> float:
 
 
 @compiled
-def _ngrams(number: int, conditions: Conditions) -> Numbers:
-    return conditions.hashes[conditions.starts[number] : conditions.stops[number]]
-
-
-@compiled
 def are_similar(one: int, other: int, conditions: Conditions) -> bool:
     """Whether two documents have the wanted similarity; where their sizes rule it out, n-grams are not looked at."""
-    first, second = _ngrams(one, conditions), _ngrams(other, conditions)
+    first, second = _of(conditions.ngrams, one), _of(conditions.ngrams, other)
     least = conditions.similarity
     # A quotient, as the similarity itself is one: a product would round pairs away that are exactly at the bound.
     if min(len(first), len(second)) / max(len(first), len(second)) < max(least, conditions.size_ratio):
@@ -157,15 +149,8 @@ def are_similar(one: int, other: int, conditions: Conditions) -> bool:
 
 
 @compiled
-def measure_pairs(ones: Longs, others: Longs, conditions: Conditions, similarities: Any) -> None:
-    """Write the Jaccard similarity of every pair: float64 [pairs]."""
-    for pair in range(len(ones)):
-        similarities[pair] = _share(_ngrams(ones[pair], conditions), _ngrams(others[pair], conditions))
-
-
-@compiled
-def measure_across(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_ratio: float, found: Any) -> None:
-    """Write the Jaccard similarity of documents of two datasets; -1 where their sizes are farther apart than a ratio.
+def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_ratio: float, found: Any) -> None:
+    """Write the Jaccard similarity of every pair; -1 where their sizes are farther apart than a ratio.
 
     Args:
         ones: int64 [pairs], numbers of documents of ``here``.
@@ -177,8 +162,7 @@ def measure_across(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size
 
     """
     for pair in range(len(ones)):
-        first = here.hashes[here.starts[ones[pair]] : here.stops[ones[pair]]]
-        second = there.hashes[there.starts[others[pair]] : there.stops[others[pair]]]
+        first, second = _of(here, ones[pair]), _of(there, others[pair])
         if min(len(first), len(second)) / max(len(first), len(second)) < size_ratio:
             found[pair] = -1.0
         else:
@@ -218,10 +202,10 @@ def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Lon
 @compiled
 def _first_similar(number: int, leaders: Longs, conditions: Conditions) -> int:
     """Return the first of some documents that one is similar to, or itself."""
-    compared, size = 0, conditions.stops[number] - conditions.starts[number]
+    compared, size = 0, len(_of(conditions.ngrams, number))
     least = max(conditions.similarity, conditions.size_ratio)
     for leader in leaders:
-        other = conditions.stops[leader] - conditions.starts[leader]
+        other = len(_of(conditions.ngrams, leader))
         if min(size, other) / max(size, other) >= least:
             if are_similar(leader, number, conditions):
                 return leader

@@ -1,6 +1,7 @@
 """The tokens of all documents in one row on disk, read through a mapping whose memory is given back."""
 
 import mmap
+from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,6 @@ class TokenStore:
         return documents, ranges[:, :2] - self.bounds[documents, None]
 
 
-def as_store(tokens: npt.NDArray[Any], offsets: Longs) -> TokenStore:
-    """Make a store of documents that are in memory; document d is ``tokens[offsets[d]:offsets[d + 1]]``."""
-    bounds = offsets - offsets[0] + np.arange(len(offsets))
-    return TokenStore(_separated(tokens, offsets), bounds)
-
-
 def store_tokens(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> TokenStore:
     """Write the columns ``id`` and ``tokens`` of all tables to ``folder``, or take what is there, and open it.
 
@@ -79,7 +74,7 @@ def stored_ids(folder: Path, documents: Longs) -> pa.Array:
 
 
 def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str, Any]:
-    dtype, hashes, lengths = np.dtype(np.uint8), _Numbers(np.uint64), _Numbers(np.int64)
+    dtype, hashes, lengths = np.dtype(np.uint8), array("Q"), array("q")  # these grow without being copied
     schema = pa.schema([("id", pa.large_string())])
     with (
         whole_file(folder / "tokens.bin") as tokens_beside,
@@ -90,41 +85,19 @@ def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str
         for table in tables:
             ids = pc.cast(table["id"], pa.large_string())
             ids_file.write_table(pa.table([ids], schema=schema))
-            hashes.append(keyed_hash(ids.to_pylist(), "twins", 0))
+            hashes.frombytes(keyed_hash(ids.to_pylist(), "ids", 0).tobytes())
             for values, offsets in _documents(table["tokens"]):
                 dtype = values.dtype
-                file.write(_separated(values, offsets).data)
-                lengths.append(np.diff(offsets) + 1)
-    bounds = np.zeros(1 + len(lengths.known), np.int64)
-    np.cumsum(lengths.known, out=bounds[1:])
+                file.write(separated(values, offsets).data)
+                lengths.frombytes((np.diff(offsets) + 1).tobytes())
+    bounds = np.zeros(1 + len(lengths), np.int64)
+    np.cumsum(np.frombuffer(lengths, np.int64), out=bounds[1:])
     if bounds[-1] > _MOST:
         raise StageError(f"{needed_by} takes fewer than 2**40 tokens, there are {bounds[-1]:,}: split the documents")
-    _reject_duplicates(folder, hashes.known, needed_by)
+    _reject_duplicates(folder, np.frombuffer(hashes, np.uint64), needed_by)
     with whole_file(folder / "bounds.npy") as beside, beside.open("wb") as file:
         np.save(file, bounds)
     return {"documents": len(bounds) - 1, "tokens": int(bounds[-1]), "dtype": dtype.name}
-
-
-class _Numbers:
-    """An array that grows: a number for each document, never held twice but while it moves to a larger place."""
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._room: npt.NDArray[Any] = np.empty(1 << 16, dtype)
-        self._count = 0
-
-    @property
-    def known(self) -> npt.NDArray[Any]:
-        """What has been appended."""
-        return self._room[: self._count]
-
-    def append(self, more: npt.NDArray[Any]) -> None:
-        """Add numbers at the end."""
-        if self._count + len(more) > len(self._room):
-            larger = np.empty(max(self._count + len(more), len(self._room) * 3 // 2), self._room.dtype)
-            larger[: self._count] = self.known
-            self._room = larger
-        self._room[self._count : self._count + len(more)] = more
-        self._count += len(more)
 
 
 def _documents(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Longs]]:
@@ -137,7 +110,7 @@ def _documents(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Long
         yield values, offsets
 
 
-def _separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
+def separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
     made = np.full(offsets[-1] - offsets[0] + len(offsets) - 1, np.iinfo(tokens.dtype).max, tokens.dtype)
     at = 0
     for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):

@@ -6,7 +6,6 @@ In memory are a few bands at a time, and a few numbers per document.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +15,14 @@ import pyarrow.compute as pc
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import reject_duplicate_ids
 from longcrawl.core.surveys import with_report
+from longcrawl.dedup._cluster_kernels import find_roots, gather_keys, link_band, pack_keys
+from longcrawl.dedup._similarity_kernels import Conditions, Ngrams, choose_kept, hash_sets, measure_pairs, rank_sets
 from longcrawl.dedup.index import removal_table, take_ids
+from longcrawl.dedup.signatures import Clustering
 from longcrawl.errors import StageError, warn_user
 from longcrawl.kernels.texts import fixed_rows
 
-if TYPE_CHECKING:
-    from longcrawl.dedup._similarity_kernels import Conditions
-
-__all__ = [
-    "PAIRS",
-    "Clustering",
-    "Keep",
-    "Linkage",
-    "OnLargeCluster",
-    "band_blocks",
-    "estimate",
-    "estimate_pairs",
-    "near_duplicates",
-    "ngrams_of",
-    "sample_bytes",
-]
-
-Keep = Literal["random", "longest", "first"]
-Linkage = Literal["single", "star"]
-OnLargeCluster = Literal["warn", "error", "keep"]
+__all__ = ["PAIRS", "band_blocks", "estimate", "estimate_pairs", "near_duplicates", "ngrams_of", "sample_bytes"]
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
@@ -52,20 +35,6 @@ REFUSED = 1 << 22
 
 PAIRS = 1 << 16
 """Pairs whose similarity is estimated together."""
-
-
-class Clustering(NamedTuple):
-    """What decides about documents that share a band key; see :class:`longcrawl.dedup.MinHash`."""
-
-    stage: str
-    bands: int
-    keep: Keep
-    seed: int
-    verify: float | None
-    linkage: Linkage
-    min_size_ratio: float | None
-    max_cluster: int | None
-    on_large_cluster: OnLargeCluster
 
 
 def near_duplicates(
@@ -118,35 +87,26 @@ def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
     return found
 
 
-def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> "Conditions":
+def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> Conditions:
     """Return what holds before any n-grams are compared."""
-    from longcrawl.dedup._similarity_kernels import unconditional
-
     if settings.min_size_ratio is None:
-        return unconditional()
-    return unconditional(settings.min_size_ratio, sketches["n_ngrams"].to_numpy().astype(np.int32)[order])
+        return Conditions()
+    return Conditions(settings.min_size_ratio, sketches["n_ngrams"].to_numpy().astype(np.int32)[order])
 
 
-def _with_similarity(sketches: pa.Table, order: Longs, conditions: "Conditions", least: float) -> "Conditions":
+def _with_similarity(sketches: pa.Table, order: Longs, conditions: Conditions, least: float) -> Conditions:
     """Add that n-grams must be similar."""
-    from longcrawl.dedup._similarity_kernels import hash_sets, rank_sets
-
-    hashes, starts, stops = ngrams_of(sketches["ngrams"], order)
+    ngrams = ngrams_of(sketches["ngrams"], order)
     hashed, ranks = np.empty(len(order), np.uint64), np.empty(len(order), np.int64)
-    hash_sets(hashes, starts, stops, hashed)
+    hash_sets(ngrams, hashed)
     refused = np.zeros(REFUSED, np.uint64)
-    made = conditions._replace(
-        similarity=least, hashes=hashes, starts=starts, stops=stops, ranks=ranks, refused=refused
-    )
-    rank_sets(np.lexsort((hashed, stops - starts)), hashed, made)
+    made = conditions._replace(similarity=least, ngrams=ngrams, ranks=ranks, refused=refused)
+    rank_sets(np.lexsort((hashed, ngrams.stops - ngrams.starts)), hashed, made)
     return made
 
 
-def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: "Conditions") -> Longs:
-    """Link documents, numbered by their place in ``order``, and give the number of the root of each."""
-    from longcrawl.dedup._cluster_kernels import link_band, pack_keys
-    from longcrawl.kernels.union_find import find_roots
-
+def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: Conditions) -> Longs:
+    """Link documents, numbered by their place in ``order``; return the number of the root of each."""
     bits = max(len(order) - 1, 1).bit_length()
     parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)
     for keys in band_blocks(bands, order, settings.bands):
@@ -165,8 +125,6 @@ def _in_clusters(roots: Longs) -> npt.NDArray[np.bool_]:
 
 def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
     """Return the keys of all bands, some bands at a time: uint64 [bands, documents]."""
-    from longcrawl.dedup._cluster_kernels import gather_keys
-
     numbers = np.full(len(bands), -1, np.int64)
     numbers[order] = np.arange(len(order))
     at_once = min(count, max(1, BLOCK // max(8 * len(order), 1)))
@@ -184,9 +142,7 @@ def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wi
 def _verified(
     sketches: pa.Table, order: Longs, settings: Clustering, least: float
 ) -> tuple[Longs, Longs, npt.NDArray[np.float64]]:
-    """Link documents that are similar, and give those to remove, the kept one of each, and their similarity."""
-    from longcrawl.dedup._similarity_kernels import choose_kept, measure_pairs
-
+    """Link documents that are similar; return those to remove, the kept one of each, and their similarity."""
     conditions = _with_similarity(sketches, order, _conditions(sketches, order, settings), least)
     kept = _link(sketches["bands"], order, settings, conditions)
     if settings.linkage == "star":
@@ -197,12 +153,12 @@ def _verified(
         kept[members] = chosen
     gone = np.flatnonzero(kept != np.arange(len(kept)))
     similarities = np.empty(len(gone))
-    measure_pairs(gone, kept[gone], conditions, similarities)
+    measure_pairs(gone, kept[gone], conditions.ngrams, conditions.ngrams, 0.0, similarities)
     return order[gone], order[kept[gone]], similarities
 
 
-def ngrams_of(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uint32], Longs, Longs]:
-    """Return all n-grams of some documents, and where those of each, numbered by ``order``, start and stop."""
+def ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
+    """Return the n-grams of some documents, numbered by ``order``."""
     places = np.sort(order)
     found, sizes, first = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
     for chunk in column.chunks:
@@ -214,7 +170,7 @@ def ngrams_of(column: pa.ChunkedArray, order: Longs) -> tuple[npt.NDArray[np.uin
     stops = np.cumsum(np.concatenate(sizes))
     starts = np.concatenate([[0], stops[:-1]])
     numbers = np.searchsorted(places, order)
-    return np.concatenate(found), starts[numbers], stops[numbers]
+    return Ngrams(np.concatenate(found), starts[numbers], stops[numbers])
 
 
 def estimate_pairs(

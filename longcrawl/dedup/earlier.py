@@ -12,10 +12,9 @@ rule is ``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_
 and so on.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,63 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import REMOVAL_SCHEMA
-from longcrawl.core.surveys import report_of, with_report
-from longcrawl.dedup.clusters import Clustering, band_blocks, estimate_pairs, near_duplicates, ngrams_of, sample_bytes
-from longcrawl.dedup.curve import SimilarityCurve
-from longcrawl.dedup.index import Index, IndexedSurvey, removal_table, take_ids, write_index
-from longcrawl.errors import CorruptionError, StageError
+from longcrawl.dedup._similarity_kernels import Ngrams, measure_pairs
+from longcrawl.dedup.clusters import band_blocks, estimate_pairs, ngrams_of, sample_bytes
+from longcrawl.dedup.index import Index, removal_table, take_ids, write_index
+from longcrawl.dedup.signatures import Clustering
+from longcrawl.errors import CorruptionError
 from longcrawl.ledger.reasons import number_rule
 
-__all__ = ["NearDuplicates", "near_duplicates_of_earlier", "save_sketches"]
+__all__ = ["near_duplicates_of_earlier", "save_sketches"]
 
 Longs = npt.NDArray[np.int64]
 Similarities = npt.NDArray[np.float64]
 
 MOST_MATCHES = 64
 """With how many earlier documents of one band key another is compared at most."""
-
-
-class NearDuplicates(IndexedSurvey):
-    """Keeps one of all documents that share a band of hash values, and none that earlier datasets have."""
-
-    within_parts: ClassVar[bool] = True
-    copies_share = "text"
-
-    max_cluster: int | None
-    """The size of a cluster beyond which ``on_large_cluster`` applies; None for never."""
-
-    @property
-    @abstractmethod
-    def clustering(self) -> Clustering:
-        """What decides about documents that share a band."""
-
-    @property
-    @abstractmethod
-    def curve(self) -> SimilarityCurve:
-        """How likely a pair of a given similarity is found; print it, or plot it."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_cluster is not None and self.max_cluster < 1:
-            raise StageError(f"{self.name}.max_cluster is {self.max_cluster}: take 1 or more, or null for no bound")
-
-    def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Return one removal per document that has a kept near-duplicate, those of earlier datasets first.
-
-        Raises:
-            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
-            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
-
-        """
-        if not (indexes := self.open_indexes()):
-            return near_duplicates(sketches, self.clustering)
-        earlier, gone = near_duplicates_of_earlier(sketches, indexes, self.clustering)
-        removals = near_duplicates(sketches, self.clustering, gone)
-        return with_report(pa.concat_tables([earlier.replace_schema_metadata(None), removals]), report_of(removals))
-
-    def save_index(self, kept: pa.Table, folder: Path) -> None:
-        """Write the index of documents whose sketches are given."""
-        save_sketches(folder, self.name, self.hashed(), kept, self.curve.bands)
 
 
 def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: pa.Table, bands: int) -> None:
@@ -154,8 +110,6 @@ def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering)
 
 def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, settings: Clustering) -> Similarities:
     """Return the similarity of pairs that share a band key, or 1 if none is asked for; -1 if sizes rule it out."""
-    from longcrawl.dedup._similarity_kernels import Ngrams, measure_across
-
     ratio = settings.min_size_ratio or 0.0
     found = np.ones(len(places))
     if settings.verify is not None and len(places):
@@ -165,8 +119,8 @@ def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, setti
         if not np.all((ends[rows] >= 0) & (ends[rows] <= ends[rows + 1]) & (ends[rows + 1] <= len(ngrams))):
             raise CorruptionError(f"{index.folder} names n-grams that it does not have; make the index again")
         earlier = Ngrams(ngrams, ends[:-1], ends[1:])
-        here = Ngrams(*ngrams_of(sketches["ngrams"], documents))
-        measure_across(numbers, rows, here, earlier, max(settings.verify, ratio), found)
+        here = ngrams_of(sketches["ngrams"], documents)
+        measure_pairs(numbers, rows, here, earlier, max(settings.verify, ratio), found)
     elif ratio:
         one, other = sketches["n_ngrams"].to_numpy()[places], index.array("n_ngrams", np.int32, index.documents)[rows]
         found[np.minimum(one, other) / np.maximum(one, other) < ratio] = -1.0

@@ -12,13 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import column, document_ids, stage
-from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
-from longcrawl.dedup.earlier import NearDuplicates
 from longcrawl.dedup.index import Index, SaveIndex
 from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normal_bytes, normalize
-from longcrawl.dedup.signatures import MinHashSignatures
+from longcrawl.dedup.signatures import Clustering, Keep, Linkage, MinHashSignatures, NearDuplicates, OnLargeCluster
 from longcrawl.errors import FormatError, StageError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
 from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, tokenizer_digest

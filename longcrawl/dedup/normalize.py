@@ -8,9 +8,13 @@ order. Where the paper (arXiv 2306.01116, G.3.1) leaves room:
 * accents are nonspacing marks (category Mn). That includes vowel signs of Indic scripts;
 * any run of white space becomes one space, and there is none at either end.
 
-Categories and cases follow the Unicode version of this Python.
+Categories and cases follow the Unicode version of this Python: what is done with every code point is in arrays that
+kernels index, kept as the tables of ``longcrawl.kernels.code_points`` are.
 """
 
+import string
+import unicodedata
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +23,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
+from longcrawl.kernels import code_points
+from longcrawl.kernels.code_points import CODE_POINTS, cached_arrays, load_characters
+from longcrawl.kernels.texts import text_buffers, text_column
 
-__all__ = ["Normalized", "normal_bytes", "normalize", "normalize_with_sources", "string_buffers"]
+__all__ = ["Normalized", "normal_bytes", "normalize", "normalize_with_sources"]
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
+
+SPACE = 1 << 0
+REMOVED = 1 << 1
+"""Punctuation or an accent: nothing is written."""
+MAPPED = 1 << 2
+"""What is written is in ``forms``; a character without this and the two above is written as it is."""
+CASED = 1 << 3
+IGNORABLE = 1 << 4
+"""Passed over by the rule of the final sigma: case-ignorable, or punctuation, which is gone by then."""
+MARKED = 1 << 5
+"""What is written has a combining class other than 0 somewhere, so its neighbours may have to change places with it."""
+BREAKS = 1 << 6
+"""Removed, but of combining class 0: the marks before it do not change places with those after it."""
+ACCENT = 1 << 7
+"""Removed as an accent, so it belongs to the character before it."""
+
+
+class NormalForms(NamedTuple):
+    """What is written for every code point."""
+
+    kinds: npt.NDArray[np.uint8]
+    """Shape (0x110000,): the constants of this module, or-ed."""
+    places: npt.NDArray[np.uint32]
+    """Shape (0x110000,): where the form of a mapped character starts in ``forms``."""
+    forms: npt.NDArray[np.uint8]
+    """UTF-8 of one form after the other, each after one byte that says how many bytes it has."""
+    combining: npt.NDArray[np.uint8]
+    """Shape (0x110000,): canonical combining class."""
 
 
 class Normalized(NamedTuple):
@@ -52,21 +87,12 @@ class Normalized(NamedTuple):
             int64 [spans, 2], start and stop in bytes of the original text.
 
         """
-        from longcrawl.dedup._normal_forms import load_normal_forms
         from longcrawl.dedup._normalize_kernels import sources_of_spans
 
         found = np.empty((len(texts), 2), np.int64)
-        normal_data, normal_offsets = string_buffers(self.texts)
-        sources_of_spans(
-            normal_data,
-            normal_offsets,
-            self.sources,
-            *string_buffers(self.originals),
-            load_normal_forms(),
-            np.asarray(texts, np.int64),
-            np.asarray(spans, np.int64).reshape(-1, 2),
-            found,
-        )
+        normal, originals = (*text_buffers(self.texts), self.sources), text_buffers(self.originals)
+        asked = np.asarray(texts, np.int64), np.asarray(spans, np.int64).reshape(-1, 2)
+        sources_of_spans(*normal, *originals, load_normal_forms(), *asked, found)
         return found
 
 
@@ -81,7 +107,8 @@ def normalize(texts: pa.Array) -> pa.Array:
         texts: strings or large strings, valid UTF-8 (``longcrawl.kernels.texts`` makes sure of that).
 
     """
-    return _as_strings(*normal_bytes(_filled(texts)))
+    originals = _filled(texts)
+    return text_column(*normal_bytes(originals), originals, pa.large_string())
 
 
 def normalize_with_sources(texts: pa.Array) -> Normalized:
@@ -92,25 +119,12 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 
     """
     originals = _filled(texts)
-    _, offsets = string_buffers(originals)
+    _, offsets = text_buffers(originals)
     if np.diff(offsets).max(initial=0) >= 1 << 31:
         raise StageError("a text has 2 GiB or more, which is too long to map spans back to: cut it first")
     sources = np.empty(_room(offsets), np.int32)
     out, ends = normal_bytes(originals, sources)
-    return Normalized(_as_strings(out, ends), sources[: ends[-1]], originals)
-
-
-def string_buffers(texts: pa.Array) -> tuple[Bytes, Longs]:
-    """Return bytes and offsets of large strings without nulls, without a copy, not for writing.
-
-    Some buffers of Arrow can be written to, others not: kernels would be compiled for both.
-    """
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer or b"", np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    offsets = offsets if len(offsets) else np.zeros(1, np.int64)
-    data = np.frombuffer(data_buffer or b"\0", np.uint8)
-    data.flags.writeable = offsets.flags.writeable = False
-    return data, offsets
+    return Normalized(text_column(out, ends, originals, pa.large_string()), sources[: ends[-1]], originals)
 
 
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
@@ -119,10 +133,9 @@ def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = No
     Eight bytes at least follow the last form; what they are is not defined.
     ``sources``, as long as the bytes, is written where it is given; see :class:`Normalized`.
     """
-    from longcrawl.dedup._normal_forms import load_normal_forms
     from longcrawl.dedup._normalize_kernels import normalize_all
 
-    data, offsets = string_buffers(originals)
+    data, offsets = text_buffers(originals)
     out = np.empty(_room(offsets), np.uint8)  # what is not written takes no memory
     ends = np.empty(len(originals) + 1, np.int64)
     normalize_all(data, offsets, load_normal_forms(), out, ends, sources)
@@ -139,6 +152,42 @@ def _filled(texts: pa.Array) -> pa.Array:
     return pc.fill_null(pc.cast(texts, pa.large_string()), "")
 
 
-def _as_strings(out: Bytes, ends: Longs) -> pa.Array:
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(out[: ends[-1]])]
-    return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)
+@lru_cache(maxsize=1)
+def load_normal_forms() -> NormalForms:
+    """Return the arrays of this Python's Unicode version."""
+    return NormalForms(**cached_arrays("normal-1", lambda: _build()._asdict()))
+
+
+def _build() -> NormalForms:
+    characters = load_characters("re")
+    kinds = np.zeros(CODE_POINTS, np.uint8)
+    kinds[characters.flags & code_points.CASED != 0] = CASED
+    kinds[characters.flags & code_points.IGNORABLE != 0] |= IGNORABLE
+    places = np.zeros(CODE_POINTS, np.uint32)
+    forms = bytearray()
+    for point in range(CODE_POINTS):
+        character = chr(point)
+        category = unicodedata.category(character)
+        if category in ("Cn", "Co", "Cs"):
+            continue
+        if character.isspace():
+            kinds[point] |= SPACE
+        elif category[0] == "P" or character in string.punctuation:
+            kinds[point] |= REMOVED | IGNORABLE
+        else:
+            kept, form = _without_accents(character)
+            kinds[point] |= kept
+            if kept & MAPPED:
+                places[point] = len(forms)
+                forms += bytes([len(form)]) + form
+    return NormalForms(kinds, places, np.frombuffer(bytes(forms), np.uint8), characters.combining)
+
+
+def _without_accents(character: str) -> tuple[int, bytes]:
+    """Return the kind of a character that is neither space nor punctuation, and its normal form."""
+    decomposed = unicodedata.normalize("NFD", character.lower())
+    kept = "".join(point for point in decomposed if unicodedata.category(point) != "Mn")
+    if not kept:
+        return REMOVED | ACCENT | (0 if all(map(unicodedata.combining, decomposed)) else BREAKS), b""
+    marked = MARKED if any(map(unicodedata.combining, kept)) else 0
+    return marked | (0 if kept == character else MAPPED), kept.encode()

@@ -1,6 +1,8 @@
-"""Near-duplicates by the MinHash signatures that RedPajama-V2 publishes beside its documents."""
+"""Near-duplicates by bands of MinHash values: what decides, and the stage for those that RedPajama-V2 publishes."""
 
-from typing import Any, Literal
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -8,14 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import column, document_ids, stage
-from longcrawl.dedup.clusters import Clustering, OnLargeCluster
+from longcrawl.core.surveys import report_of, with_report
 from longcrawl.dedup.curve import SimilarityCurve
-from longcrawl.dedup.earlier import NearDuplicates
-from longcrawl.dedup.index import SaveIndex
+from longcrawl.dedup.index import IndexedSurvey, SaveIndex
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
 
-__all__ = ["RPV2_BANDS", "MinHashSignatures"]
+__all__ = ["RPV2_BANDS", "Clustering", "Keep", "Linkage", "MinHashSignatures", "NearDuplicates", "OnLargeCluster"]
+
+Keep = Literal["random", "longest", "first"]
+Linkage = Literal["single", "star"]
+OnLargeCluster = Literal["warn", "error", "keep"]
 
 RPV2_BANDS = {
     "signature_sim1.0": (1, 128),
@@ -27,6 +32,68 @@ RPV2_BANDS = {
 
 VALUE = 4
 """Bytes of a hash value, the most significant first."""
+
+
+class Clustering(NamedTuple):
+    """What decides about documents that share a band key; see :class:`longcrawl.dedup.MinHash`."""
+
+    stage: str
+    bands: int
+    keep: Keep
+    seed: int
+    verify: float | None
+    linkage: Linkage
+    min_size_ratio: float | None
+    max_cluster: int | None
+    on_large_cluster: OnLargeCluster
+
+
+class NearDuplicates(IndexedSurvey):
+    """Keeps one of all documents that share a band of hash values, and none that earlier datasets have."""
+
+    within_parts: ClassVar[bool] = True
+    copies_share = "text"
+
+    max_cluster: int | None
+    """The size of a cluster beyond which ``on_large_cluster`` applies; None for never."""
+
+    @property
+    @abstractmethod
+    def clustering(self) -> Clustering:
+        """What decides about documents that share a band."""
+
+    @property
+    @abstractmethod
+    def curve(self) -> SimilarityCurve:
+        """How likely a pair of a given similarity is found; print it, or plot it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_cluster is not None and self.max_cluster < 1:
+            raise StageError(f"{self.name}.max_cluster is {self.max_cluster}: take 1 or more, or null for no bound")
+
+    def resolve(self, sketches: pa.Table) -> pa.Table:
+        """Return one removal per document that has a kept near-duplicate, those of earlier datasets first.
+
+        Raises:
+            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
+
+        """
+        from longcrawl.dedup.clusters import near_duplicates
+        from longcrawl.dedup.earlier import near_duplicates_of_earlier
+
+        if not (indexes := self.open_indexes()):
+            return near_duplicates(sketches, self.clustering)
+        earlier, gone = near_duplicates_of_earlier(sketches, indexes, self.clustering)
+        removals = near_duplicates(sketches, self.clustering, gone)
+        return with_report(pa.concat_tables([earlier.replace_schema_metadata(None), removals]), report_of(removals))
+
+    def save_index(self, kept: pa.Table, folder: Path) -> None:
+        """Write the index of documents whose sketches are given."""
+        from longcrawl.dedup.earlier import save_sketches
+
+        save_sketches(folder, self.name, self.hashed(), kept, self.curve.bands)
 
 
 @stage

@@ -14,7 +14,8 @@ from scipy.sparse.csgraph import connected_components
 
 from longcrawl.core.surveys import report_of
 from longcrawl.dedup import clusters
-from longcrawl.dedup.clusters import Clustering, near_duplicates
+from longcrawl.dedup.clusters import near_duplicates
+from longcrawl.dedup.signatures import Clustering
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary
 
@@ -135,14 +136,14 @@ def test_what_is_kept():
 def test_keys_that_differ_only_where_the_number_of_the_document_is_packed():
     """Four documents leave 62 bits of a key beside their number; eight keys here agree in those."""
     from longcrawl.dedup._cluster_kernels import link_band, pack_keys
-    from longcrawl.dedup._similarity_kernels import unconditional
+    from longcrawl.dedup._similarity_kernels import Conditions
 
     keys = np.array([8, 9, 10, 8, 11, 10, 8 << 1, 9], np.uint64)
     packed = np.empty(8, np.uint64)
     pack_keys(keys, 3, packed)
     packed.sort()
     parents = np.arange(8, dtype=np.uint32)
-    link_band(packed, 3, keys, unconditional(), parents)
+    link_band(packed, 3, keys, Conditions(), parents)
     assert parents.tolist() == [0, 1, 2, 0, 4, 2, 6, 1]
 
 
@@ -226,16 +227,13 @@ def test_a_pair_exactly_at_the_bound_is_found(sizes, least):
 
 
 def test_different_sets_with_one_hash_are_told_apart():
-    from longcrawl.dedup._similarity_kernels import rank_sets, unconditional
+    from longcrawl.dedup._similarity_kernels import Conditions, Ngrams, rank_sets
 
     sets = [[1, 2], [3, 4], [1, 2], [3, 5], [3, 4], [1, 2, 3], [3, 5]]
     stops = np.cumsum([len(each) for each in sets])
-    conditions = unconditional()._replace(
-        hashes=np.array([gram for each in sets for gram in each], np.uint32),
-        starts=stops - [len(each) for each in sets],
-        stops=stops,
-        ranks=np.empty(7, np.int64),
-    )
+    hashes = np.array([gram for each in sets for gram in each], np.uint32)
+    ngrams = Ngrams(hashes, stops - [len(each) for each in sets], stops)
+    conditions = Conditions(ngrams=ngrams, ranks=np.empty(7, np.int64))
     rank_sets(np.array([0, 1, 2, 3, 4, 6, 5]), np.zeros(7, np.uint64), conditions)
     ranks = conditions.ranks.tolist()
     equal = {(one, other): ranks[one] == ranks[other] for one in range(7) for other in range(7)}

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longcrawl.dedup import _normal_forms
-from longcrawl.dedup.normalize import normalize, normalize_with_sources
+from longcrawl.dedup.normalize import load_normal_forms, normalize, normalize_with_sources
 
 AWKWARD = (
     "abcXYZ  \n\t\x1c\x85\u00a0\u2028\u3000\0.,'-_$+<=>^`|~¿„“”…«»§€№"
@@ -133,9 +132,9 @@ def test_spans_keep_accents_and_leave_punctuation_at_the_ends(document, span, or
 
 def test_tables_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = _normal_forms.load_normal_forms.__wrapped__()
+    made = load_normal_forms.__wrapped__()
     assert any("normal" in file.name for file in (tmp_path / "longcrawl").iterdir())
-    again = _normal_forms.load_normal_forms.__wrapped__()
+    again = load_normal_forms.__wrapped__()
     assert all(np.array_equal(one, other) for one, other in zip(made, again, strict=True))
 
 

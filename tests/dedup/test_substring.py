@@ -27,7 +27,7 @@ from longcrawl.core.stages import Spans, first_failure
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.dedup import _repeats
 from longcrawl.dedup._repeats import ALL_BITS, RangeFile, find_repeats, merge_ranges
-from longcrawl.dedup._token_store import as_store, store_tokens
+from longcrawl.dedup._token_store import TokenStore, separated, store_tokens
 from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.substring import MASK_TYPE, UNITS, locate, make_unit
 from longcrawl.errors import StageError
@@ -62,6 +62,11 @@ def naive_spans(documents, length):
 def as_arrays(documents, dtype=np.uint16):
     tokens = np.array([token for document in documents for token in document], dtype)
     return tokens, np.concatenate([[0], np.cumsum([len(document) for document in documents], dtype=np.int64)])
+
+
+def as_store(tokens, offsets):
+    """Return a store of documents in memory; document d is ``tokens[offsets[d]:offsets[d + 1]]``."""
+    return TokenStore(separated(tokens, offsets), offsets - offsets[0] + np.arange(len(offsets)))
 
 
 def our_spans(store, length, folder, memory=1 << 26, hash_mask=ALL_BITS):
