@@ -232,7 +232,7 @@ def test_other_names_of_ut1_may_be_missing(tmp_path):
 
 
 def test_what_is_missing_is_one_sentence(tmp_path):
-    with pytest.raises(StageError, match="is no folder of block lists; fetch UT1's with `longcrawl lists fetch ut1"):
+    with pytest.raises(StageError, match="is not a folder of block lists; fetch UT1's with `longcrawl lists fetch ut1"):
         lc.text.UrlFilter(lists=str(tmp_path / "gone")).prepare()
     with pytest.raises(StageError, match="has no block lists, which would be files such as .*/adult/domains"):
         lc.text.UrlFilter(lists=str(tmp_path)).prepare()
@@ -481,7 +481,7 @@ def test_words_of_any_script_are_found_escaped_and_in_punycode(tmp_path):
     [
         ("strict: [порно]", "has the strict word 'порно': .*; put it among the hard words"),
         ("strict: [ab]", "has the strict word 'ab'"),
-        ("hard: ['two words']", "which is no single word of letters and digits"),
+        ("hard: ['two words']", "which is not a single word of letters and digits"),
         ("hard: [sex]\nsoft: [SEX]", "has 'sex' among the hard and the soft words; keep it in one list"),
         ("hard: [1]", "has 1 among the hard words"),
         ("hard: porn", "has 'porn' among the hard words"),

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, inlined
-from longcrawl.text.urls.lists import HashSet
+from longcrawl.text.urls.lists import HashSet, Lists
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 
 HOST, BLOCKED, ALLOWED, CURATED, URL, SPELLED = range(6)
 COLUMNS = 6
-"""What ``match_domains`` says of a URL, in bytes and 0 for none: its host, the longest parent domain of it that is
+"""What ``match_lists`` finds of a URL, in bytes and 0 for none: its host, the longest parent domain of it that is
 blocked, allowed and curated, and the longest beginning of host and path that is listed as an address; and 1 where the
 host has other spellings: letters beyond ASCII, escaped or not, or a label in Punycode."""
 
@@ -167,7 +167,7 @@ def _without_user_and_port(data: Bytes, first: int, after: int) -> Any:
 
 @compiled
 def _read_host(data: Bytes, start: int, stop: int, host: Bytes) -> int:
-    """Write a host in lower case, without escapes and dots at its end, and give its length."""
+    """Write a host in lower case, without escapes and dots at its end; return its length."""
     length, at = 0, start
     while at < stop:
         byte, at = next_byte(data, at, stop)
@@ -187,10 +187,10 @@ def find_spans(data: Bytes, offsets: Any, spans: Any) -> None:
 
 @compiled
 def _is_spelled(host: Bytes, length: int) -> bool:
-    spelled = False
-    for at in range(length):
-        spelled = spelled or host[at] >= 128 or _is_punycode(host, at, length)
-    return spelled
+    for at in range(length):  # noqa: SIM110  # numba has no generators
+        if host[at] >= 128 or _is_punycode(host, at, length):
+            return True
+    return False
 
 
 @inlined
@@ -218,15 +218,12 @@ def _is_number(host: Bytes, length: int) -> bool:
         at -= 1
     if at < length - 1 and (at < 0 or host[at] == _DOT):
         return True
-    colons = 0
-    for place in range(length):
-        colons += host[place] == _COLON
-    return colons > 0
+    return _COLON in host[:length]
 
 
 @compiled
 def _name_parents(host: Bytes, length: int, names: Hashes, lengths: Any, count: int) -> int:
-    """Write the hashes of a host and its parent domains, the shortest first, and their lengths; give the new count."""
+    """Write hashes and lengths of a host and its parent domains, the shortest first; return the new count."""
     first, state = count, _SEED
     parents = not _is_number(host, length)
     for at in range(length - 1, -1, -1):
@@ -242,20 +239,12 @@ def _name_parents(host: Bytes, length: int, names: Hashes, lengths: Any, count: 
 
 
 @compiled
-def _look_up(
-    names: Hashes,
-    rows: Any,
-    lengths: Any,
-    places: Any,
-    blocked: HashSet,
-    allowed: HashSet,
-    curated: HashSet,
-    found: Any,
-) -> None:
+def _look_up(names: Hashes, rows: Any, lengths: Any, places: Any, lists: Lists, found: Any) -> None:
     """Look names up in the order in which they were written, so that the longest that is listed stays.
 
     Millions of hashes are in no cache: all names are asked for in a first pass, whose reads the processor overlaps.
     """
+    blocked = lists.blocked
     for each in range(len(names)):
         places[each] = blocked.starts[np.int64(names[each] >> _U(blocked.shift))]
     if len(blocked.hashes):
@@ -264,9 +253,9 @@ def _look_up(
     for each in range(len(names)):
         if contains(blocked, names[each]):
             found[rows[each], BLOCKED] = lengths[each]
-        if contains(allowed, names[each]):
+        if contains(lists.allowed, names[each]):
             found[rows[each], ALLOWED] = lengths[each]
-        if contains(curated, names[each]):
+        if contains(lists.curated, names[each]):
             found[rows[each], CURATED] = lengths[each]
 
 
@@ -298,17 +287,8 @@ def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int,
 
 
 @compiled
-def match_domains(
-    data: Bytes,
-    offsets: Any,
-    blocked: HashSet,
-    allowed: HashSet,
-    curated: HashSet,
-    addresses: HashSet,
-    host: Bytes,
-    found: Any,
-) -> None:
-    """Look every URL up in all lists; ``found`` is of zeros, shape (URLs, COLUMNS)."""
+def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any) -> None:
+    """Look every URL up in all lists; ``found``, of zeros, has shape (URLs, COLUMNS), ``host`` room for the longest."""
     names, rows = np.empty(_WAITING, np.uint64), np.empty(_WAITING, np.int64)
     lengths, places = np.empty(_WAITING, np.int64), np.empty(_WAITING, np.int64)
     count = 0
@@ -319,20 +299,20 @@ def match_domains(
         if length:
             found[row, SPELLED] = _is_spelled(host, length)
             if count + _MOST_PARENTS >= _WAITING:
-                _look_up(names[:count], rows, lengths, places, blocked, allowed, curated, found)
+                _look_up(names[:count], rows, lengths, places, lists, found)
                 count = 0
             before = count
             count = _name_parents(host, length, names, lengths, count)
             for each in range(before, count):
                 rows[each] = row
-            if len(addresses.hashes):
-                found[row, URL] = _match_address(data, after, stop, host, length, addresses)
-    _look_up(names[:count], rows, lengths, places, blocked, allowed, curated, found)
+            if len(lists.addresses.hashes):
+                found[row, URL] = _match_address(data, after, stop, host, length, lists.addresses)
+    _look_up(names[:count], rows, lengths, places, lists, found)
 
 
 @compiled
 def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:  # noqa: FBT001  # by position: numba
-    """Hash every line of a list of domains, or of addresses, and give how many there were.
+    """Hash every line of a list of domains, or of addresses; return how many there were.
 
     A line ends at white space or at a number sign after it; blank lines and those that begin with one are none.
     ``spans``, shape (lines, 3), gets where the name of a line starts and stops, and 1 in the third column where it has

@@ -32,7 +32,7 @@ def match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
 def _match(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
     data, offsets = text_buffers(urls)
     found = np.zeros((len(urls), kernels.COLUMNS), np.int32)
-    kernels.match_domains(data, offsets, *lists, np.empty(_longest(offsets), np.uint8), found)
+    kernels.match_lists(data, offsets, lists, np.empty(_longest(offsets), np.uint8), found)
     return found
 
 
@@ -78,7 +78,7 @@ def name_matches(
             whole = np.flatnonzero(seen[2][row])
             names["strict_word"] = ", ".join(words.strict[at] for at in np.flatnonzero(seen[1][row]))
             for rule, kind in (("hard_word", HARD), ("max_soft_words", SOFT)):
-                names[rule] = ", ".join(words.whole[at] for at in whole if words.kinds[at] == kind)
+                names[rule] = ", ".join(words.whole[at] for at in whole if words.lists.kinds[at] == kind)
         named.append(names)
     return named
 
@@ -126,8 +126,7 @@ def _count_words(
     counts = np.zeros((len(urls), 3), np.int64)
     parts, whole = np.zeros((rows, len(words.strict)), np.bool_), np.zeros((rows, len(words.whole)), np.bool_)
     points = np.empty(_longest(offsets), np.uint32)
-    lists = load_folded(strict_in), words.automaton, words.vocabulary, words.kinds
-    match_words(data, offsets, *lists, points, parts, whole, counts)
+    match_words(data, offsets, load_folded(strict_in), words.lists, points, parts, whole, counts)
     return counts, parts, whole
 
 

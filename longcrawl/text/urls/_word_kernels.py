@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, find_word, inlined
-from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.urls._kernels import find_authority, next_byte
-from longcrawl.text.urls.words import BREAK, STRICT, Automaton
+from longcrawl.text.urls.words import BREAK, STRICT, Automaton, WordLists
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -20,7 +19,7 @@ _NOUGHT, _LOWER_A, _PERCENT, _BEYOND = ord("0"), ord("a"), ord("%"), 128
 
 @compiled
 def _next_point(data: Bytes, at: int, stop: int) -> Any:
-    """Read one character, escaped or not: its code point, 0 where the bytes are no UTF-8, and where the next begins."""
+    """Read one character, escaped or not: its code point, 0 in bytes that are not UTF-8, and where the next begins."""
     first, at = next_byte(data, at, stop)
     if first < _BEYOND:
         return first, at
@@ -33,14 +32,14 @@ def _next_point(data: Bytes, at: int, stop: int) -> Any:
         if byte >> 6 != 2:
             return 0, at
         point = point << 6 | (byte & 0x3F)
-    # An overlong form, such as C1 B0 for p, is no UTF-8.
+    # An overlong form, such as C1 B0 for p, is not UTF-8.
     least = 0x80 if more == 1 else 0x800 if more == 2 else 0x10000
     return (point, place) if more and least <= point < 0x110000 else (0, at)
 
 
 @compiled
 def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -> int:
-    """Write the characters of a URL in lower case, 0 or BREAK for those that are of no word, and give how many."""
+    """Write the characters of a URL in lower case, 0 or BREAK for those that are of no word; return how many."""
     count, at = 0, start
     while at < stop:
         byte = data[at]
@@ -84,7 +83,7 @@ def _find_parts(points: Any, count: int, strict: Automaton, seen: Any) -> int:
 
 
 @compiled
-def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: Any, counts: Any) -> None:
+def _find_words(points: Any, count: int, lists: WordLists, seen: Any, counts: Any) -> None:
     """Mark the whole words that are listed, and count the different ones of each kind."""
     at = 0
     while at < count:
@@ -92,25 +91,16 @@ def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: An
         while at < count and points[at] > BREAK:
             at += 1
         if at > start:
-            word = find_word(whole, 0, points, start, at)
+            word = find_word(lists.vocabulary, 0, points, start, at)
             if word >= 0 and not seen[word]:
                 seen[word] = True
-                counts[kinds[word]] += 1
+                counts[lists.kinds[word]] += 1
         at += 1
 
 
 @compiled
 def match_words(
-    data: Bytes,
-    offsets: Any,
-    folded: Any,
-    strict: Automaton,
-    whole: Vocabulary,
-    kinds: Any,
-    points: Any,
-    parts: Any,
-    words: Any,
-    counts: Any,
+    data: Bytes, offsets: Any, folded: Any, lists: WordLists, points: Any, parts: Any, words: Any, counts: Any
 ) -> None:
     """Count the different words of every URL.
 
@@ -118,12 +108,10 @@ def match_words(
         data: bytes of the URLs.
         offsets: where each starts and the last ends.
         folded: lower case of every code point, 0 for those of no word, BREAK for those that no strict word spans.
-        strict: words that are looked for inside of others.
-        whole: whole words.
-        kinds: HARD or SOFT, by the number of a whole word.
+        lists: what is looked for.
         points: as long as the longest URL.
         parts: bool, (URLs or 1, strict words): gets which were found; with one row those of the last URL.
-        words: bool, (URLs or 1, whole words): likewise.
+        words: bool, (URLs or 1, hard and soft words): the same of these.
         counts: of zeros, (URLs, 3): STRICT, HARD and SOFT.
 
     """
@@ -133,5 +121,5 @@ def match_words(
         line = min(row, len(parts) - 1)
         parts[line, :] = False
         words[line, :] = False
-        counts[row, STRICT] = _find_parts(points, count, strict, parts[line])
-        _find_words(points, count, whole, kinds, words[line], counts[row])
+        counts[row, STRICT] = _find_parts(points, count, lists.automaton, parts[line])
+        _find_words(points, count, lists, words[line], counts[row])

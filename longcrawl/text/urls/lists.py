@@ -127,7 +127,7 @@ def _files(folder: str, category: str) -> list[str]:
 
 def _missing(folder: str, category: str) -> str:
     if not Path(folder).is_dir():
-        return f"{folder} is no folder of block lists; {FETCH}"
+        return f"{folder} is not a folder of block lists; {FETCH}"
     known = sorted(each.name for each in Path(folder).iterdir() if _files(folder, each.name))
     if not known:
         return f"{folder} has no block lists, which would be files such as {folder}/{category}/domains; {FETCH}"

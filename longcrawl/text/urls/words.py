@@ -24,6 +24,7 @@ __all__ = [
     "Automaton",
     "StrictIn",
     "UrlWords",
+    "WordLists",
     "load_folded",
     "read_url_words",
 ]
@@ -55,16 +56,23 @@ class Automaton(NamedTuple):
     """Shape (states,): the state of the longest word that ends here and is shorter, 0 for none."""
 
 
-class UrlWords(NamedTuple):
+class WordLists(NamedTuple):
     """Words of three lists, as kernels look for them."""
+
+    automaton: Automaton
+    """The strict words, looked for inside of others."""
+    vocabulary: Vocabulary
+    """The hard and the soft words."""
+    kinds: npt.NDArray[np.int64]
+    """Shape (words of the vocabulary,): ``HARD`` or ``SOFT``."""
+
+
+class UrlWords(NamedTuple):
+    """Words of three lists, by their numbers for the kernels."""
 
     strict: tuple[str, ...]
     whole: tuple[str, ...]
-    """The hard and the soft words, in the order of ``vocabulary``."""
-    kinds: npt.NDArray[np.int64]
-    """Shape (whole words,): ``HARD`` or ``SOFT``."""
-    automaton: Automaton
-    vocabulary: Vocabulary
+    lists: WordLists
 
 
 @reread_when_changed(8)
@@ -84,7 +92,7 @@ def read_url_words(name: str) -> UrlWords:
     whole = sorted(hard | soft)
     kinds = np.array([HARD if word in hard else SOFT for word in whole], np.int64)
     vocabulary = make_vocabulary((0, word) for word in whole)
-    return UrlWords(tuple(strict), tuple(whole), kinds, _make_automaton(strict), vocabulary)
+    return UrlWords(tuple(strict), tuple(whole), WordLists(_make_automaton(strict), vocabulary, kinds))
 
 
 @lru_cache(maxsize=2)
@@ -117,7 +125,7 @@ def _read(name: str) -> dict[str, list[str]]:
             raise StageError(f"{name} has the list {kind!r}; known: {', '.join(_LISTS)}")
         for word in words if isinstance(words, list) else [words]:
             if not isinstance(word, str) or not isinstance(words, list):
-                raise StageError(f"{name} has {word!r} among the {kind} words, which is no list of texts; {_FORM}")
+                raise StageError(f"{name} has {word!r} among the {kind} words, which is not a list of texts; {_FORM}")
     return {kind: found.get(kind, []) for kind in _LISTS}
 
 
@@ -136,7 +144,7 @@ def _word(word: str, kind: str, name: str) -> str:
     spelled = "".join(chr(folded[ord(letter)]) for letter in word.strip())
     if not spelled or min(spelled) <= chr(BREAK):
         raise StageError(
-            f"{name} has the {kind} word {word!r}, which is no single word of letters and digits; "
+            f"{name} has the {kind} word {word!r}, which is not a single word of letters and digits; "
             "a URL's words never have marks or spaces inside"
         )
     return spelled
