@@ -1,4 +1,4 @@
-"""Documents that share a band key, linked by union-find, as numba kernels.
+"""Sets of n-grams and how similar they are, and documents that share a band key linked by union-find: numba kernels.
 
 With a wanted similarity, the documents of a bucket (all that share a key) become the connected components of the pairs
 there that have it. Which pairs are looked at does not depend on how documents are numbered.
@@ -10,13 +10,12 @@ is its smallest number, so neither the order of bands nor that of links matters.
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.dedup._similarity_kernels import Conditions, are_similar
-from longcrawl.dedup.ngrams import GOLDEN
+from longcrawl.dedup.ngrams import GOLDEN, MIX_1
 from longcrawl.kernels.lookup import compiled
 
 Wide = npt.NDArray[np.uint64]
@@ -24,10 +23,178 @@ Numbers = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]
 
 _U = np.uint64
-_GOLDEN = _U(GOLDEN)
+_FACTOR, _GOLDEN = _U(MIX_1), _U(GOLDEN)
+
+MOST_LEADERS = 4096
+"""With how many kept documents of its cluster and near its size a document is compared at most."""
 
 NEIGHBOURS = 1024
 """Of the different sets of n-grams in a bucket, each is compared with as many before it and after it in size."""
+
+
+class Ngrams(NamedTuple):
+    """The n-grams of some documents."""
+
+    hashes: Numbers
+    """uint32, sorted within each document."""
+    starts: Longs
+    """int64 [documents], where the hashes of each document start."""
+    stops: Longs
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+class Conditions(NamedTuple):
+    """What two documents with a common band key must fulfil to be linked; by default nothing is compared."""
+
+    size_ratio: float = 0.0
+    """The least ratio of their numbers of n-grams, smaller by greater; 0 compares nothing."""
+    sizes: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+    """int32 [documents], numbers of n-grams; may be empty where ``size_ratio`` is 0."""
+    similarity: float = 0.0
+    """The least Jaccard similarity of their n-grams; 0 compares nothing, and what follows may then be empty."""
+    ngrams: Ngrams = Ngrams(np.zeros(0, np.uint32), _NONE, _NONE)
+    """Those of all documents."""
+    ranks: Longs = _NONE
+    """int64 [documents], by number of n-grams and then their hash; equal sets have one rank. See :func:`rank_sets`."""
+    refused: Wide = np.zeros(0, np.uint64)
+    """uint64 [a power of two], written: pairs of ranks that are not similar, each where its hash says."""
+
+
+@compiled
+def _of(ngrams: Ngrams, number: int) -> Numbers:
+    return ngrams.hashes[ngrams.starts[number] : ngrams.stops[number]]
+
+
+@compiled
+def hash_sets(ngrams: Ngrams, found: Wide) -> None:
+    """Write one 64-bit hash of the n-grams of each document."""
+    for number in range(len(ngrams.starts)):
+        hashed = _GOLDEN
+        for gram in _of(ngrams, number):
+            hashed = (hashed ^ _U(gram)) * _FACTOR
+            hashed ^= hashed >> _U(32)
+        found[number] = hashed
+
+
+@compiled
+def _are_equal(one: Numbers, other: Numbers) -> bool:
+    if len(one) != len(other):
+        return False
+    at = 0
+    while at < len(one) and one[at] == other[at]:
+        at += 1
+    return at == len(one)
+
+
+@compiled
+def rank_sets(order: Longs, hashed: Wide, conditions: Conditions) -> None:
+    """Write ``conditions.ranks``, so that equal sets have one rank, and others have others.
+
+    ``order`` is int64 [documents], by size, then by ``hashed``, uint64 [documents], a hash of each set.
+    """
+    ngrams, ranks, first = conditions.ngrams, conditions.ranks, 0
+    for at in range(len(order)):
+        number, before = order[at], order[max(at - 1, 0)]
+        grams = _of(ngrams, number)
+        if hashed[number] != hashed[before] or len(grams) != len(_of(ngrams, before)):
+            first = at
+        ranks[number] = at
+        for other in order[first:at]:
+            if _are_equal(_of(ngrams, other), grams):
+                ranks[number] = ranks[other]
+                break
+
+
+@compiled
+def _count_common(one: Numbers, other: Numbers, wanted: int) -> int:
+    """Count the numbers that two sorted arrays of unique numbers share; 0 as soon as there cannot be ``wanted``."""
+    common, at, place = 0, 0, 0
+    spare, spare_there = len(one) - wanted, len(other) - wanted
+    while at < len(one) and place < len(other):
+        left, right = one[at], other[place]
+        common += left == right
+        at += left <= right
+        place += right <= left
+        if at - common > spare or place - common > spare_there:
+            return 0
+    return common
+
+
+@compiled
+def _share(first: Numbers, second: Numbers) -> float:
+    """Return the Jaccard similarity of two sorted arrays of which one at least is not empty."""
+    common = _count_common(first, second, 0)
+    return common / (len(first) + len(second) - common)
+
+
+@compiled
+def are_similar(one: int, other: int, conditions: Conditions) -> bool:
+    """Whether two documents have the wanted similarity; where their sizes rule it out, n-grams are not looked at."""
+    first, second = _of(conditions.ngrams, one), _of(conditions.ngrams, other)
+    least = conditions.similarity
+    # A quotient, as the similarity itself is one: a product would round pairs away that are exactly at the bound.
+    if min(len(first), len(second)) / max(len(first), len(second)) < max(least, conditions.size_ratio):
+        return False
+    wanted = np.int64(least * (len(first) + len(second)) / (1.0 + least)) - 1
+    common = _count_common(first, second, wanted)
+    return common / (len(first) + len(second) - common) >= least
+
+
+@compiled
+def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_ratio: float, found: Any) -> None:
+    """Write the Jaccard similarity of every pair, float64 [pairs]; -1 where their sizes are farther apart than a ratio.
+
+    ``ones`` and ``others`` are int64 [pairs], numbers of documents of ``here`` and of ``there``.
+    """
+    for pair in range(len(ones)):
+        first, second = _of(here, ones[pair]), _of(there, others[pair])
+        if min(len(first), len(second)) / max(len(first), len(second)) < size_ratio:
+            found[pair] = -1.0
+        else:
+            found[pair] = _share(first, second)
+
+
+@compiled
+def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
+    """Choose for each document of a cluster the first kept one that it is similar to; without one it is kept itself.
+
+    Of documents with equal n-grams the first alone is compared: the others go where it goes, or leave for it.
+    ``members``, int64 [documents], are cluster after cluster, ascending within each; ``starts``, int64 [clusters + 1],
+    says where each starts, and ``kept``, int64 [documents], gets the document kept in place of each, or itself.
+    """
+    leaders = np.empty(len(members), np.int64)
+    of_rank, seen_in = np.empty(len(conditions.ranks), np.int64), np.full(len(conditions.ranks), -1, np.int64)
+    for cluster in range(len(starts) - 1):
+        count = 0
+        for at in range(starts[cluster], starts[cluster + 1]):
+            number = members[at]
+            rank = conditions.ranks[number]
+            if seen_in[rank] == cluster:
+                kept[at] = of_rank[rank]
+                continue
+            kept[at] = _first_similar(number, leaders[:count], conditions)
+            seen_in[rank], of_rank[rank] = cluster, kept[at]
+            if kept[at] == number:
+                leaders[count] = number
+                count += 1
+
+
+@compiled
+def _first_similar(number: int, leaders: Longs, conditions: Conditions) -> int:
+    """Return the first of some documents that one is similar to, or itself."""
+    compared, size = 0, len(_of(conditions.ngrams, number))
+    least = max(conditions.similarity, conditions.size_ratio)
+    for leader in leaders:
+        other = len(_of(conditions.ngrams, leader))
+        if min(size, other) / max(size, other) >= least:
+            if are_similar(leader, number, conditions):
+                return leader
+            compared += 1
+            if compared == MOST_LEADERS:
+                break
+    return number
 
 
 @compiled
@@ -58,14 +225,9 @@ def find_roots(parents: Numbers) -> None:
 
 @compiled
 def gather_keys(chunk: Wide, numbers: Any, first_band: int, keys: Wide) -> None:
-    """Put some bands of some documents where they belong.
+    """Write some bands of a chunk, uint64 [documents of the chunk, bands], to ``keys``, [some bands, all documents].
 
-    Args:
-        chunk: uint64 [documents of the chunk, bands].
-        numbers: int64 [documents of the chunk], each document's number; -1 for one that is not compared.
-        first_band: the band that ``keys[0]`` holds.
-        keys: uint64 [some bands, all documents], written.
-
+    ``numbers``, int64 [documents of the chunk], is -1 for one that is not compared; ``keys[0]`` is ``first_band``.
     """
     for row in range(len(chunk)):
         number = numbers[row]
@@ -110,13 +272,8 @@ def _next(following: Longs, place: int) -> int:
 def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> None:
     """Link all pairs of documents that are similar, but compare none that are in one cluster already.
 
-    From one cluster, go on to all that are like one of its documents until nothing outside is, then take the next.
-
-    Args:
-        numbers: int64 [documents], all of other sets of n-grams, by rank; all share a band key.
-        conditions: the wanted similarity.
-        parents: the forest that is linked.
-
+    A cluster takes all that are like one of its documents until nothing outside is, then comes the next. ``numbers``,
+    int64 [documents], are all of other sets of n-grams, by rank, and share a band key.
     """
     count = len(numbers)
     roots, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -152,7 +309,7 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
 def _take_group(
     place: int, roots: Longs, by_root: Longs, in_group: Longs, following: Longs, waiting: Longs, left: int
 ) -> int:
-    """Let all documents of one's cluster wait for their comparisons, and give how many wait then."""
+    """Let all documents of one's cluster wait for their comparisons; return how many wait then."""
     at = in_group[place]
     while at > 0 and roots[by_root[at - 1]] == roots[place]:
         at -= 1
@@ -227,13 +384,7 @@ def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Num
 def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
     """Link all documents that share a key of one band.
 
-    Args:
-        packed: uint64 [documents], see :func:`pack_keys`, sorted.
-        bits: how many of them hold the document's number.
-        keys: uint64 [documents], whole keys.
-        conditions: what two documents must fulfil.
-        parents: uint32 [documents], the forest that is linked.
-
+    ``packed``, uint64 [documents], is that of :func:`pack_keys`, sorted; ``keys``, uint64 [documents], are whole.
     """
     mask = (_U(1) << _U(bits)) - _U(1)
     first, documents = 0, len(packed)

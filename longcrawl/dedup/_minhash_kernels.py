@@ -105,7 +105,7 @@ def _hash_word(data: Bytes, at: int, end: int) -> np.uint64:
 
 @compiled
 def _find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
-    """Write where each word of a normal form ends, from ``ends[count]`` on; give how many there are then.
+    """Write where each word of a normal form ends, from ``ends[count]`` on; return how many there are then.
 
     Without a branch, since where words end is what a processor guesses worst.
     """
@@ -149,14 +149,10 @@ def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> 
 
 @compiled
 def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
-    """Hash the words of normal forms.
+    """Hash the words of normal forms, ``data``, uint8 [bytes], with eight bytes after the last one.
 
-    Args:
-        data: uint8 [bytes], the normal forms, and eight bytes after the last one.
-        offsets: int64 [documents + 1], where each starts.
-        units: uint64 [bytes], written: the hash of every word, document after document.
-        bounds: int64 [documents + 1], written: where each document starts in ``units``, and where the last ends.
-
+    ``units``, uint64 [bytes], gets the hash of every word, document after document, and ``bounds``, int64
+    [documents + 1], where each document starts in them and the last ends.
     """
     count = np.int64(0)
     bounds[0] = 0
@@ -211,14 +207,9 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
 
 @compiled
 def _sign(hashes: Words, count: int, permutations: Permutations, signature: Words) -> None:
-    """Write the signature of ``hashes[:count]``, as datasketch's scheme "affine32" does; ``hashes`` is overwritten.
+    """Write the signature of ``hashes[:count]``, as datasketch's scheme "affine32" does; of none, all 0xFFFFFFFF.
 
-    Args:
-        hashes: uint32 [count + AT_ONCE or more].
-        count: how many there are; of none, every value is 0xFFFFFFFF.
-        permutations: as many as there are hash values.
-        signature: uint32 [permutations], written.
-
+    ``hashes``, uint32 [count + AT_ONCE or more], is overwritten.
     """
     factors, addends = permutations.factors, permutations.addends
     signature[:] = NOTHING
@@ -246,7 +237,7 @@ def sign_all(units: Wide, bounds: Any, n: int, permutations: Permutations, scrat
 
 
 @compiled
-def _write_band_keys(signature: Words, rows: int, keys: Wide) -> None:
+def _write_band_keys(signature: Any, rows: int, keys: Wide) -> None:
     """Write one 64-bit hash of each band's values."""
     for band in range(len(keys)):
         key = _U(band + 1) * _GOLDEN
@@ -307,18 +298,7 @@ def sketch(
 
 
 @compiled
-def hash_bands(values: Any, keys: Wide) -> None:
-    """Write one 64-bit hash of each band of a published signature.
-
-    Args:
-        values: uint8 [documents, bands, bytes], bytes a multiple of 4.
-        keys: uint64 [documents, bands], written.
-
-    """
-    for document in range(values.shape[0]):
-        for band in range(values.shape[1]):
-            key = _U(band + 1) * _GOLDEN
-            for at in range(values.shape[2]):
-                key = (key ^ _U(values[document, band, at])) * _MIX_1
-                key ^= key >> _U(32)
-            keys[document, band] = _mix(key)
+def hash_bands(values: Bytes, width: int, keys: Wide) -> None:
+    """Write the band keys of published signatures, uint8 [documents, bands * width]."""
+    for document in range(len(values)):
+        _write_band_keys(values[document], width, keys[document])

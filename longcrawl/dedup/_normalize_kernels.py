@@ -97,7 +97,7 @@ def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: A
 
 @compiled
 def _write_point(out: Bytes, at: int, point: int) -> int:
-    """Write a code point beyond ASCII as UTF-8; give how many bytes it takes."""
+    """Write a code point beyond ASCII as UTF-8; return how many bytes it takes."""
     size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
     for place in range(size - 1, 0, -1):
         out[at + place] = 0x80 | point & 0x3F
@@ -139,7 +139,7 @@ def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: in
 
 @compiled
 def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, out: Bytes, n: int) -> int:
-    """Write the normal form of one character beyond ASCII that is neither removed nor space; give where it ends."""
+    """Write the normal form of one character beyond ASCII that is neither removed nor space; return where it ends."""
     point, size = point_at(data, at)
     if not forms.kinds[point] & MAPPED:
         for step in range(size):
@@ -156,7 +156,7 @@ def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, 
 
 @compiled
 def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes, first: int, sources: Any) -> int:
-    """Write the normal form of the document ``data[start:end]`` from ``out[first]`` on; give where it ends."""
+    """Write the normal form of the document ``data[start:end]`` from ``out[first]`` on; return where it ends."""
     at, n, row, marks = start, first, first, 0
     while at < end:
         before, marked = n, False
@@ -190,10 +190,10 @@ def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes
 
 @compiled
 def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, ends: Any, sources: Any) -> None:
-    """Normalise every document.
+    """Normalise every document, valid UTF-8.
 
     Args:
-        data: uint8 [bytes], valid UTF-8.
+        data: uint8 [bytes].
         offsets: int64 [documents + 1], where each document starts.
         forms: what is written for every code point.
         out: uint8 [MOST_PER_BYTE * bytes + 8 or more], written: the normal forms one after the other.
@@ -237,36 +237,19 @@ def _source_of_span(
 
 @compiled
 def sources_of_spans(
-    out: Bytes,
-    ends: Any,
-    sources: Any,
-    data: Bytes,
-    offsets: Any,
-    forms: NormalForms,
-    documents: Any,
-    spans: Any,
-    found: Any,
+    out: Bytes, ends: Any, sources: Any, data: Bytes, offsets: Any, kinds: Bytes, documents: Any, spans: Any
 ) -> None:
-    """Find the original bytes of every span.
+    """Replace spans of normal forms, int64 [spans, 2], by the bytes of the original documents that they come from.
 
-    Args:
-        out: uint8 [bytes], the normal forms.
-        ends: int64 [documents + 1], where each document starts in ``out``.
-        sources: int32 [bytes], see :func:`normalize_all`.
-        data: uint8 [bytes], the originals.
-        offsets: int64 [documents + 1], where each starts in ``data``.
-        forms: what is written for every code point.
-        documents: int64 [spans], the document of each span.
-        spans: int64 [spans, 2], start and stop in the normal form of that document.
-        found: int64 [spans, 2], written: start and stop in the original document.
-
+    ``out``, ``ends`` and ``sources`` are what :func:`normalize_all` made of ``data`` and ``offsets``; ``kinds`` is of
+    the normal forms, and ``documents``, int64 [spans], has the document of each span.
     """
     for row in range(len(documents)):
         document = documents[row]
         first, last = ends[document], ends[document + 1]
         span = (first + spans[row, 0], first + spans[row, 1])
         original = data[offsets[document] : offsets[document + 1]]
-        found[row, 0], found[row, 1] = _source_of_span(out, sources, (first, last), span, original, forms.kinds)
+        spans[row, 0], spans[row, 1] = _source_of_span(out, sources, (first, last), span, original, kinds)
 
 
 @compiled

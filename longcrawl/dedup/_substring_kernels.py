@@ -122,7 +122,7 @@ def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide
 def _changes(
     ends: Tokens, entering: Wide, least: Wide, separator: Any, length: int, start: int, carried: Longs, changes: Longs
 ) -> int:
-    """List the windows from which another anchor holds, and those where documents end; give how many there are.
+    """List the windows from which another anchor holds, and those where documents end; return how many there are.
 
     An anchor that enters where an equal one holds is listed too, so that anchors which occur twice are listed twice;
     if still more of them follow at once, those are not.
@@ -147,14 +147,11 @@ def _changes(
 
 @compiled
 def list_anchors(windows: Windows, start: int, stop: int, changes: Longs) -> tuple[int, int]:
-    """List where anchors change among the windows from ``start`` to ``stop``.
+    """List where anchors change among the windows from ``start`` to ``stop``, the places of their first tokens.
 
-    Args:
-        windows: the last ``windows.length - 1`` tokens start no window and must not be in reach of ``stop``.
-        start: the first window, as the place of its first token.
-        stop: the one after the last.
-        changes: int64 (n, 2), n at least CHUNK + 1: gets twice a window's place, plus 1 if it lies inside a document,
-            and the bits of its anchor's hash. An anchor that holds when another call begins is listed once more.
+    ``changes``, int64 (n, 2), n at least CHUNK + 1, gets twice a window's place, plus 1 if it lies inside a document,
+    and the bits of its anchor's hash. An anchor that holds when another call begins is listed once more. The last
+    ``windows.length - 1`` tokens start no window and must not be in reach of ``stop``.
 
     Returns:
         The first window not looked at, which is ``stop`` unless ``changes`` is full, and the number of rows written.
@@ -195,13 +192,10 @@ def _to_cells(changes: Longs, share: tuple[int, int, int], cells: Wide, counts_h
 
 @compiled
 def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> None:
-    """Count how often each anchor is listed, up to two.
+    """Count how often each anchor is listed in ``changes``, rows of :func:`list_anchors`, up to two.
 
-    Args:
-        changes: rows of :func:`list_anchors`.
-        share: (part, parts, cells): anchors whose hash falls into that part of ``parts`` are counted in ``cells``.
-        counts: two bits per cell, seen once and seen twice; counting goes on from what is there.
-
+    Anchors whose hash falls into the part of ``share``, (part, parts, cells), are added to ``counts``, which has two
+    bits per cell: seen once and seen twice.
     """
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
     for first in range(0, len(changes), CHUNK):

@@ -1,11 +1,24 @@
-"""Clusters of near-duplicates out of band keys, and which document of each is kept.
+"""Near-duplicates out of band keys: those of documents that earlier datasets have kept, and clusters among the rest.
 
 Band after band, keys are sorted and documents with an equal key are linked: all of them, or with ``verify`` those pairs
 whose n-grams are similar. Pairs that are in one cluster already are not compared, and equal sets of n-grams only once.
 In memory are a few bands at a time, and a few numbers per document.
+
+An index of MinHash (:mod:`longcrawl.dedup.index`) has, beside the keys of every band,
+
+* ``sample.npy``, uint8 (documents, up to 128): what similarities are estimated from;
+* ``n_ngrams.npy``, int32 (documents,): what sizes are compared by; published signatures do not say it;
+* with ``verify``, ``ngrams.npy``, uint32, 4 bytes per n-gram, and ``ngram_ends.npy``, int64 (documents + 1,).
+
+Bands are searched one by one in mapped files, so that memory does not grow with the index. A document leaves with the
+first band in which an earlier one has its key and fulfils the conditions; of several there, the first is named. The
+rule is ``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_earlier_2`` for one found in the second,
+and so on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +26,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.stages import reject_duplicate_ids
+from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
 from longcrawl.core.surveys import with_report
-from longcrawl.dedup._cluster_kernels import find_roots, gather_keys, link_band, pack_keys
-from longcrawl.dedup._similarity_kernels import Conditions, Ngrams, choose_kept, hash_sets, measure_pairs, rank_sets
-from longcrawl.dedup.index import removal_table, take_ids
+from longcrawl.dedup import _cluster_kernels as kernels
+from longcrawl.dedup._cluster_kernels import Conditions, Ngrams
+from longcrawl.dedup.index import Index, removal_table, take_ids, write_index
 from longcrawl.dedup.signatures import Clustering
-from longcrawl.errors import StageError, warn_user
+from longcrawl.errors import CorruptionError, StageError, warn_user
 from longcrawl.kernels.texts import fixed_rows
+from longcrawl.ledger.reasons import number_rule
 
-__all__ = ["PAIRS", "band_blocks", "estimate", "estimate_pairs", "near_duplicates", "ngrams_of", "sample_bytes"]
+__all__ = ["PAIRS", "estimate", "near_duplicates", "near_duplicates_of_earlier", "save_sketches"]
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
+Similarities = npt.NDArray[np.float64]
 
 BLOCK = 1 << 28
 """Bytes of band keys that are looked at together."""
@@ -35,6 +50,9 @@ REFUSED = 1 << 22
 
 PAIRS = 1 << 16
 """Pairs whose similarity is estimated together."""
+
+MOST_MATCHES = 64
+"""With how many earlier documents of one band key another is compared at most."""
 
 
 def near_duplicates(
@@ -66,7 +84,7 @@ def near_duplicates(
         gone = np.flatnonzero(roots != np.arange(len(roots)))
         removed, kept = order[gone], order[roots[gone]]
         samples = sketches["sample"]
-        values = estimate_pairs(samples, removed, lambda some: sample_bytes(samples.take(kept[some])))
+        values = _estimate_pairs(samples, removed, lambda some: _sample_bytes(samples.take(kept[some])))
     else:
         removed, kept, values = _verified(sketches, order[_in_clusters(roots)], settings, settings.verify)
     removed_ids, kept_ids = take_ids(sketches["id"], removed), take_ids(sketches["id"], kept)
@@ -96,12 +114,12 @@ def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> Condi
 
 def _with_similarity(sketches: pa.Table, order: Longs, conditions: Conditions, least: float) -> Conditions:
     """Add that n-grams must be similar."""
-    ngrams = ngrams_of(sketches["ngrams"], order)
+    ngrams = _ngrams_of(sketches["ngrams"], order)
     hashed, ranks = np.empty(len(order), np.uint64), np.empty(len(order), np.int64)
-    hash_sets(ngrams, hashed)
+    kernels.hash_sets(ngrams, hashed)
     refused = np.zeros(REFUSED, np.uint64)
     made = conditions._replace(similarity=least, ngrams=ngrams, ranks=ranks, refused=refused)
-    rank_sets(np.lexsort((hashed, ngrams.stops - ngrams.starts)), hashed, made)
+    kernels.rank_sets(np.lexsort((hashed, ngrams.stops - ngrams.starts)), hashed, made)
     return made
 
 
@@ -109,12 +127,12 @@ def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions
     """Link documents, numbered by their place in ``order``; return the number of the root of each."""
     bits = max(len(order) - 1, 1).bit_length()
     parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)
-    for keys in band_blocks(bands, order, settings.bands):
+    for keys in _band_blocks(bands, order, settings.bands):
         for band in keys:
-            pack_keys(band, bits, packed)
+            kernels.pack_keys(band, bits, packed)
             packed.sort()
-            link_band(packed, bits, band, conditions, parents)
-    find_roots(parents)
+            kernels.link_band(packed, bits, band, conditions, parents)
+    kernels.find_roots(parents)
     return parents.astype(np.int64)
 
 
@@ -123,7 +141,7 @@ def _in_clusters(roots: Longs) -> npt.NDArray[np.bool_]:
     return np.bincount(roots, minlength=len(roots))[roots] > 1
 
 
-def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
+def _band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
     """Return the keys of all bands, some bands at a time: uint64 [bands, documents]."""
     numbers = np.full(len(bands), -1, np.int64)
     numbers[order] = np.arange(len(order))
@@ -134,14 +152,14 @@ def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wi
         row = 0
         for chunk in bands.chunks:
             numbered = fixed_rows(pc.cast(chunk, pa.binary(8 * count))).view(np.uint64)
-            gather_keys(numbered, numbers[row : row + len(chunk)], first, keys)
+            kernels.gather_keys(numbered, numbers[row : row + len(chunk)], first, keys)
             row += len(chunk)
         yield keys
 
 
 def _verified(
     sketches: pa.Table, order: Longs, settings: Clustering, least: float
-) -> tuple[Longs, Longs, npt.NDArray[np.float64]]:
+) -> tuple[Longs, Longs, Similarities]:
     """Link documents that are similar; return those to remove, the kept one of each, and their similarity."""
     conditions = _with_similarity(sketches, order, _conditions(sketches, order, settings), least)
     kept = _link(sketches["bands"], order, settings, conditions)
@@ -149,15 +167,15 @@ def _verified(
         members = np.argsort(kept, kind="stable")
         edges = np.flatnonzero(np.diff(kept[members], prepend=-1, append=-1))
         chosen = np.empty_like(members)
-        choose_kept(members, edges, conditions, chosen)
+        kernels.choose_kept(members, edges, conditions, chosen)
         kept[members] = chosen
     gone = np.flatnonzero(kept != np.arange(len(kept)))
     similarities = np.empty(len(gone))
-    measure_pairs(gone, kept[gone], conditions.ngrams, conditions.ngrams, 0.0, similarities)
+    kernels.measure_pairs(gone, kept[gone], conditions.ngrams, conditions.ngrams, 0.0, similarities)
     return order[gone], order[kept[gone]], similarities
 
 
-def ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
+def _ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
     """Return the n-grams of some documents, numbered by ``order``."""
     places = np.sort(order)
     found, sizes, first = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
@@ -173,9 +191,9 @@ def ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
     return Ngrams(np.concatenate(found), starts[numbers], stops[numbers])
 
 
-def estimate_pairs(
+def _estimate_pairs(
     samples: pa.ChunkedArray, places: Longs, others: Callable[[slice], npt.NDArray[np.uint8]]
-) -> npt.NDArray[np.float64]:
+) -> Similarities:
     """Estimate the similarity of the documents at some places, each to another one, some pairs at a time.
 
     Args:
@@ -187,18 +205,18 @@ def estimate_pairs(
     found = np.empty(len(places))
     for first in range(0, len(places), PAIRS):
         some = slice(first, first + PAIRS)
-        found[some] = estimate(sample_bytes(samples.take(places[some])), others(some))
+        found[some] = estimate(_sample_bytes(samples.take(places[some])), others(some))
     return found
 
 
-def estimate(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+def estimate(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> Similarities:
     """Estimate the similarity of pairs from samples, uint8 [pairs, width]; 1 byte in 256 agrees by chance."""
     agree = np.count_nonzero(one == other, axis=1) / one.shape[1]
-    similarities: npt.NDArray[np.float64] = np.maximum((agree - 1 / 256) / (1 - 1 / 256), 0.0)
+    similarities: Similarities = np.maximum((agree - 1 / 256) / (1 - 1 / 256), 0.0)
     return similarities
 
 
-def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+def _sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     """Return samples as uint8 [documents, width]; without any, the width is 1."""
     if not len(samples):
         return np.zeros((0, 1), np.uint8)
@@ -206,7 +224,7 @@ def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
 
 
 def _check_sizes(
-    kept: Longs, ids: pa.ChunkedArray, values: npt.NDArray[np.float64], settings: Clustering
+    kept: Longs, ids: pa.ChunkedArray, values: Similarities, settings: Clustering
 ) -> tuple[npt.NDArray[np.bool_], list[str]]:
     """Warn of clusters that are too large: which removals are undone for it, bool [removals], and the warning.
 
@@ -232,3 +250,97 @@ def _check_sizes(
     outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
     warn_user(f"{message}; {outcome}")
     return large[clusters] if settings.on_large_cluster == "keep" else stays, [f"{message}; {outcome}"]
+
+
+def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: pa.Table, bands: int) -> None:
+    """Write an index of documents; those without n-grams are in no cluster, and not in the index.
+
+    Args:
+        folder: where.
+        stage: name of the stage.
+        settings: what the keys depend on.
+        kept: sketches, see :meth:`longcrawl.dedup.MinHash.sketch`.
+        bands: how many.
+
+    """
+    known = kept.filter(pc.is_valid(kept["bands"]))
+    more: dict[str, npt.NDArray[Any]] = {"sample": _sample_bytes(known["sample"])}
+    if "n_ngrams" in known.column_names:
+        more["n_ngrams"] = known["n_ngrams"].to_numpy().astype(np.int32)
+    if "ngrams" in known.column_names:
+        more["ngrams"], _, stops = _ngrams_of(known["ngrams"], np.arange(len(known)))
+        more["ngram_ends"] = np.concatenate([np.zeros(1, np.int64), stops])
+    blocks = _band_blocks(known["bands"], np.arange(len(known)), bands)
+    write_index(folder, stage, settings, known["id"], (keys[:, None] for block in blocks for keys in block), more)
+
+
+def near_duplicates_of_earlier(
+    sketches: pa.Table, indexes: Sequence[Index], settings: Clustering
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Return a row of ``REMOVAL_SCHEMA`` per document that an index has a near-duplicate of.
+
+    Args:
+        sketches: see :meth:`longcrawl.dedup.MinHash.sketch`.
+        indexes: of the earlier datasets; the first that has one names it.
+        settings: what decides.
+
+    Returns:
+        The removals, and which documents they are: bool [documents].
+
+    """
+    left = np.flatnonzero(pc.is_valid(sketches["bands"]).to_numpy())
+    removals, gone = [REMOVAL_SCHEMA.empty_table()], np.zeros(len(sketches), np.bool_)
+    for number, index in enumerate(indexes, 1):
+        rows, values = _search(sketches, left, index, settings)
+        found = np.flatnonzero(rows >= 0)
+        removed, kept, similarities = left[found], rows[found], values[found]
+        if settings.verify is None:
+            similarities = _estimate(sketches["sample"], removed, index, kept)
+        rule = number_rule("near_duplicate_of_earlier", number, len(indexes))
+        ids = take_ids(sketches["id"], removed)
+        removals.append(removal_table(ids, rule, index.ids(kept), similarities, settings.verify))
+        gone[removed] = True
+        left = left[rows < 0]
+    return pa.concat_tables(removals), gone
+
+
+def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering) -> tuple[Longs, Similarities]:
+    """Return for each document the earlier one that it duplicates, -1 for none, and where measured their similarity."""
+    rows, values = np.full(len(left), -1, np.int64), np.full(len(left), np.nan)
+    most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_MATCHES
+    band, open_ones = 0, np.arange(len(left))
+    for block in _band_blocks(sketches["bands"], left, settings.bands):
+        for keys in block:
+            asked, candidates = index.matches(band, keys[open_ones], most)
+            asked = open_ones[asked]
+            similarities = _similar(sketches, left[asked], index, candidates, settings)
+            passes = np.flatnonzero(similarities >= (settings.verify or 0.0))
+            found, first = np.unique(asked[passes], return_index=True)
+            rows[found], values[found] = candidates[passes[first]], similarities[passes[first]]
+            open_ones = open_ones[rows[open_ones] < 0]
+            band += 1
+    return rows, values
+
+
+def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, settings: Clustering) -> Similarities:
+    """Return the similarity of pairs that share a band key, or 1 if none is asked for; -1 if sizes rule it out."""
+    ratio = settings.min_size_ratio or 0.0
+    found = np.ones(len(places))
+    if settings.verify is not None and len(places):
+        documents, numbers = np.unique(places, return_inverse=True)
+        ends = index.array("ngram_ends", np.int64, index.documents + 1)
+        ngrams = index.array("ngrams", np.uint32, None)
+        if not np.all((ends[rows] >= 0) & (ends[rows] <= ends[rows + 1]) & (ends[rows + 1] <= len(ngrams))):
+            raise CorruptionError(f"{index.folder} names n-grams that it does not have; make the index again")
+        earlier = Ngrams(ngrams, ends[:-1], ends[1:])
+        here = _ngrams_of(sketches["ngrams"], documents)
+        kernels.measure_pairs(numbers, rows, here, earlier, max(settings.verify, ratio), found)
+    elif ratio:
+        one, other = sketches["n_ngrams"].to_numpy()[places], index.array("n_ngrams", np.int32, index.documents)[rows]
+        found[np.minimum(one, other) / np.maximum(one, other) < ratio] = -1.0
+    return found
+
+
+def _estimate(samples: pa.ChunkedArray, places: Longs, index: Index, rows: Longs) -> Similarities:
+    earlier = index.array("sample", np.uint8, index.documents, None)
+    return _estimate_pairs(samples, places, lambda some: earlier[rows[some]])

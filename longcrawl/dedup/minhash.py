@@ -85,7 +85,7 @@ class MinHash(NearDuplicates):
             have kept leaves by the rule ``near_duplicate_of_earlier``, before those left are compared with each other.
             ``verify``, for which the index must have been saved with ``verify`` set, and ``min_size_ratio`` hold here
             too, for 64 documents of each band key of an index; ``linkage`` and ``max_cluster`` look at this dataset
-            only. See :mod:`longcrawl.dedup.earlier`.
+            only. See :mod:`longcrawl.dedup.clusters`.
         index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
 
     >>> from datasets import Dataset

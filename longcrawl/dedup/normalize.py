@@ -89,10 +89,9 @@ class Normalized(NamedTuple):
         """
         from longcrawl.dedup._normalize_kernels import sources_of_spans
 
-        found = np.empty((len(texts), 2), np.int64)
-        normal, originals = (*text_buffers(self.texts), self.sources), text_buffers(self.originals)
-        asked = np.asarray(texts, np.int64), np.asarray(spans, np.int64).reshape(-1, 2)
-        sources_of_spans(*normal, *originals, load_normal_forms(), *asked, found)
+        found = np.array(spans, np.int64).reshape(-1, 2)
+        originals, kinds = text_buffers(self.originals), load_normal_forms().kinds
+        sources_of_spans(*text_buffers(self.texts), self.sources, *originals, kinds, np.asarray(texts, np.int64), found)
         return found
 
 

@@ -80,8 +80,7 @@ class NearDuplicates(IndexedSurvey):
             FormatError: an index of ``against`` cannot be opened, or was made with other settings.
 
         """
-        from longcrawl.dedup.clusters import near_duplicates
-        from longcrawl.dedup.earlier import near_duplicates_of_earlier
+        from longcrawl.dedup.clusters import near_duplicates, near_duplicates_of_earlier
 
         if not (indexes := self.open_indexes()):
             return near_duplicates(sketches, self.clustering)
@@ -91,7 +90,7 @@ class NearDuplicates(IndexedSurvey):
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:
         """Write the index of documents whose sketches are given."""
-        from longcrawl.dedup.earlier import save_sketches
+        from longcrawl.dedup.clusters import save_sketches
 
         save_sketches(folder, self.name, self.hashed(), kept, self.curve.bands)
 
@@ -115,7 +114,7 @@ class MinHashSignatures(NearDuplicates):
         max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
         against: indexes of earlier dumps, or runs that saved one. A document that shares a band with one that they have
-            kept leaves first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.earlier`.
+            kept leaves first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.clusters`.
         index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
 
     """
@@ -160,7 +159,7 @@ class MinHashSignatures(NearDuplicates):
         keys = np.zeros((len(there), bands), np.uint64)
         samples = np.zeros((len(there), bands * rows), np.uint8)
         found = np.empty((int(there.sum()), bands), np.uint64)
-        hash_bands(values.reshape(-1, bands, VALUE * rows), found)
+        hash_bands(values.reshape(-1, bands * VALUE * rows), VALUE * rows, found)
         keys[there] = found
         samples[there] = values.reshape(-1, bands * rows, VALUE)[:, :, VALUE - 1]
         return pa.table({"id": ids, "bands": fixed_binary(keys.view(np.uint8), there), "sample": fixed_binary(samples)})

@@ -135,8 +135,7 @@ def test_what_is_kept():
 
 def test_keys_that_differ_only_where_the_number_of_the_document_is_packed():
     """Four documents leave 62 bits of a key beside their number; eight keys here agree in those."""
-    from longcrawl.dedup._cluster_kernels import link_band, pack_keys
-    from longcrawl.dedup._similarity_kernels import Conditions
+    from longcrawl.dedup._cluster_kernels import Conditions, link_band, pack_keys
 
     keys = np.array([8, 9, 10, 8, 11, 10, 8 << 1, 9], np.uint64)
     packed = np.empty(8, np.uint64)
@@ -227,7 +226,7 @@ def test_a_pair_exactly_at_the_bound_is_found(sizes, least):
 
 
 def test_different_sets_with_one_hash_are_told_apart():
-    from longcrawl.dedup._similarity_kernels import Conditions, Ngrams, rank_sets
+    from longcrawl.dedup._cluster_kernels import Conditions, Ngrams, rank_sets
 
     sets = [[1, 2], [3, 4], [1, 2], [3, 5], [3, 4], [1, 2, 3], [3, 5]]
     stops = np.cumsum([len(each) for each in sets])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.dedup import MinHash
-from longcrawl.dedup.clusters import PAIRS, estimate
-from longcrawl.dedup.earlier import near_duplicates_of_earlier, save_sketches
+from longcrawl.dedup.clusters import PAIRS, estimate, near_duplicates_of_earlier, save_sketches
 from longcrawl.dedup.index import open_index
 from longcrawl.dedup.signatures import Clustering
 from longcrawl.errors import CorruptionError, FormatError, StageError

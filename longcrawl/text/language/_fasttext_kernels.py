@@ -129,7 +129,7 @@ def _count_bits(bits: np.uint64) -> np.int64:
 
 @inlined
 def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Numbers, found: int) -> int:
-    """List the rows of the n-grams that begin at a byte behind those found; gives how many there are then."""
+    """List the rows of the n-grams that begin at a byte behind those found; return how many there are then."""
     inverse = 1.0 / words.buckets
     value, at = _OFFSET, start
     for length in range(1, words.longest + 1):
@@ -159,7 +159,7 @@ def _add_word(
 ) -> tuple[int, int]:
     """Add the rows of a word, which stands between < and >: its own, then those of its n-grams.
 
-    Gives how many there were, and how many of them, the last ones, are listed: all but those of a giant word.
+    Return how many there were, and how many of them, the last ones, are listed: all but those of a giant word.
     """
     inside = size - 2
     if inside >= len(_LABEL) and _equal(bracketed, 1, _LABEL, 0, len(_LABEL)):
@@ -184,13 +184,6 @@ def _add_word(
 
 
 @compiled
-def _bracket(data: Bytes, start: int, size: int, bracketed: Bytes) -> None:
-    for at in range(size):
-        bracketed[1 + at] = data[start + at]
-    bracketed[1 + size] = _STOP
-
-
-@compiled
 def _remember(
     memory: Memory, slot: int, low: np.uint64, high: np.uint64, size: int, listed: Numbers, count: int
 ) -> None:
@@ -202,26 +195,18 @@ def _remember(
 
 @compiled
 def _read_text(
-    words: Words,
-    rows: Floats,
-    data: Bytes,
-    start: int,
-    stop: int,
-    bracketed: Bytes,
-    listed: Numbers,
-    memory: Memory,
-    hidden: Floats,
+    words: Words, rows: Floats, text: Bytes, bracketed: Bytes, listed: Numbers, memory: Memory, hidden: Floats
 ) -> None:
     """Set ``hidden`` to the mean of the vectors of a text: of its words, their n-grams, and the end of the line."""
     hidden[:] = 0
-    found, at = 0, start
-    while at < stop:
-        if _SPACES[data[at]]:
+    found, at = 0, 0
+    while at < len(text):
+        if _SPACES[text[at]]:
             at += 1
             continue
         first, low, high = at, _U(0), _U(0)
-        while at < stop and not _SPACES[data[at]]:
-            low, high = (low << _U(8)) | _U(data[at]), (high << _U(8)) | (low >> _U(56))
+        while at < len(text) and not _SPACES[text[at]]:
+            low, high = (low << _U(8)) | _U(text[at]), (high << _U(8)) | (low >> _U(56))
             at += 1
         size = at - first
         slot = mixed((low + _U(size)) * _SPREAD ^ high) & (_SLOTS - 1)
@@ -231,7 +216,8 @@ def _read_text(
                 _add(hidden, rows, memory.words[slot, 2 + each])
             found += count
             continue
-        _bracket(data, first, size, bracketed)
+        bracketed[1 : 1 + size] = text[first:at]
+        bracketed[1 + size] = _STOP
         count, in_list = _add_word(words, rows, bracketed, size + 2, listed, hidden)
         found += count
         if size <= 16 and count == in_list and count <= _REMEMBERED:
@@ -297,25 +283,12 @@ def _best_of_all(vectors: Vectors, hidden: Floats, scores: Floats) -> tuple[int,
 
 @compiled
 def classify(
-    words: Words,
-    vectors: Vectors,
-    data: Bytes,
-    offsets: Integers,
-    memory: Memory,
-    labels: Numbers,
-    scores: Floats,
+    words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, labels: Numbers, scores: Floats
 ) -> None:
-    """Return the best label of every text, -1 where none has a score, and its probability.
+    """Write the best label of every text, int32, -1 where none has a score, and its probability, float32.
 
-    Args:
-        words: of a model.
-        vectors: of the same model.
-        data: uint8 [bytes], valid UTF-8; each line end counts as a space, and a word ``</s>`` as none.
-        offsets: int64 [texts + 1], where each text starts.
-        memory: of words of this model; what is in it makes no difference but to speed.
-        labels: int32 [texts], written.
-        scores: float32 [texts], written.
-
+    ``words``, ``vectors`` and ``memory`` are of one model; what is in the memory makes no difference but to speed. Each
+    line end counts as a space, and a word ``</s>`` as none.
     """
     hidden = np.zeros(vectors.rows.shape[1], np.float32)
     bracketed = np.full(np.diff(offsets).max() + 2 if len(offsets) > 1 else 2, _BEGIN, np.uint8)
@@ -323,8 +296,7 @@ def classify(
     nodes = np.zeros(len(vectors.output) + 2, np.int32)
     waiting = np.zeros(len(vectors.output) + 2, np.float32)
     for text in range(len(offsets) - 1):
-        first, last = offsets[text], offsets[text + 1]
-        _read_text(words, vectors.rows, data, first, last, bracketed, listed, memory, hidden)
+        _read_text(words, vectors.rows, data[offsets[text] : offsets[text + 1]], bracketed, listed, memory, hidden)
         if len(vectors.children):
             labels[text], scores[text] = _best_of_tree(vectors, hidden, nodes, waiting)
         else:
