@@ -216,7 +216,8 @@ def _read_text(
                 _add(hidden, rows, memory.words[slot, 2 + each])
             found += count
             continue
-        bracketed[1 : 1 + size] = text[first:at]
+        for place in range(size):
+            bracketed[1 + place] = text[first + place]
         bracketed[1 + size] = _STOP
         count, in_list = _add_word(words, rows, bracketed, size + 2, listed, hidden)
         found += count
