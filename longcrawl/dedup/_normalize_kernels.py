@@ -31,7 +31,7 @@ _ASCII = np.array(
     [BLANK if kind == _BLANK else ord(chr(byte).lower()) for byte, kind in enumerate(_KIND)],
     np.uint8,
 )
-"""What becomes of each ASCII character, and what is written unless that is nothing."""
+"""What each ASCII character becomes, and what is written unless that is nothing."""
 
 
 @inlined

@@ -132,7 +132,7 @@ def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
     while pieces:
         for piece in pieces:
             piece.fill(rows)
-        # A piece that is not read to its end may go on with any range that starts after its last one read.
+        # A piece that is not read to its end may have any more ranges that start after its last one read.
         safe = min((piece.held[-1, 0] for piece in pieces if piece.unread), default=None)
         ready = join_sorted(np.concatenate([last, *(piece.take(safe) for piece in pieces)]))
         pieces = [piece for piece in pieces if piece.unread or len(piece.held)]
@@ -295,7 +295,7 @@ class _Search:
                 )
                 self._release()
                 if state[kernels.FOUND] + kernels.SMALL_CHUNK > len(hashes):
-                    return windows  # hashes that are far from random tell nothing
+                    return windows  # hashes that are far from random say nothing
         return every * len(np.unique(hashes[: state[kernels.FOUND]]))
 
     def _match_part(

@@ -45,7 +45,7 @@ PAGE = 1 << 21
 STATE = 8
 """How many numbers ``match_windows`` keeps between calls; they start as zeros, ``UNSEEN`` as -1."""
 RUN, START, SKIP, USED, UNSEEN, MAPPED, NEAR, FOUND = range(STATE)
-"""The run and the window to go on with, the first window not known to repeat an earlier one, the windows in the table,
+"""The run and the window to resume with, the first window not known to repeat an earlier one, the windows in the table,
 the first that found it full, the bytes of tokens touched, a place whose surroundings are among them, and the rows
 written."""
 

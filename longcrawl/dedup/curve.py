@@ -47,7 +47,7 @@ class SimilarityCurve:
         return "\n".join(lines)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the curve with matplotlib, into ``axes`` or a new figure, and give the axes.
+        """Draw the curve with matplotlib, into ``axes`` or a new figure, and return the axes.
 
         Raises:
             StageError: matplotlib is not installed.

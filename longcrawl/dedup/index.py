@@ -240,7 +240,7 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Describe in what two mappings differ: "bands 14, here 13"."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    return ", ".join(f"{name} {there.get(name, 'not said')}, here {here.get(name, 'not said')}" for name in names)
+    return ", ".join(f"{name} {there.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names)
 
 
 class IndexedSurvey(Survey):
@@ -275,7 +275,7 @@ class IndexedSurvey(Survey):
         return {path: checksum(index.folder / DESCRIPTION) for path, index in opened}
 
     def prepare(self) -> None:
-        """Open the indexes, so that a wrong one is refused before any document is read."""
+        """Open the indexes, so that a wrong one is rejected before any document is read."""
         self.open_indexes()
 
     def open_indexes(self) -> list[Index]:

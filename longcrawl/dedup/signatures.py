@@ -100,11 +100,11 @@ class MinHashSignatures(NearDuplicates):
     """Keep one of all documents that share a band of a published MinHash signature; no text is read.
 
     RedPajama-V2 has four columns, lists of one binary per band with the band's hash values end to end. The source
-    ``redpajama-v2`` gives them with ``minhash=True``, and the release's own files serve as they are:
+    ``redpajama-v2`` reads them with ``minhash=True``, and the release's own files serve as they are:
     ``load_dataset("parquet", data_files="release/minhash/**/*.parquet")`` has ``id`` and all four.
 
     A document without a signature (null: fewer than 13 words, or no file) is always kept. The ledger's value is the
-    similarity to the kept document, estimated from up to 128 hash values. What is left is as in
+    similarity to the kept document, estimated from up to 128 hash values. All else is as in
     :class:`longcrawl.dedup.MinHash`.
 
     Args:

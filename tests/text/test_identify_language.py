@@ -405,9 +405,12 @@ def test_it_is_hashed_and_pickled_with_a_mapping(tmp_path):
     ("changed", "sentence"),
     [
         ({"version": 11}, "its format has version 11, this longcrawl reads 12; get it again"),
-        ({"loss": "ns"}, "does not tell languages apart as lid.176 does"),
+        ({"loss": "ns"}, "does not identify languages as lid.176 does"),
         ({"word_ngrams": 2}, "it must be a supervised model without word n-grams, of the loss hs or softmax"),
-        ({"labels": ["en", "positive"]}, "has the label 'positive', which is no language; take a model of languages"),
+        (
+            {"labels": ["en", "positive"]},
+            "has the label 'positive', which is not a language; take a model of languages",
+        ),
         ({"ngrams": (2, 900)}, "it has n-grams of 900 characters in 50 buckets"),
     ],
 )

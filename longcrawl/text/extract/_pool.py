@@ -1,4 +1,4 @@
-"""The workers of this process, and what becomes of a page that one of them does not survive."""
+"""The workers of this process, and what happens to a page that one of them does not survive."""
 
 import atexit
 import json
@@ -64,7 +64,8 @@ class ExtractionProcess:
         self.ready = False
         self.at_work: deque[int] = deque()
         """Numbers of the pages that it has been sent and has not answered."""
-        self._outgoing: deque[memoryview] = deque()
+        self.outgoing: deque[memoryview] = deque()
+        """What is waiting to be written."""
         self._incoming = bytearray()
 
     def send(self, number: int, page: memoryview) -> None:
@@ -72,25 +73,20 @@ class ExtractionProcess:
         if not self.at_work:
             self.patience = self.wall_seconds
         self.at_work.append(number)
-        self._outgoing.extend([memoryview(LENGTH.pack(len(page))), page])
-
-    @property
-    def has_more(self) -> bool:
-        """Whether something is waiting to be written."""
-        return bool(self._outgoing)
+        self.outgoing.extend([memoryview(LENGTH.pack(len(page))), page])
 
     def write(self) -> None:
         """Write as much as the pipe takes; that the worker has died shows when it is read from."""
         with suppress(BlockingIOError):
-            while self._outgoing:
+            while self.outgoing:
                 try:
-                    written = os.write(self.to_worker, self._outgoing[0])
+                    written = os.write(self.to_worker, self.outgoing[0])
                 except BrokenPipeError:
-                    self._outgoing.clear()
+                    self.outgoing.clear()
                     return
-                rest = self._outgoing.popleft()[written:]
+                rest = self.outgoing.popleft()[written:]
                 if len(rest):
-                    self._outgoing.appendleft(rest)
+                    self.outgoing.appendleft(rest)
 
     def read(self) -> bool:
         """Read what there is; False at the end, when the worker has closed its output."""
@@ -114,7 +110,7 @@ class ExtractionProcess:
             yield kind, text
 
     def end(self, patience: float = 0.0) -> int:
-        """End the worker if it does not do so by itself; gives its return code, below 0 for a signal."""
+        """End the worker if it does not do so by itself; return its exit code, below 0 for a signal."""
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -142,7 +138,7 @@ _LONGEST_WAIT = 1.0
 
 
 class Extracted(NamedTuple):
-    """What became of a page."""
+    """What a page became: its text, or why there is none."""
 
     text: str | None
     """None where there is no answer."""
@@ -161,8 +157,8 @@ class _Pool:
 class _Batch:
     """Pages on their way through a pool.
 
-    A page that a worker dies of is tried once more, as the first page of another worker: what others have left in a
-    worker, or somebody's ``kill``, must not decide about it. A page that takes too long is not.
+    A page that a worker dies of is tried once more, as the first page of another worker, so that neither the pages
+    before it nor somebody's ``kill`` decide about it. A page that takes too long is not.
     """
 
     def __init__(self, pool: _Pool, pages: Sequence[memoryview]) -> None:
@@ -174,7 +170,7 @@ class _Batch:
         self.selector = selectors.DefaultSelector()
 
     def run(self, *, start_only: bool) -> list[Extracted]:
-        """Return what became of each page, in their order."""
+        """Return what each page became, in their order."""
         with self.selector:
             for worker in self.pool.processes:
                 self.selector.register(worker.from_worker, selectors.EVENT_READ, worker)
@@ -207,9 +203,9 @@ class _Batch:
     def _write(self, worker: ExtractionProcess) -> None:
         worker.write()
         registered = worker.to_worker in self.selector.get_map()
-        if worker.has_more and not registered:
+        if worker.outgoing and not registered:
             self.selector.register(worker.to_worker, selectors.EVENT_WRITE, worker)
-        elif registered and not worker.has_more:
+        elif registered and not worker.outgoing:
             self.selector.unregister(worker.to_worker)
 
     def _step(self) -> None:
@@ -231,7 +227,7 @@ class _Batch:
             self._lose(worker, "time")
 
     def _read(self, worker: ExtractionProcess) -> None:
-        goes_on = worker.read()
+        is_open = worker.read()
         for kind, text in worker.answers():
             if kind == MISSING:
                 raise StageError(f"extract_text lacks a library ({text}): pip install 'longcrawl[warc]'")
@@ -243,11 +239,11 @@ class _Batch:
             else:
                 failed = kind == RAISED
                 self.found[worker.at_work.popleft()] = Extracted(None, "crash") if failed else Extracted(text)
-        if not goes_on:
+        if not is_open:
             self._lose(worker, None)
 
     def _lose(self, worker: ExtractionProcess, reason: Literal["time", "memory"] | None) -> None:
-        """End a worker, or bury it, and decide about the page that it was at; the others get another worker."""
+        """End a worker that may have died, and decide about the page that it was at; the others get another worker."""
         self.selector.unregister(worker.from_worker)
         if worker.to_worker in self.selector.get_map():
             self.selector.unregister(worker.to_worker)
@@ -277,7 +273,7 @@ class _Here:
         self.pool: _Pool | None = None
 
     def call(self, settings: WorkerSettings, workers: int, pages: Sequence[memoryview] | None) -> list[Extracted]:
-        """Extract pages, or start a worker where there are none; an interrupted pool is not asked again."""
+        """Extract pages, or wait for a first worker where there are none; an interrupted pool is not used again."""
         with self.lock:
             if self.pool is None or (self.pool.settings, self.pool.workers) != (settings, workers):
                 self.close()
@@ -307,21 +303,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_here.forget)
 
 
-def extract_pages(pages: Sequence[memoryview], settings: WorkerSettings, workers: int) -> list[Extracted]:
+def extract_pages(pages: Sequence[memoryview] | None, settings: WorkerSettings, workers: int) -> list[Extracted]:
     """Extract pages, UTF-8 each, in up to ``workers`` processes, which stay for the next call.
+
+    None extracts nothing, and waits until a first worker is ready.
 
     Raises:
         StageError: the engine's library is not installed, or a worker cannot be started.
 
     """
     return _here.call(settings, workers, pages)
-
-
-def start_worker(settings: WorkerSettings, workers: int) -> None:
-    """Wait until a first worker is ready.
-
-    Raises:
-        StageError: as above.
-
-    """
-    _here.call(settings, workers, None)

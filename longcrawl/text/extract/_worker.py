@@ -38,7 +38,7 @@ def main(settings: dict[str, Any]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
     threading.Thread(target=_end_with, args=(settings["parent"],), daemon=True).start()
     pages, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What libraries print is no answer.
+    # What libraries print is not an answer.
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     try:
@@ -69,14 +69,14 @@ def _extracted(
         kind, text = RAISED, ""
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    # Libraries go on without what could not be allocated, so it is the peak that tells.
+    # Libraries continue without what could not be allocated, so it is the peak that counts.
     if bound is not None and _peak_memory() > bound:
         return MEMORY, ""
     return kind, text
 
 
 def _limit_memory(max_memory: int) -> int | None:
-    """Let the system refuse twice the bound. Returns the largest address space a page may need, None for any."""
+    """Let the system refuse twice the bound. Return the largest address space a page may need, None for any."""
     import resource
 
     if not Path("/proc/self/status").exists():

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
-from longcrawl.text.extract._pool import WorkerSettings, extract_pages, start_worker
+from longcrawl.text.extract._pool import WorkerSettings, extract_pages
 from longcrawl.text.lines.formatting import format_text
 
 __all__ = ["ExtractText"]
@@ -100,7 +100,7 @@ class ExtractText(Edit):
             StageError: the engine is not installed.
 
         """
-        start_worker(self._worker_settings(), self.workers)
+        extract_pages(None, self._worker_settings(), self.workers)
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
         """Return the table with the texts and without ``html``, and every rule measured.

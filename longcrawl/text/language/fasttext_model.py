@@ -69,8 +69,8 @@ def read_model(path: str) -> Model:
     """Read a ``.bin`` or ``.ftz`` that fastText wrote.
 
     Raises:
-        StageError: there is no such file, it is none of fastText's or damaged, or the model is not one that tells
-            texts apart by their words and parts of words.
+        StageError: there is no such file, it is not fastText's or damaged, or the model does not
+            classify texts by their words and parts of words.
 
     """
     if not Path(path).is_file():
@@ -121,7 +121,7 @@ def _read_model(reader: _Reader) -> Model:
         raise ValueError(f"it has n-grams of {longest} characters in {buckets} buckets")
     if kind != _SUPERVISED or loss not in (_TREE, _SOFTMAX) or word_ngrams > 1:
         raise StageError(
-            f"{reader.path} does not tell languages apart as lid.176 does: it must be a supervised model without word "
+            f"{reader.path} does not identify languages as lid.176 does: it must be a supervised model without word "
             "n-grams, of the loss hs or softmax; take lid.176.bin or lid.176.ftz"
         )
     entries, word_count, kept = _read_entries(reader)

@@ -42,14 +42,14 @@ class Identified(NamedTuple):
 
 
 Identifier = Callable[[pa.Array], Identified]
-"""Tells the languages of texts, a large string array without nulls."""
+"""Identifies the languages of texts, a large string array without nulls."""
 
 
 def load_identifier(model: str) -> Identifier:
-    """Return what tells languages by its name, or by the path of a fastText model.
+    """Return what identifies languages by its name, or by the path of a fastText model.
 
     Raises:
-        StageError: nothing has that name, its package is not installed, or the file is no model of languages.
+        StageError: nothing has that name, its package is not installed, or the file is not a model of languages.
 
     """
     if (path := model_file(model)) is not None:
@@ -86,7 +86,7 @@ def _load_fasttext(path: str) -> Identifier:
     model = read_model(path)
     for label in model.labels:
         if parse_tag(label) is None:
-            raise StageError(f"{path} has the label {label!r}, which is no language; take a model of languages")
+            raise StageError(f"{path} has the label {label!r}, which is not a language; take a model of languages")
     # Not shared by threads, which run at the same time; warm memory is faster, and changes nothing else.
     memories = threading.local()
     codes = pa.array([language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels], pa.string())
@@ -157,7 +157,7 @@ class IdentifyLanguage(Edit):
     ``language`` is a code of ISO 639-1 where there is one, else of ISO 639-3; a script follows where it is not the
     language's usual one (``sr_Latn``). ``language_score`` is float64 from 0 to 1. Columns of these names are replaced.
     A document leaves by the rule ``min_language_score`` when its score is below its threshold: "this usually
-    corresponds to pages without any natural text". Which languages stay says the stage after this one::
+    corresponds to pages without any natural text". The stage after this one chooses the languages::
 
         crawl | lc.text.IdentifyLanguage() | lc.text.Language(["en", "de"])
 

@@ -21,7 +21,7 @@ __all__ = ["language_shares", "places_of_languages"]
 def places_of_languages(
     table: pa.Table, known: Sequence[str], language: str | None, needed_by: str
 ) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Return each document's place among the known languages, -1 for another or none, and what it is said to be in.
+    """Return each document's place among the known languages, -1 for another or none, and the name of its language.
 
     All documents are in ``language``; None takes the column ``language``. A name need not be the known one, see
     ``find_language``.

@@ -1,4 +1,4 @@
-"""The first filter of a crawl: what a URL alone says of a page."""
+"""The first filter of a crawl: by the URL of a page alone."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -62,7 +62,7 @@ class UrlFilter(Judge):
     any script. Of listed domains with letters beyond ASCII, and of such hosts, the Punycode is compared.
 
     A host is what stands between ``//`` and the next slash, without user and port; ``example.org/page`` has one too. A
-    URL without one, such as ``urn:x`` or what is no URL at all, is scored by its words and matches no domain. A null
+    URL without one, such as ``urn:x`` or what is not a URL at all, is scored by its words and matches no domain. A null
     matches nothing and stays unless ``on_no_host`` is "drop".
 
     **Allowed domains** take precedence over listed ones that are not longer: with blogs.example listed and allowed, and

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import column, first_failure
-from longcrawl.display.table import Column, Table
+from longcrawl.display.table import Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.text.urls.filter import UrlFilter, UrlMatch
 from longcrawl.text.values import tables
@@ -33,8 +33,8 @@ _SHOWN = 20
 _TITLES = ("documents", "rule", "matched", "domain", "categories", "example")
 
 
-@dataclass(frozen=True)
-class UrlHits:
+@dataclass(frozen=True, repr=False)
+class UrlHits(Tabular):
     """What a URL filter dropped, the most frequent first; prints as a table."""
 
     table: pa.Table
@@ -44,21 +44,14 @@ class UrlHits:
     dropped: int
     """How many of them leave, those that the table leaves out among them."""
 
-    def _shown(self) -> Table:
+    def tables(self) -> tuple[Table]:
+        """Return the ``_SHOWN`` most frequent as a table."""
         found = self.table.slice(0, _SHOWN).to_pylist()
         rows = [[", ".join(row[name]) if name == "categories" else row[name] for name in _TITLES] for row in found]
         more = self.table.num_rows - _SHOWN
         about = f"{self.dropped:,} of {self.documents:,} documents leave"
         columns = [Column(name, "count" if name == "documents" else "text") for name in _TITLES]
-        return Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else [])
-
-    def __str__(self) -> str:
-        return str(self._shown())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self._shown()._repr_html_()
+        return (Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else []),)
 
 
 def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int = 1) -> UrlHits:

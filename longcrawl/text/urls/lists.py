@@ -163,7 +163,7 @@ def read_domains(path: str | None, *domains: str) -> HashSet:
 
 
 def read_curated_sources(name: str | None) -> HashSet:
-    """Read the domains of shipped curated sources by their name, or of a file by its path; None gives no domain.
+    """Read the domains of shipped curated sources by their name, or of a file by its path; None has no domain.
 
     Raises:
         StageError: there is no such file.
@@ -265,7 +265,7 @@ def _blocks(file: str) -> Iterator[bytes]:
 
 
 def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -> dict[str, tuple[str, ...]]:
-    """Read files again to say in which categories names stand, letter by letter.
+    """Find in which categories names stand, letter by letter, by reading the files again.
 
     Args:
         files: as :func:`block_list_files` gives them.
@@ -280,7 +280,7 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
     places: dict[str, list[str]] = {name: [] for name in wanted.values()}
     if not wanted:
         return {}
-    hashes = np.array([_hash(name, kind) for name in wanted], np.uint64)
+    (_, hashes, _), *_ = _hashed([b"\n".join(wanted)], addresses=kind == "urls")
     for file, category in files.items():
         if not _is_kind(file, kind):
             continue
@@ -292,11 +292,3 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
                 if name is not None and category not in places[name]:
                     places[name].append(category)
     return {name: tuple(categories) for name, categories in places.items()}
-
-
-def _hash(name: bytes, kind: str) -> np.uint64:
-    from longcrawl.text.urls._kernels import hash_lines
-
-    made = np.zeros(1, np.uint64)
-    hash_lines(np.frombuffer(name, np.uint8), kind == "urls", made, np.empty((1, 3), np.int64))
-    return np.uint64(made[0])

@@ -168,7 +168,7 @@ def _make_automaton(words: list[str]) -> Automaton:
 
 
 def _complete(steps: list[list[int]], spelled: list[int]) -> list[int]:
-    """Lead every missing step to where the longest ending of what has been read leads; give the shorter words."""
+    """Lead every missing step to where the longest ending of what has been read leads; return the shorter words."""
     fallback, shorter = [0] * len(steps), [0] * len(steps)
     waiting = deque(state for state in steps[0] if state)
     while waiting:
