@@ -28,7 +28,6 @@ __all__ = [
     "read_block_lists",
     "read_curated_sources",
     "read_domains",
-    "shipped",
 ]
 
 UT1_CATEGORIES = (
@@ -51,7 +50,7 @@ UT1_CATEGORIES = (
 _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
 """Names that are links to another category in UT1, and that not every copy of it has."""
 
-PRESETS = Path(__file__).parents[1] / "presets" / "urls"
+_PRESETS = Path(__file__).parents[1] / "presets" / "urls"
 
 _KINDS = ("domains", "urls")
 _BLOCK = 1 << 24
@@ -169,18 +168,17 @@ def read_curated_sources(name: str | None) -> HashSet:
         StageError: there is no such file.
 
     """
-    return read_domains(name and str(shipped(".txt").get(name, name)))
+    return read_domains(name and str(_shipped_sources().get(name, name)))
 
 
 def curated_files(name: str | None) -> tuple[str, ...]:
     """Name the file that :func:`read_curated_sources` reads by this name; shipped sources have none to change."""
-    return () if name is None or name in shipped(".txt") else (name,)
+    return () if name is None or name in _shipped_sources() else (name,)
 
 
-@lru_cache(maxsize=2)
-def shipped(ending: str) -> Mapping[str, Path]:
-    """Return the shipped files with an ending, by their names without it."""
-    return {file.stem: file for file in sorted(PRESETS.glob(f"*{ending}"))}
+@lru_cache(maxsize=1)
+def _shipped_sources() -> Mapping[str, Path]:
+    return {file.stem: file for file in _PRESETS.glob("*.txt")}
 
 
 def _is_kind(file: str, kind: str) -> bool:
