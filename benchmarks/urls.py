@@ -86,7 +86,8 @@ def main() -> None:
         started = time.process_time()
         lists = read_block_lists(*alone.files())
         took = time.process_time() - started
-        print(f"{len(lists.domains.hashes):,} domains, read in {took:.2f} s, {lists.nbytes / 1e6:.1f} MB")
+        size = sum(each.hashes.nbytes + each.starts.nbytes for each in lists)
+        print(f"{len(lists.domains.hashes):,} domains, read in {took:.2f} s, {size / 1e6:.1f} MB")
         dropped = [not kept for kept in alone(table)]
         whole(table)
         seconds = {"domains": best(lambda: alone.judge(table), options.repeats)}
@@ -101,7 +102,7 @@ def main() -> None:
     seconds["Python set"] = best(lambda: plain(urls, listed), options.repeats)
     for name, taken in seconds.items():
         print(f"{name:26} {1e6 * taken / len(urls):6.3f} microseconds a URL")
-    print(f"the set takes {memory / 1e6:.0f} MB, {memory / lists.nbytes:.1f} times as much")
+    print(f"the set takes {memory / 1e6:.0f} MB, {memory / size:.1f} times as much")
     print(f"urls ratio={seconds['Python set'] / seconds['domains']:.3f}")
 
 

@@ -277,9 +277,10 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
     """
     count = len(numbers)
     roots, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+    starts, stops = conditions.ngrams.starts, conditions.ngrams.stops
     for at in range(count):
         roots[at] = root(parents, numbers[at])
-        sizes[at] = conditions.ngrams.stops[numbers[at]] - conditions.ngrams.starts[numbers[at]]
+        sizes[at] = stops[numbers[at]] - starts[numbers[at]]
     by_root = np.argsort(roots, kind="mergesort")
     in_group = np.empty(count, np.int64)
     in_group[by_root] = np.arange(count)

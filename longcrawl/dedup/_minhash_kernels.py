@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
-from longcrawl.dedup._normalize_kernels import BLANK, eight_bytes, point_at
+from longcrawl.dedup._normalize_kernels import BLANK, eight_bytes
 from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.utf8 import decode
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
@@ -83,7 +84,7 @@ def _mix_32(number: np.uint32) -> np.uint32:
 @compiled
 def _stands_alone(data: Bytes, at: int) -> bool:
     """Whether the character at ``at`` is of a script that is written without spaces."""
-    point, _ = point_at(data, at)
+    point, _ = decode(data, at)
     for row in range(len(_WITHOUT_SPACES)):
         if point <= _WITHOUT_SPACES[row, 1]:
             return point >= _WITHOUT_SPACES[row, 0]

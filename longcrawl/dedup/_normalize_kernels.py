@@ -12,6 +12,7 @@ import numpy.typing as npt
 from longcrawl.dedup.normalize import ACCENT, BREAKS, CASED, IGNORABLE, MAPPED, MARKED, REMOVED, SPACE, NormalForms
 from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
 from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.utf8 import decode, last_start
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -34,29 +35,14 @@ _ASCII = np.array(
 """What each ASCII character becomes, and what is written unless that is nothing."""
 
 
-@inlined
-def point_at(data: Bytes, at: int) -> tuple[np.uint32, int]:
-    """Decode one character of valid UTF-8 that starts at ``at``: its code point and how many bytes it has."""
-    first = np.uint32(data[at])
-    if first < 0x80:
-        return first, 1
-    if first < 0xE0:
-        return (first & 0x1F) << 6 | data[at + 1] & 0x3F, 2
-    if first < 0xF0:
-        return (first & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F, 3
-    return (first & 7) << 18 | (data[at + 1] & 0x3F) << 12 | (data[at + 2] & 0x3F) << 6 | data[at + 3] & 0x3F, 4
-
-
 @compiled
 def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) -> bool:
     """Whether the capital sigma at ``at`` comes after a cased character and before none, ignorable ones passed over."""
     cased = False
     before = at
     while before > start:
-        before -= 1
-        while data[before] & 0xC0 == 0x80:
-            before -= 1
-        point, _ = point_at(data, before)
+        before = last_start(data, before)
+        point, _ = decode(data, before)
         if not kinds[point] & IGNORABLE:
             cased = kinds[point] & CASED != 0
             break
@@ -64,10 +50,9 @@ def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) ->
         return False
     after = at + 2
     while after < end:
-        point, size = point_at(data, after)
+        point, after = decode(data, after)
         if not kinds[point] & IGNORABLE:
             return kinds[point] & CASED == 0
-        after += size
     return True
 
 
@@ -79,14 +64,14 @@ def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: A
     keys = np.empty(stop - start, np.int64)
     count, starters, at = 0, 0, start
     while at < stop:
-        point, size = point_at(out, at)
+        point, after = decode(out, at)
         starters += combining[point] == 0
         points[count] = point
         keys[count] = starters << 8 | combining[point]
         if sources is not None:
             origins[count] = sources[at]
         count += 1
-        at += size
+        at = after
     at = start
     for place in np.argsort(keys[:count], kind="mergesort"):
         size = _write_point(out, at, points[place])
@@ -140,11 +125,11 @@ def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: in
 @compiled
 def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, out: Bytes, n: int) -> int:
     """Write the normal form of one character beyond ASCII that is neither removed nor space; return where it ends."""
-    point, size = point_at(data, at)
+    point, after = decode(data, at)
     if not forms.kinds[point] & MAPPED:
-        for step in range(size):
+        for step in range(after - at):
             out[n + step] = data[at + step]
-        return n + size
+        return n + after - at
     place = np.int64(forms.places[point])
     length = np.int64(forms.forms[place])
     for step in range(length):
@@ -164,7 +149,7 @@ def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes
             at, n = _ascii_run(data, at, end, start, out, first, n, sources)
             row_ends = n > before
         else:
-            point, size = point_at(data, at)
+            point, after = decode(data, at)
             kind = forms.kinds[point]
             marked = kind & MARKED != 0
             row_ends = not marked and (not kind & REMOVED or kind & BREAKS)
@@ -175,7 +160,7 @@ def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes
                 n = _write_form(data, start, at, end, forms, out, n)
             if sources is not None:
                 sources[before:n] = at - start
-            at += size
+            at = after
         if marked:
             row = row if marks > 0 else before
             marks += 1
@@ -226,12 +211,12 @@ def _source_of_span(
     if start == stop:
         return 0, 0
     last = np.int64(sources[stop - 1])
-    last += point_at(original, last)[1]
+    last = decode(original, last)[1]
     while last < len(original):
-        point, size = point_at(original, last)
+        point, after = decode(original, last)
         if not kinds[point] & ACCENT:
             break
-        last += size
+        last = after
     return np.int64(sources[start]), max(last, np.int64(sources[start]))
 
 

@@ -166,19 +166,19 @@ class ExactSubstring(SpanSurvey):
         store = store_tokens(sketches, folder, self.name)
         found, links = [], []
         for ranges in find_repeats(store, self.min_tokens, self.memory, folder):
-            documents, inside = store.documents_of(ranges)
-            found.append((documents, inside))
+            found.append(store.documents_of(ranges))
             links.append(ranges[:, [0, 2]])
         if not found:
             return Spans(SPAN_SCHEMA.empty_table())
-        spans = _Found(np.concatenate([documents for documents, _ in found]), np.concatenate(links))
+        documents, (starts, others) = np.concatenate([here for here, _ in found]), np.concatenate(links).T
         tables, at = [], 0
-        for documents, inside in found:
-            also = spans.also(at, at + len(documents))
-            columns = [documents, _ids(folder, documents), inside[:, 0], inside[:, 1]]
-            columns += [_ids(folder, spans.documents[also]), spans.numbers(also)]
+        for here, inside in found:
+            # The span that holds the other place, each copy lies in one, and its number among those of its document.
+            also = np.searchsorted(starts, others[at : at + len(here)], "right") - 1
+            numbers = also - np.searchsorted(documents, documents[also], "left")
+            columns = [here, _ids(folder, here), inside[:, 0], inside[:, 1], _ids(folder, documents[also]), numbers]
             tables.append(pa.table(columns, schema=SPAN_SCHEMA))
-            at += len(documents)
+            at += len(here)
         return Spans(pa.concat_tables(tables))
 
     def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
@@ -232,22 +232,6 @@ class ExactSubstring(SpanSurvey):
         return NormalText(unit) if self.text == "normalised" else unit
 
 
-class _Found:
-    """Spans of all documents, and for each a place in the store where its beginning also stands."""
-
-    def __init__(self, documents: Longs, links: Longs) -> None:
-        self.documents = documents
-        self._starts, self._also = links[:, 0], links[:, 1]
-
-    def also(self, first: int, stop: int) -> Longs:
-        """Return, for some of the spans, the span that holds the other place: each copy lies in one."""
-        return np.searchsorted(self._starts, self._also[first:stop], "right") - 1
-
-    def numbers(self, spans: Longs) -> Longs:
-        """Return the numbers of spans among those of their documents, from 0."""
-        return spans - np.searchsorted(self.documents, self.documents[spans], "left")
-
-
 def _ids(folder: Path, documents: Longs) -> pa.Array:
     return pc.cast(stored_ids(folder, documents), pa.string())
 
@@ -284,7 +268,9 @@ def make_unit(name: str, tokenizer: str) -> Unit:
         TokenizerError: the tokenizer cannot be loaded.
 
     """
-    return Tokens(tokenizer) if name == "token" else Characters() if name == "character" else Bytes()
+    if name == "token":
+        return Tokens(tokenizer)
+    return Characters() if name == "character" else Bytes()
 
 
 def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:

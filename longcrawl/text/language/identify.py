@@ -232,7 +232,8 @@ class IdentifyLanguage(Edit):
     def files(self) -> tuple[str, ...]:
         """Name the file of the model, where it is one, and what ``languages`` reads."""
         model = model_file(self.model)
-        return (*(() if model is None else (model,)), *language_files(_named(self.languages)))
+        named = self.languages if isinstance(self.languages, str) else None
+        return (*(() if model is None else (model,)), *language_files(named))
 
     def prepare(self) -> None:
         """Load the model and compile the kernels.
@@ -277,10 +278,6 @@ class IdentifyLanguage(Edit):
         known = {} if self.languages is None else read_languages(self.languages)
         name = "min_language_score"
         return {language: each[name] for language, each in known.items() if name in each}
-
-
-def _named(languages: str | Mapping[str, float | None] | None) -> str | None:
-    return languages if isinstance(languages, str) else None
 
 
 def _check_score(name: str, score: object) -> None:

@@ -244,7 +244,7 @@ def _look_up(names: Hashes, rows: Any, lengths: Any, places: Any, lists: Lists, 
 
     Millions of hashes are in no cache: all names are asked for in a first pass, whose reads the processor overlaps.
     """
-    blocked = lists.blocked
+    blocked, allowed, curated = lists.blocked, lists.allowed, lists.curated
     for each in range(len(names)):
         places[each] = blocked.starts[np.int64(names[each] >> _U(blocked.shift))]
     if len(blocked.hashes):
@@ -253,9 +253,9 @@ def _look_up(names: Hashes, rows: Any, lengths: Any, places: Any, lists: Lists, 
     for each in range(len(names)):
         if contains(blocked, names[each]):
             found[rows[each], BLOCKED] = lengths[each]
-        if contains(lists.allowed, names[each]):
+        if contains(allowed, names[each]):
             found[rows[each], ALLOWED] = lengths[each]
-        if contains(lists.curated, names[each]):
+        if contains(curated, names[each]):
             found[rows[each], CURATED] = lengths[each]
 
 
@@ -291,7 +291,7 @@ def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any
     """Look every URL up in all lists; ``found``, of zeros, has shape (URLs, COLUMNS), ``host`` room for the longest."""
     names, rows = np.empty(_WAITING, np.uint64), np.empty(_WAITING, np.int64)
     lengths, places = np.empty(_WAITING, np.int64), np.empty(_WAITING, np.int64)
-    count = 0
+    count, addresses = 0, lists.addresses
     for row in range(len(offsets) - 1):
         first, last, after, _, stop = find_authority(data, offsets[row], offsets[row + 1])
         length = _read_host(data, first, last, host)
@@ -305,8 +305,8 @@ def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any
             count = _name_parents(host, length, names, lengths, count)
             for each in range(before, count):
                 rows[each] = row
-            if len(lists.addresses.hashes):
-                found[row, URL] = _match_address(data, after, stop, host, length, lists.addresses)
+            if len(addresses.hashes):
+                found[row, URL] = _match_address(data, after, stop, host, length, addresses)
     _look_up(names[:count], rows, lengths, places, lists, found)
 
 

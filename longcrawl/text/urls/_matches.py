@@ -143,7 +143,7 @@ def _parent(host: str, length: int) -> str:
 
 
 def _address(url: str, host: str, length: int) -> str:
-    """Return the listed beginning of a kernels.URL: host without www. and path."""
+    """Return the listed beginning of a URL: host without www. and path."""
     if not length:
         return ""
     data = np.frombuffer(url.encode(), np.uint8)

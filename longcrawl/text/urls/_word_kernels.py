@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, find_word, inlined
+from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.urls._kernels import find_authority, next_byte
 from longcrawl.text.urls.words import BREAK, STRICT, Automaton, WordLists
 
@@ -83,7 +84,7 @@ def _find_parts(points: Any, count: int, strict: Automaton, seen: Any) -> int:
 
 
 @compiled
-def _find_words(points: Any, count: int, lists: WordLists, seen: Any, counts: Any) -> None:
+def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: Any, counts: Any) -> None:
     """Mark the whole words that are listed, and count the different ones of each kind."""
     at = 0
     while at < count:
@@ -91,10 +92,10 @@ def _find_words(points: Any, count: int, lists: WordLists, seen: Any, counts: An
         while at < count and points[at] > BREAK:
             at += 1
         if at > start:
-            word = find_word(lists.vocabulary, 0, points, start, at)
+            word = find_word(whole, 0, points, start, at)
             if word >= 0 and not seen[word]:
                 seen[word] = True
-                counts[lists.kinds[word]] += 1
+                counts[kinds[word]] += 1
         at += 1
 
 
@@ -115,11 +116,12 @@ def match_words(
         counts: of zeros, (URLs, 3): STRICT, HARD and SOFT.
 
     """
+    strict, whole, kinds = lists.automaton, lists.vocabulary, lists.kinds
     for row in range(len(offsets) - 1):
         _, _, _, first, stop = find_authority(data, offsets[row], offsets[row + 1])
         count = _read_points(data, first, stop, folded, points)
         line = min(row, len(parts) - 1)
         parts[line, :] = False
         words[line, :] = False
-        counts[row, STRICT] = _find_parts(points, count, lists.automaton, parts[line])
-        _find_words(points, count, lists, words[line], counts[row])
+        counts[row, STRICT] = _find_parts(points, count, strict, parts[line])
+        _find_words(points, count, whole, kinds, words[line], counts[row])

@@ -90,11 +90,6 @@ class BlockLists(NamedTuple):
     domains: HashSet
     addresses: HashSet
 
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes that both sets take."""
-        return sum(each.hashes.nbytes + each.starts.nbytes for each in self)
-
 
 def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
     """Return the files of some categories in UT1's layout, and the category of each.
