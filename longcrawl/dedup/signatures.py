@@ -140,8 +140,8 @@ class MinHashSignatures(NearDuplicates):
     @property
     def clustering(self) -> Clustering:
         """What decides about documents that share a band."""
-        settings = self.keep, self.seed, None, "single", None, self.max_cluster, self.on_large_cluster
-        return Clustering(self.name, self.curve.bands, *settings)
+        bounds = self.max_cluster, self.on_large_cluster
+        return Clustering(self.name, self.curve.bands, self.keep, self.seed, None, "single", None, *bounds)
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Return ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (the low byte of each hash value).
