@@ -32,8 +32,8 @@ from longcrawl.text.language import codes as _language_codes
 from longcrawl.text.language import identify
 from longcrawl.text.lines import formatting
 from longcrawl.text.rpv2 import signals as rpv2
+from longcrawl.text.urls import _lists as block_lists
 from longcrawl.text.urls import _matches as _url_matches
-from longcrawl.text.urls import lists as block_lists
 
 ROOT = Path(__file__).parent.parent
 FUNCTIONS = {"compile", "search", "sub", "match", "fullmatch", "split", "findall", "finditer"}
@@ -197,7 +197,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         search(_url_matches._BEYOND_ASCII),
         repeated("|%|", "|%e4|", "|%e4%|"),
     ),
-    "longcrawl/text/urls/lists.py:_DOTS": (
+    "longcrawl/text/urls/_lists.py:_DOTS": (
         block_lists.ascii_host,
         [
             *repeated("|.|", "|é|", "|é.|", "a|\u0315\u0300|"),
@@ -285,7 +285,7 @@ OWN: dict[str, str] = {
     "longcrawl/card/citations.py:_end_of": "a user's citation",
     "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
     "longcrawl/core/stages.py:stage_name": "names of classes",
-    "longcrawl/text/urls/words.py:_part": "words of a list",
+    "longcrawl/text/urls/_words.py:_part": "words of a list",
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",

@@ -162,7 +162,7 @@ def test_languages_are_told(language):
 
 
 def test_every_label_of_lid_176_is_a_code_of_iso_639():
-    from longcrawl.text.language.fasttext_model import read_model
+    from longcrawl.text.language._fasttext_model import read_model
 
     labels = read_model(model_file("lid.176")).labels
     assert len(labels) == len(set(labels)) == 176

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.urls import lists as block_lists
+from longcrawl.text.urls import _lists as block_lists
+from longcrawl.text.urls._lists import BlockLists, Lists, find_categories, make_set, read_block_lists, read_domains
 from longcrawl.text.urls._matches import match_lists, match_url_words, url_hosts
-from longcrawl.text.urls.lists import BlockLists, Lists, find_categories, make_set, read_block_lists, read_domains
-from longcrawl.text.urls.words import read_url_words
+from longcrawl.text.urls._words import read_url_words
 
 NONE = make_set([])
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, inlined, mixed
-from longcrawl.text.language.fasttext_model import Vectors, Words
+from longcrawl.text.language._fasttext_model import Vectors, Words
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

@@ -16,8 +16,8 @@ from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.storage.files import reread_when_changed
+from longcrawl.text.language._fasttext_model import read_model
 from longcrawl.text.language.codes import language_code, parse_tag
-from longcrawl.text.language.fasttext_model import read_model
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import language_files, read_languages
 

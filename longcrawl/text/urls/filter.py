@@ -11,7 +11,7 @@ import pyarrow as pa
 from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.text.urls.lists import (
+from longcrawl.text.urls._lists import (
     UT1_CATEGORIES,
     Lists,
     block_list_files,
@@ -21,7 +21,7 @@ from longcrawl.text.urls.lists import (
     read_curated_sources,
     read_domains,
 )
-from longcrawl.text.urls.words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
+from longcrawl.text.urls._words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
 
 __all__ = ["UrlFilter", "UrlMatch"]
 

@@ -15,21 +15,6 @@ import numpy.typing as npt
 from longcrawl.errors import StageError
 from longcrawl.storage.files import reread_when_changed
 
-__all__ = [
-    "UT1_CATEGORIES",
-    "BlockLists",
-    "HashSet",
-    "Lists",
-    "ascii_host",
-    "block_list_files",
-    "curated_files",
-    "find_categories",
-    "make_set",
-    "read_block_lists",
-    "read_curated_sources",
-    "read_domains",
-]
-
 UT1_CATEGORIES = (
     "adult",
     "agressif",

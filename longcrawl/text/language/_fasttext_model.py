@@ -11,8 +11,6 @@ import numpy.typing as npt
 from longcrawl.errors import StageError
 from longcrawl.storage.files import reread_when_changed
 
-__all__ = ["Model", "Vectors", "Words", "read_model"]
-
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]

@@ -15,20 +15,6 @@ from longcrawl.kernels.word_lists import Vocabulary, make_vocabulary
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.presets import Presets
 
-__all__ = [
-    "BREAK",
-    "HARD",
-    "SOFT",
-    "STRICT",
-    "URL_WORDS",
-    "Automaton",
-    "StrictIn",
-    "UrlWords",
-    "WordLists",
-    "load_folded",
-    "read_url_words",
-]
-
 STRICT, HARD, SOFT = range(3)
 """The kinds of words, in the order in which they are counted."""
 
