@@ -20,7 +20,7 @@ from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.formats import open_composed
 from longcrawl.formats.buckets import build as composed_build
 from longcrawl.formats.buckets import write as composed_output
-from longcrawl.formats.buckets.plan import composition_of
+from longcrawl.formats.buckets.build import composition_of
 from longcrawl.formats.rectangle import build as rectangle_build
 
 FORMATS = ["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]

@@ -15,7 +15,7 @@ from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
 from longcrawl.errors import FormatError
 from longcrawl.formats.buckets import spec
-from longcrawl.formats.buckets.plan import composition_of
+from longcrawl.formats.buckets.build import composition_of
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.token_output import decode_beginning
 from longcrawl.printable import as_lines, printable

@@ -18,8 +18,7 @@ from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.buckets import build
-from longcrawl.formats.buckets.build import TokenFacts
-from longcrawl.formats.buckets.plan import PlannedBucket, PlannedSplit, by_split, composition_numbers, plan_split
+from longcrawl.formats.buckets.build import PlannedBucket, PlannedSplit, TokenFacts
 from longcrawl.formats.buckets.spec import DESCRIPTION, HOLDS_MASK, VERSION
 from longcrawl.formats.documents.spec import folder_name
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
@@ -169,7 +168,7 @@ class ComposedWriter(TokenWriter):
             for split, (start, stop) in self._splits(documents).items():
                 lengths = documents.sizes[start:stop].astype(np.int64)
                 where = (split, documents.language, folder, len(plans), documents.start + start)
-                plans.append(plan_split(spill, strategy, seed, lengths, where))
+                plans.append(build.plan_split(spill, strategy, seed, lengths, where))
         _check_samples(plans, strategy)
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
         buckets = [bucket for each in plans for bucket in each.buckets()]
@@ -214,14 +213,14 @@ class ComposedWriter(TokenWriter):
             **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},
             "capacities": list(self.settings.chosen().capacities),
             "domain_column": self.settings.domains,
-            "splits": {split: composition_numbers(found) for split, found in by_split(plans).items()},
+            "splits": {split: build.composition_numbers(found) for split, found in build.by_split(plans).items()},
             "buckets": [self._entry(each, bucket, facts, written) for each in plans for bucket in each.buckets()],
             "files": dict(sorted(files.items())),
         }
         if self.settings.domains is not None:
             described["domains"] = [
                 {name: getattr(each, name) for name in ("split", "domain", "folder")}
-                | composition_numbers(each.composition)
+                | build.composition_numbers(each.composition)
                 for each in plans
             ]
         write_text(target / DESCRIPTION, sealed.seal(described))
