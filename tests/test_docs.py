@@ -98,6 +98,7 @@ def python(texts: list[str], folder: Path) -> None:
     run([sys.executable, "-c", PAGE], folder, input=json.dumps(texts))
 
 
+@pytest.mark.slow
 def test_every_block_of_the_readme_runs(workplace, release, longcrawl, monkeypatch):
     monkeypatch.chdir(workplace)
     ran = 0
@@ -121,7 +122,11 @@ def test_every_block_of_the_readme_runs(workplace, release, longcrawl, monkeypat
 
 def test_every_block_of_the_formats_runs(workplace):
     if not (workplace / "mini.zarr").exists():
-        python([next(text for language, text in blocks("README.md") if language == "python")], workplace)
+        text = next(text for language, text in blocks("README.md") if language == "python")
+        assert 'lc.open("installed")' in text
+        lines = [" ".join(f"word{(number + 7 * i) % 1009}" for i in range(5000)) for number in range(13)]
+        (workplace / "long.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+        python([text.replace('"installed"', '"text", data_files="long.jsonl"')], workplace)
     texts = [text for language, text in blocks("docs/formats.md") if language == "python"]
     assert len(texts) == 8
     python(texts, workplace)

@@ -106,14 +106,9 @@ Campaign("broken", [Broken()], options).run()
         ("agree", "same"),
     ],
 )
-def test_what_is_not_survived_is_counted_and_can_be_repeated(way, word):
+def test_what_is_not_survived_is_counted_and_can_be_repeated(way, word, python):
     program = BROKEN.format(folder=str(FOLDER))
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program, *words, way]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-    ended = run("--seed", "5", "--n", "4")
+    ended = python(program, "--seed", "5", "--n", "4", way)
     survived = word in ("noticed", "same")
     assert ended.returncode == int(not survived), ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[-1] == f"broken ratio={int(survived)}.000"
@@ -121,6 +116,6 @@ def test_what_is_not_survived_is_counted_and_can_be_repeated(way, word):
     repeats = re.findall(r"repeat: python benchmarks/faults/broken\.py (--seed 5 --only 'broken:(\d+)')", ended.stdout)
     assert bool(repeats) != survived
     if repeats:
-        again = run("--seed", "5", "--only", f"broken:{repeats[0][1]}")
+        again = python(program, "--seed", "5", "--only", f"broken:{repeats[0][1]}", way)
         assert again.returncode == 1
         assert f"broken: {word}: " in again.stdout

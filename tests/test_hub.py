@@ -804,7 +804,9 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run, monkeypatch):
 
 
 def test_verify_asks_a_server_again_that_does_not_answer_now(run, web_server, monkeypatch):
+    # Each folder of the output is a question that fails once.
     monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(network, "LONGEST_PAUSE", 0.001)
     monkeypatch.setattr(network, "_silent", set())
     (stranger,) = lc.verify(web_server(run / "rectangle", before=[503])).problems
     assert stranger == "train/c/0/0.partial-12 is not part of this output"

@@ -2,7 +2,7 @@
 
 What the rows must be is worked out here by a second, plain path: gzip, json, pyarrow for the list of duplicates, and
 the tokenizer's own library. It shares no code with longcrawl. Every sentence is tested for both recipes, on a small
-release made here and, where LONGCRAWL_DATA names real input, on that.
+release made here and, in `make slow` where LONGCRAWL_DATA names real input, on that.
 """
 
 import gzip
@@ -240,8 +240,11 @@ def make_real(recipe: str, data: Path, folder: Path) -> Made:
 
 @pytest.fixture(
     scope="module",
-    params=[(size, recipe) for size in ("small", "real") for recipe in ("longcrawl64", "longcrawl64-clean")],
-    ids="-".join,
+    params=[
+        pytest.param((size, recipe), id=f"{size}-{recipe}", marks=[pytest.mark.slow] * (size == "real"))
+        for size in ("small", "real")
+        for recipe in ("longcrawl64", "longcrawl64-clean")
+    ],
 )
 def made(request, tmp_path_factory) -> Made:
     size, recipe = request.param
