@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -347,7 +348,16 @@ def test_workers_stay_for_the_next_batch_and_end_when_others_are_wanted():
     assert not running(first)
 
 
-def test_an_interrupted_batch_leaves_nothing_behind(engine, monkeypatch):
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have SIGINT interrupt: a shell starts what is in its background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupted_batch_leaves_nothing_behind(engine):
     path = engine("time.sleep(float(html) if html.isdigit() else 0)\nreturn html")
     assert run_engine(path, ["0"]) == [("0", None)]
     (first,) = workers()
