@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiktoken
+import yaml
 import zarr
 from tiktoken.load import load_tiktoken_bpe
 
@@ -399,6 +400,17 @@ def test_an_exact_copy_leaves_only_the_clean_recipe(made):
             assert made.documents[twin].left_at != "exact_documents"
     else:
         assert "exact_documents" not in {row.stage for row in lc.funnel(made.folder)}
+
+
+@pytest.mark.parametrize("name", ["longcrawl64", "longcrawl64-clean"])
+def test_both_recipes_have_the_numbers_of_the_article(name):
+    """The small release is too short for them; `make slow` runs them on the real one."""
+    shipped = yaml.safe_load((Path(lc.__file__).parent / f"recipes/{name}.yaml").read_text())
+    named = [stage for stage in shipped["stages"] if isinstance(stage, dict)]
+    numbers = {kind: fields["n"] for stage in named for kind, fields in stage.items() if "n" in (fields or {})}
+    long = dict.fromkeys(("min_bytes", "min_tokens", "truncate"), ARTICLE["n_tokens"])
+    assert numbers == {"min_words": ARTICLE["n_words"], **long}
+    assert shipped["outputs"] == {"rectangle": {"heldout": 0.008}}
 
 
 def test_the_clean_recipe_has_no_word_cap(made):
