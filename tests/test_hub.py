@@ -423,7 +423,7 @@ def test_instead_of_names_what_is_there(hub, repo, run, stopped, tmp_path):
     stopped(run, repo)
     tag = titles(hub, repo)[0].partition(",")[0]
     with pytest.raises(
-        HubError, match=f"'{tag}0' is nothing that could be replaced, as {repo} holds a part of {tag}: "
+        HubError, match=f"'{tag}0' names nothing that could be replaced, as {repo} holds a part of {tag}: "
     ):
         push(run, f"{tag}0")
     for name in (tag, tag, "README.md"):

@@ -56,7 +56,7 @@ def elsewhere(recipe: Mapping[str, Any]) -> str:
     said = []
     for name in local_paths(recipe):
         section, *_, field = name.split(".")
-        value = _value(recipe, name) if section == "source" else None
+        value = recipe["source"][name.partition(".")[2]] if section == "source" else None
         word = "FOLDER" if field in FOLDERS else "PATH"
         if field == "against" or isinstance(value, list | tuple):
             said.append(f"--set '{name}=[{word}]'")
@@ -65,7 +65,3 @@ def elsewhere(recipe: Mapping[str, Any]) -> str:
         else:
             said.append(f"--set {name}={word}")
     return " ".join(said)
-
-
-def _value(recipe: Mapping[str, Any], name: str) -> Any:
-    return recipe["source"][name.partition(".")[2]]

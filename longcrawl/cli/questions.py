@@ -34,8 +34,7 @@ USUAL = (GopherQuality, GopherRepetition, FineWebQuality, LineCorrections, C4Qua
 """The stages that explain a text where none is named; edits last, so that the others see it as it is."""
 
 Name = Annotated[
-    str | None,
-    typer.Argument(help="Which one, or your own, such as my_package.stages:OnlyPoems.", metavar="NAME"),
+    str | None, typer.Argument(help="Which one, or your own, such as my_package.stages:OnlyPoems.", metavar="NAME")
 ]
 
 

@@ -44,7 +44,15 @@ from longcrawl.report.sections import (
     notes,
     reason_table,
 )
-from longcrawl.report.texts import RemovedDocument, RemovedDocuments, as_html, brief, cluster_list, escape, facts_list
+from longcrawl.report.texts import (
+    RemovedDocument,
+    RemovedDocuments,
+    brief,
+    cluster_list,
+    escape,
+    facts_list,
+    text_block,
+)
 from longcrawl.storage.files import check_target, write_text, writing
 
 LONGEST_RECIPE = 20_000
@@ -216,11 +224,7 @@ def _document(number: int, document: RemovedDocument) -> str:
         f'<span class="opening" dir="auto">{escape(document.opening or reason.id)}</span>'
     )
     note = f'<p class="note">{escape(shortened(document.note, 1_000))}</p>' if document.note else ""
-    text = (
-        f'<pre dir="auto" tabindex="0" role="group" aria-label="Text">{as_html(document.passages)}</pre>'
-        if document.passages
-        else ""
-    )
+    text = text_block(document.passages, "Text") if document.passages else ""
     return (
         f'<details class="document" id="removed-{number}"><summary>{heading}</summary>'
         f"{facts_list(document.facts())}{note}{text}</details>"

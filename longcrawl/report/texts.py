@@ -292,14 +292,15 @@ def _difference(cluster: Cluster) -> str:
     sides = zip(names, cluster.pair, ("added", "removed"), strict=True)
     columns = "".join(
         f"<div><h4>{name} <bdi>{escape(shortened(document, LONGEST_CLUSTER_NAME))}</bdi></h4>"
-        f"{_text([each for each in pieces if each.kind != other], name)}</div>"
+        f"{text_block([each for each in pieces if each.kind != other], name)}</div>"
         for name, document, other in sides
     )
     said = f'<p class="note">Compared word by word: {escape(cluster.diff.summary())}.</p>'
-    return f'{said}<div class="inline">{_text(pieces, "both")}</div><div class="sides">{columns}</div>'
+    return f'{said}<div class="inline">{text_block(pieces, "both")}</div><div class="sides">{columns}</div>'
 
 
-def _text(pieces: Sequence[Passage], name: str) -> str:
+def text_block(pieces: Sequence[Passage], name: str) -> str:
+    """Return passages as a block that a keyboard reaches and a screen reader names."""
     return f'<pre dir="auto" tabindex="0" role="group" aria-label="{name}">{as_html(pieces)}</pre>'
 
 
