@@ -21,7 +21,7 @@ from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import FormatError
 from longcrawl.formats.documents import spec as parquet
 from longcrawl.formats.token_output import unescape
-from longcrawl.ledger import domains
+from longcrawl.ledger import analysis
 from longcrawl.report import sections
 from longcrawl.sources import json_lines, redpajama_v2
 from longcrawl.sources.warc import pages as warc_pages
@@ -179,7 +179,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/dedup/urls.py:_AUTHORITY_END": (urls.normalise_url, repeated(*URLS)),
     "longcrawl/dedup/urls.py:_ESCAPE": (urls.normalise_url, repeated(*URLS)),
     "longcrawl/dedup/urls.py:_query": (urls.normalise_url, repeated(*URLS)),
-    "longcrawl/ledger/domains.py:url_hosts": (arrow(domains.url_hosts), repeated(*URLS)),
+    "longcrawl/ledger/analysis.py:url_hosts": (arrow(analysis.url_hosts), repeated(*URLS)),
     "longcrawl/text/language/codes.py:_TAG": (
         _language_codes.parse_tag,
         repeated("en|-a|", "en|-latn|", "en-|a|", "|a|"),
@@ -268,7 +268,7 @@ OWN: dict[str, str] = {
     "longcrawl/hub/client.py:NAME": "names of repositories that a user types",
     "longcrawl/hub/client.py:TOKEN": "a user's token",
     "longcrawl/hub/remote.py:SHA256": "checksums of a manifest",
-    "longcrawl/ledger/funnel.py:leads_on": "names of rules",
+    "longcrawl/ledger/reasons.py:leads_on": "names of rules",
     "longcrawl/storage/listing.py:match_files": "the pattern of files that a user types",
     "longcrawl/card/front_matter.py:FRONT_MATTER": "a run's README.md",
     "longcrawl/card/edits.py:_LAST": "a run's README.md",
@@ -284,7 +284,7 @@ OWN: dict[str, str] = {
     "longcrawl/card/citations.py:_ENTRY": "a user's citation",
     "longcrawl/card/citations.py:_end_of": "a user's citation",
     "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
-    "longcrawl/core/stages.py:stage_name": "names of classes",
+    "longcrawl/core/registry.py:stage_name": "names of classes",
     "longcrawl/text/urls/_words.py:_part": "words of a list",
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",

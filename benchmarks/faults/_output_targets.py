@@ -241,7 +241,7 @@ def _read_plan(folder: Path) -> object:
 def _unfinished(folder: Path) -> None:
     from longcrawl.hub.remote import UnfinishedPush
 
-    push = UnfinishedPush.of("run-0123456789ab", ["a/b.parquet", "README.md"])
+    push = UnfinishedPush("run-0123456789ab", frozenset({"a/b.parquet", "README.md"}))
     write_files(folder / DATA, {"unfinished-push.json": push.as_json()})
 
 
