@@ -89,7 +89,7 @@ def mixed(number: np.uint64) -> np.int64:
     return np.int64(number)
 
 
-@compiled
+@inlined
 def _sampled(language: int, letters: Letters, start: int, stop: int) -> np.int64:
     """Hash a listed word by its length and its first and last two letters, which tell most of a list apart."""
     second, before_last = min(start + 1, stop - 1), max(stop - 2, start)

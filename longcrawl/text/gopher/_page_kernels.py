@@ -184,10 +184,10 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                     break
             seen |= flag
             unspaced += flag & UNSPACED != 0
+            for place in range(at, after):
+                key = key << _U(8) | _U(data[place])
             behind += after - at - 1
-            while at < after:
-                key = key << _U(8) | _U(data[at])
-                at += 1
+            at = after
             before = flag
             if at == end:
                 break

@@ -199,13 +199,10 @@ class LineCorrections(Edit):
     def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
         check_not_masked(table, self.name)
         texts = valid_texts(column(table, "text", self.name), self.name)
-        patterns = read_line_patterns(self.patterns)
-        data, offsets = text_buffers(texts)
-        logged = most_lines(data, offsets) if record == "places" else 0
-        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, logged)
-        places = locate_lines(data, offsets, corrected.data, corrected.log, _name, "line")
+        corrected = self._correct(table, texts, record)
+        places = locate_lines(corrected.data, corrected.offsets, corrected.out, corrected.log, _name, "line")
         if corrected.flagged:
-            made = text_column(corrected.data, corrected.ends, texts, table.schema.field("text").type)
+            made = text_column(corrected.out, corrected.ends, texts, table.schema.field("text").type)
             table = with_column(table, "text", made)
         if self.max_removed_words is None:
             return Edited(table, [], places)
@@ -224,12 +221,9 @@ class LineCorrections(Edit):
         """
         if language is not None:
             return replace(self, language=language).changes(text)
-        unnamed = pa.array([None], pa.string())
-        table = pa.table({"text": pa.array([text], pa.large_string()), "language": unnamed})
-        patterns = read_line_patterns(self.patterns)
-        data, offsets = text_buffers(pa.array([text], pa.large_string()))
-        corrected = self._correct(data, offsets, self._roots(table, patterns), patterns, text.count("\n") + 1)
-        return [_change(data, corrected.data, row) for row in corrected.log.tolist()]
+        unnamed = pa.table({"language": pa.array([None], pa.string())})
+        corrected = self._correct(unnamed, pa.array([text], pa.large_string()), "places")
+        return [_change(corrected.data, corrected.out, row) for row in corrected.log.tolist()]
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
         """Return the root of each document's phrases, ``KEEP`` for documents to be left alone."""
@@ -247,17 +241,10 @@ class LineCorrections(Edit):
         other = KEEP if self.on_unknown_language == "keep" else patterns.default_root
         return np.where(unknown, other, 2 * places).astype(np.int32)
 
-    def _correct(
-        self,
-        data: npt.NDArray[np.uint8],
-        offsets: npt.NDArray[np.int64],
-        roots: npt.NDArray[np.int32],
-        patterns: LinePatterns,
-        logged: int,
-    ) -> "_Corrected":
-        """Run the kernel; ``logged`` flagged lines are written down."""
+    def _correct(self, table: pa.Table, texts: pa.Array, record: Literal["places", "nothing"]) -> "_Corrected":
         from longcrawl.text.lines._line_kernels import Rules, correct_lines
 
+        patterns = read_line_patterns(self.patterns)
         rules = Rules(
             load_characters("re").flags,
             patterns.tree,
@@ -265,16 +252,19 @@ class LineCorrections(Edit):
             _OUT_OF_REACH if self.min_numerical_characters is None else float(self.min_numerical_characters),
             -1 if self.short_line_words is None else self.short_line_words,
         )
+        data, offsets = text_buffers(texts)
         out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
         ends = np.empty(len(offsets), np.int64)
-        counts = np.zeros((len(offsets) - 1, 3), np.int64)
-        log = np.empty((logged, LOGGED), np.int64)
-        flagged = correct_lines(data, offsets, roots, rules, out, ends, counts, log)
-        return _Corrected(out, ends, counts, log[:flagged], flagged)
+        counts = np.zeros((len(texts), 3), np.int64)
+        log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
+        flagged = correct_lines(data, offsets, self._roots(table, patterns), rules, out, ends, counts, log)
+        return _Corrected(data, offsets, out, ends, counts, log[:flagged], flagged)
 
 
 class _Corrected(NamedTuple):
     data: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+    out: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
     log: npt.NDArray[np.int64]
