@@ -263,15 +263,15 @@ def count_segments(texts: Texts, page: Page, segments: int, row: Any) -> None:
     ``page`` has the segments, and its ``repeats`` are overwritten; ``row`` is float64 [6], in the order of the columns.
     """
     row[:] = 0.0
-    repeats = page.repeats
-    number_words(texts.data, page.segment_begins, page.segment_ends, page.segment_keys, segments, repeats)
+    ids, counts, firsts, lengths = page.repeats.ids, page.repeats.counts, page.repeats.firsts, page.segment_characters
+    number_words(texts.data, page.segment_begins, page.segment_ends, page.segment_keys, segments, page.repeats)
     for segment in range(segments):
-        number, characters = repeats.ids[segment], page.segment_characters[segment]
+        number, characters = ids[segment], lengths[segment]
         row[columns.SEGMENTS] += 1
         row[columns.SEGMENT_CHARACTERS] += characters
-        if repeats.counts[number] > 1:
+        if counts[number] > 1:
             row[columns.DUPLICATES] += 1
             row[columns.DUPLICATE_CHARACTERS] += characters
-        if repeats.firsts[number] != segment:
+        if firsts[number] != segment:
             row[columns.LATER_DUPLICATES] += 1
             row[columns.LATER_CHARACTERS] += characters

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, find_word, inlined
-from longcrawl.kernels.ngrams import HASHED, repetitions
+from longcrawl.kernels.ngrams import repetitions
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import decode, last_start
 from longcrawl.kernels.word_lists import Vocabulary
@@ -26,7 +26,6 @@ from longcrawl.text.gopher._page_kernels import (
 )
 
 _NEWLINE, _DOT, _HASH_SIGN = 0x0A, 0x2E, 0x23
-_ENDING = np.uint64(0xFFF)
 
 
 class StopWords(NamedTuple):
@@ -38,8 +37,6 @@ class StopWords(NamedTuple):
     """Of bytes."""
     numbers: npt.NDArray[np.int32]
     """Shape (spellings,): which word of its language's list a spelling is of."""
-    endings: npt.NDArray[np.bool_]
-    """Shape (4096,): whether the last twelve bits of any spelling are these; most words need no other look."""
     most: int
     """Words of the longest list."""
     lowered: PhraseTree
@@ -86,21 +83,20 @@ def _quality(
     texts: Texts, document: int, page: Page, words: int, lines: int, stop_words: StopWords, met: Any, row: Any
 ) -> None:
     data, language = texts.data, stop_words.languages[document]
+    spellings, numbers = stop_words.spellings, stop_words.numbers
+    begins, ends, word_flags = page.word_begins, page.word_ends, page.word_flags
     met[:] = 0
     alphabetic, distinct, hashes, ellipses = 0, 0, 0, 0
     for word in range(words):
-        begin, end, flags = page.word_begins[word], page.word_ends[word], page.word_flags[word]
+        begin, end, flags = begins[word], ends[word], word_flags[word]
         alphabetic += flags & ALPHABETIC != 0
         if flags & SYMBOL:
             more = count_symbols(data, begin, end)
             hashes += more[0]
             ellipses += more[1]
-        key = page.word_keys[word]
-        if not (stop_words.endings[key & _ENDING] or key & HASHED):
-            continue
-        spelling = find_word(stop_words.spellings, language, data, begin, end)
+        spelling = find_word(spellings, language, data, begin, end)
         if spelling >= 0:
-            number = stop_words.numbers[spelling]
+            number = numbers[spelling]
             distinct += 1 - met[number]
             met[number] = 1
     row[columns.HASHES], row[columns.ELLIPSES] = hashes, ellipses

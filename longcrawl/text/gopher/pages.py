@@ -145,13 +145,10 @@ def _stop_words(lists: tuple[tuple[str, ...], ...], definitions: Definitions) ->
                 numbers.setdefault((language, spelling), number)
     lowers = definitions != "paper" and READINGS[definitions].stop_word_case == LOWERED
     in_lower_case = [each for each in numbers if lowers and lowered(each[1]) == each[1]]
-    endings = np.zeros(0x1000, np.bool_)
-    endings[[int.from_bytes(spelling.encode()[-2:]) & 0xFFF for _, spelling in numbers]] = True
     return StopWords(
         np.zeros(0, np.int32),
         make_vocabulary(numbers, "bytes"),
         np.array([numbers[each] for each in sorted(numbers)], np.int32),
-        endings,
         max(map(len, lists), default=0),
         make_tree(len(lists), [(language, word, 1) for language, word in in_lower_case]),
     )

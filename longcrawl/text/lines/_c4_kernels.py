@@ -194,11 +194,11 @@ def _ends_sentence(data: Bytes, at: int, end: int, rules: Rules) -> tuple[bool, 
 
 
 @compiled
-def _trim(data: Bytes, start: int, stop: int, rules: Rules, line: Facts) -> None:
+def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, line: Facts) -> None:
     """Write where a line's content starts and stops."""
-    if not (stop > start and rules.byte_flags[data[start]] & rules.byte_flags[data[stop - 1]] & _SOLID):
-        start = skip_space(data, start, stop, rules.flags)
-        stop = drop_space(data, start, stop, rules.flags)
+    if not (stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID):
+        start = skip_space(data, start, stop, flag_of)
+        stop = drop_space(data, start, stop, flag_of)
     line[FIRST], line[STOP] = start, stop
 
 
@@ -251,7 +251,7 @@ def _read_line(data: Bytes, at: int, end: int, rules: Rules, line: Facts) -> int
         at = after
         if state & found:
             _find_phrases(data, at, end, tree, line)
-    _trim(data, start, stop, rules, line)
+    _trim(data, start, stop, flag_of, byte_flags, line)
     line[WORDS], line[LONGEST], line[BRACKETS] = words, longest, (noted | seen) & _BRACKET
     line[SENTENCES] = sentences + (seen & _LETTER != 0)
     return at

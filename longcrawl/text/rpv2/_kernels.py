@@ -99,7 +99,7 @@ def _decode(
 
     Writes where each line ends, counted from ``base``, and how many of its code points are upper case.
     """
-    points, flags = scratch.points, scratch.flags
+    points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     count, upper = 0, 0
     while at < end:
         point, at = decode(data, at)
@@ -109,8 +109,8 @@ def _decode(
         count += 1
         upper += (flag & kind.UPPER) != 0
         if point == NEWLINE or at == end:
-            measured.ends[line] = base + count
-            measured.values[line, UPPER_FRACTION] = upper
+            ends[line] = base + count
+            values[line, UPPER_FRACTION] = upper
             line += 1
             upper = 0
             if count >= BLOCK:
@@ -226,10 +226,11 @@ def _words(
 
     Writes of each line how many words it has, how many of them are "javascript", and the share of numeric characters.
     """
-    points, flags, normal, values = scratch.points, scratch.flags, scratch.normal, measured.values
-    mapped, combining, end, at = characters.mapped, characters.combining, scratch.starts[word], np.int64(0)
+    points, flags, normal, starts = scratch.points, scratch.flags, scratch.normal, scratch.starts
+    keys, ends, values, end, at = scratch.word_keys, measured.ends, measured.values, starts[word], np.int64(0)
+    mapped, combining = characters.mapped, characters.combining
     for line in range(lines[0], lines[1]):
-        stop, first, line_start, numerics, scripts = measured.ends[line] - base, word, end, 0, 0
+        stop, first, line_start, numerics, scripts = ends[line] - base, word, end, 0, 0
         while at < stop:
             start, key, seen, marked = end, _U(0), np.uint32(0), False
             while at < stop:
@@ -255,9 +256,9 @@ def _words(
                 if marked or seen > 0x7F or end - start > 8:
                     key = _key(normal, start, end)
                     scripts += end - start == 10 and key == JAVASCRIPT_KEY
-                scratch.word_keys[word] = key
+                keys[word] = key
                 word += 1
-                scratch.starts[word] = end
+                starts[word] = end
         at = stop
         values[line, LINE_WORDS] = word - first
         values[line, JAVASCRIPT] = scripts
@@ -269,10 +270,10 @@ def _words(
 @compiled
 def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, row: Row) -> None:
     """Write the signals that look at the first and the last character of a line other than space, and round shares."""
-    points, flags, values = scratch.points, scratch.flags, measured.values
+    points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     start = 0
     for line in range(lines[0], lines[1]):
-        stop = measured.ends[line] - base
+        stop = ends[line] - base
         first, last = start, stop - 1
         while first < stop and flags[first] & kind.SPACE:
             first += 1
@@ -282,10 +283,8 @@ def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: An
         values[line, TERMINAL_LINE] = some and flags[last] & kind.TERMINAL != 0
         values[line, BULLET_LINE] = some and flags[first] & kind.BULLET != 0
         values[line, UPPER_FRACTION] = round_to_8_digits(values[line, UPPER_FRACTION] / (stop - start))
-        if (some and points[last] == ELLIPSIS) or (
-            last >= first + 2 and points[last] == points[last - 1] == points[last - 2] == ord(".")
-        ):
-            row[ELLIPSIS_LINES] += 1
+        dots = last >= first + 2 and points[last] == points[last - 1] == points[last - 2] == ord(".")
+        row[ELLIPSIS_LINES] += dots or (some and points[last] == ELLIPSIS)
         start = stop
 
 
@@ -293,10 +292,7 @@ def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: An
 def read_lines(
     data: Any, at: int, end: int, tables: Any, language: int, scratch: Scratch, measured: Any, row: Row, line: int
 ) -> int:
-    """Read a document of lines from byte ``at`` on: add to its counts, write its line signals, give the next line.
-
-    The normalised words are written to ``scratch``.
-    """
+    """Read a document from byte ``at`` on: write counts, line signals and normalised words; give the next line."""
     characters, word = tables.characters, np.int64(0)
     row[LINES] = -line
     while at < end:
@@ -361,11 +357,11 @@ def _lorem_ipsum(scratch: Scratch, words: int) -> int:
 @compiled
 def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases, language: int) -> int:
     """Count the places where a phrase of the language's list stands, word by word."""
-    listed, ids = scratch.repeats.gram_counts, scratch.repeats.ids
+    listed, ids, firsts = scratch.repeats.gram_counts, scratch.repeats.ids, scratch.repeats.firsts
+    starts, normal, vocabulary = scratch.starts, scratch.normal, phrases.vocabulary
     for number in range(unique):
-        first = scratch.repeats.firsts[number]
-        start, stop = scratch.starts[first], scratch.starts[first + 1]
-        listed[number] = find_word(phrases.vocabulary, language, scratch.normal, start, stop)
+        first = firsts[number]
+        listed[number] = find_word(vocabulary, language, normal, starts[first], starts[first + 1])
     if not np.any(listed[:unique] >= 0):
         return 0
     total = 0

@@ -10,6 +10,7 @@ import numpy as np
 from longcrawl.kernels.lookup import compiled, find_word, inlined
 from longcrawl.kernels.ngrams import HASHED
 from longcrawl.kernels.phrase_trees import step
+from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import decode, last_start
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC, LINE_BREAK, SYMBOL, TEXTUAL
@@ -211,21 +212,22 @@ def _count_lines(texts: Texts, document: int, page: Page, words: int, lines: int
 
 
 @inlined
-def _is_counted(texts: Texts, page: Page, word: int, counted: int) -> bool:
+def _is_counted(data: Any, begin: int, flags: int, flag_of: Any, counted: int) -> bool:
     """Whether a word is one that a reading counts, if it does not count them all."""
     if counted == defined.TEXTUAL_WORDS:
-        return page.word_flags[word] & TEXTUAL != 0
-    return texts.flags[decode(texts.data, page.word_begins[word])[0]] & ALPHANUMERIC != 0
+        return flags & TEXTUAL != 0
+    return flag_of[decode(data, begin)[0]] & ALPHANUMERIC != 0
 
 
 @compiled
 def _count_counted(texts: Texts, page: Page, words: int, counted: int, row: Any) -> None:
-    found, characters = words, page.starts[words]
+    data, flag_of, begins, flags, starts = texts.data, texts.flags, page.word_begins, page.word_flags, page.starts
+    found, characters = words, starts[words]
     if counted != defined.ALL_WORDS:
         for word in range(words):
-            if not _is_counted(texts, page, word, counted):
+            if not _is_counted(data, begins[word], flags[word], flag_of, counted):
                 found -= 1
-                characters -= page.starts[word + 1] - page.starts[word]
+                characters -= starts[word + 1] - starts[word]
     row[columns.COUNTED_WORDS], row[columns.COUNTED_CHARACTERS] = found, characters
 
 
@@ -233,9 +235,9 @@ def _count_counted(texts: Texts, page: Page, words: int, counted: int, row: Any)
 def _keep_counted(texts: Texts, page: Page, words: int, counted: int) -> int:
     """Keep the words that count; give how many there are."""
     begins, ends, starts, keys = page.word_begins, page.word_ends, page.starts, page.word_keys
-    left = 0
+    data, flag_of, flags, left = texts.data, texts.flags, page.word_flags, 0
     for word in range(words):
-        if _is_counted(texts, page, word, counted):
+        if _is_counted(data, begins[word], flags[word], flag_of, counted):
             length = starts[word + 1] - starts[word]
             begins[left], ends[left], keys[left] = begins[word], ends[word], keys[word]
             starts[left + 1] = starts[left] + length
@@ -302,27 +304,28 @@ def _count_symbol_words(data: Any, page: Page, words: int, reading: Reading) -> 
 
 
 @compiled
-def _is_listed(data: Any, at: int, end: int, stop_words: StopWords, language: int) -> bool:
+def _is_listed(data: Any, at: int, end: int, tree: PhraseTree, language: int) -> bool:
     """Whether a word in lower case, letter by letter, is a stop word of its language."""
     node = np.int64(language)
     while at < end and node >= 0:
         point, at = decode(data, at)
-        node = step(stop_words.lowered, node, point)
-    return node >= 0 and stop_words.lowered.kinds[node] != 0
+        node = step(tree, node, point)
+    return node >= 0 and tree.kinds[node] != 0
 
 
 @compiled
 def _count_stop_words(data: Any, page: Page, words: int, stop_words: StopWords, language: int, reading: Reading) -> int:
+    begins, ends, tree = page.word_begins, page.word_ends, stop_words.lowered
+    spellings, numbers = stop_words.spellings, stop_words.numbers
     met = np.zeros(max(1, stop_words.most), np.int64)
     distinct, occurrences = 0, 0
     for word in range(words):
-        begin, end = page.word_begins[word], page.word_ends[word]
         if reading.stop_word_case == defined.LOWERED:
-            occurrences += _is_listed(data, begin, end, stop_words, language)
+            occurrences += _is_listed(data, begins[word], ends[word], tree, language)
             continue
-        spelling = find_word(stop_words.spellings, language, data, begin, end)
+        spelling = find_word(spellings, language, data, begins[word], ends[word])
         if spelling >= 0:
-            number = stop_words.numbers[spelling]
+            number = numbers[spelling]
             distinct += 1 - met[number]
             met[number] = 1
             occurrences += 1

@@ -64,24 +64,25 @@ def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
 @compiled
 def _skipped(page: Page, words: int, n: int, spelling: Spelling) -> int:
     """Count the characters of n-grams that stood before, going on after each; equal ones are spelled equally."""
-    begins, repeats, table = spelling.begins, page.repeats, page.repeats.table
+    begins, starts, joined, table = spelling.begins, page.starts, spelling.joined, page.repeats.table
+    sums, inverses, firsts, keys = spelling.sums, spelling.inverses, page.repeats.gram_firsts, page.repeats.keys
     mask = clear(table, words)
     place, unique, characters = 0, 0, 0
     while place + n <= words:
         begin, length = begins[place], begins[place + n] - begins[place]
-        key = (spelling.sums[place + n] - spelling.sums[place]) * spelling.inverses[place]
+        key = (sums[place + n] - sums[place]) * inverses[place]
         at = mixed(key ^ _U(length)) & mask
         while table[at] != 0:
-            other = repeats.gram_firsts[table[at] - 1]
-            same = repeats.keys[table[at] - 1] == key and begins[other + n] - begins[other] == length
-            if same and same_letters(spelling.joined, begins[other], begin, length):
+            other = firsts[table[at] - 1]
+            same = keys[table[at] - 1] == key and begins[other + n] - begins[other] == length
+            if same and same_letters(joined, begins[other], begin, length):
                 break
             at = (at + 1) & mask
         if table[at] != 0:
-            characters += page.starts[place + n] - page.starts[place]
+            characters += starts[place + n] - starts[place]
             place += n
             continue
-        repeats.gram_firsts[unique], repeats.keys[unique] = place, key
+        firsts[unique], keys[unique] = place, key
         unique += 1
         table[at] = unique
         place += 1
@@ -142,10 +143,11 @@ def _top_characters(
 @compiled
 def _later(page: Page, size: int, n: int) -> int:
     """Count words and spaces that an n-gram covers which stood before, each once."""
-    starts, repeats, total, reached = page.starts, page.repeats, 0, 0
+    starts, places, grams, firsts = page.starts, page.repeats.places, page.repeats.grams, page.repeats.gram_firsts
+    total, reached = 0, 0
     for at in range(size):
-        place = repeats.places[at]
-        if repeats.gram_firsts[repeats.grams[at]] == place:
+        place = places[at]
+        if firsts[grams[at]] == place:
             continue
         new = max(place, reached)
         reached = place + n
@@ -156,10 +158,9 @@ def _later(page: Page, size: int, n: int) -> int:
 @compiled
 def _summed(page: Page, size: int, n: int) -> int:
     """Count the characters of all repeated n-grams, as often as they come."""
-    total = 0
+    starts, places, total = page.starts, page.repeats.places, 0
     for at in range(size):
-        place = page.repeats.places[at]
-        total += page.starts[place + n] - page.starts[place]
+        total += starts[places[at] + n] - starts[places[at]]
     return total
 
 
