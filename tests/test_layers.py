@@ -177,13 +177,13 @@ def figures() -> dict[str, float]:
     }
 
 
-# A package's list of public names is no importer. Kernels are apart: numba is imported only where they run. Both
-# shares are to fall, to 15 and 8: a module goes into its only user where both fit in 400 lines.
+# A package's list of public names is not an importer. Kernels are apart: numba is imported only where they run. A module
+# goes into its only user where both fit in 400 lines. `__all__` stands where users import from, and nowhere else.
 MOST = {
     "modules at the top": 12,
     "private imports across packages": 0,
-    "% of modules that one other module imports": 19,
-    "% of code lines that are imports": 12.5,
+    "% of modules that one other module imports": 13,
+    "% of code lines that are imports": 11,
     'function docstrings that begin with "Give"': 0,
 }
 
