@@ -177,8 +177,8 @@ def figures() -> dict[str, float]:
     }
 
 
-# A package's list of public names is not an importer. Kernels are apart: numba is imported only where they run. A module
-# goes into its only user where both fit in 400 lines. `__all__` stands where users import from, and nowhere else.
+# A package's list of public names is not an importer. Kernels are apart: numba is imported only where they run. A
+# module goes into its only user where both fit in 400 lines, and `__all__` is for modules that users import from.
 MOST = {
     "modules at the top": 12,
     "private imports across packages": 0,
