@@ -297,7 +297,7 @@ def fill_buckets(
 
 @compiled
 def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
-    """Put each item into the fullest sample that has room for it, and give how many samples there are.
+    """Put each item into the fullest sample that has room for it, and return how many samples there are.
 
     Args:
         sizes: int64 [items], each from 1 to ``capacity``.
@@ -329,7 +329,7 @@ def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
 
 @compiled
 def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
-    """Put each item into the first sample that has room for it, and give how many samples there are.
+    """Put each item into the first sample that has room for it, and return how many samples there are.
 
     The room of the samples is the bottom of a tree in which each node has that of the roomier child, so the first with
     enough is found from the top down.
@@ -356,7 +356,7 @@ def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
 
 @compiled
 def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
-    """Fill one sample after the other from bins of like sizes, and give how many samples there are.
+    """Fill one sample after the other from bins of like sizes, and return how many samples there are.
 
     A sample begins with the first item of the highest bin. Then, of the bin that its room is in, the first of
     ``look_at`` items that fits, else the first item of the highest bin below; until there is none.
@@ -402,7 +402,7 @@ def _filled_bin(first: Longs, at: int) -> int:
 
 @compiled
 def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: int, look_at: int) -> int:
-    """Take the first item out of a bin that fits, of so many that are looked at, or give -1."""
+    """Take the first item out of a bin that fits, of so many that are looked at, or return -1."""
     before, item = -1, first[at]
     for _ in range(look_at):
         if item < 0:

@@ -9,6 +9,7 @@ Source: GPT-Simple's data pipeline, "Sequence packing".
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -279,14 +280,9 @@ def padded_rows(
         reset: 1 if positions count the padding from 0, 0 if they are 0 there.
 
     """
-    kernels().fill_padding(filled, counts, padding, reset, out)
-    padded = out.shape[2] - filled
-    stops = np.cumsum(counts + (padded > 0))
-    starts = np.concatenate([[0], stops])[:-1]
-    lengths = np.empty(int((counts + (padded > 0)).sum()), np.int64)
-    lengths[(stops - 1)[padded > 0]] = padded[padded > 0]
+    borders, lengths = kernels().fill_padding(filled, counts, padding, reset, out)
     for each in pieces:
-        lengths[starts[each[3]] + each[5]] = each[1]
+        kernels().write_lengths(each, borders, lengths)
     named = dict(zip(("input_ids", "labels", "position_ids", "doc_ids"), out, strict=True))
-    rows = [lengths[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    rows = [lengths[start:stop] for start, stop in pairwise(borders.tolist())]
     return {**named, "n_tokens": filled, "seq_lengths": rows}

@@ -95,7 +95,7 @@ def fill_pieces(
         base: what the first of ``tokens`` is counted as.
         pieces: int64 [6, pieces], those of a sample in their order: the first token of each, how many it has, how many
             of these are without loss, its sample, its place in there, and its number in there.
-        reset: 1 if positions begin anew with each piece, 0 if they go on.
+        reset: 1 if positions begin again with each piece, 0 if they continue.
         end: the id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
 
@@ -126,7 +126,7 @@ def fill_pieces(
 
 
 @compiled
-def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: npt.NDArray[np.int64]) -> None:
+def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Longs) -> tuple[Longs, Longs]:
     """Fill samples up behind their pieces.
 
     Args:
@@ -136,13 +136,31 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: np
         reset: 1 if positions count the padding, too, from 0, and 0 if they are 0 there.
         out: see :func:`fill_pieces`.
 
+    Returns:
+        int64 [samples + 1], where the lengths of the pieces of each sample and of its padding begin and end, and these
+        lengths, of which those of padding are written.
+
     """
+    borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
         row = out[:, sample, filled[sample] :]
         row[0], row[1], row[3] = padding, IGNORED, counts[sample]
         positions = row[2]
         for place in range(len(positions)):
             positions[place] = place if reset else 0
+        borders[sample + 1] = borders[sample] + counts[sample] + (len(positions) > 0)
+    lengths = np.empty(borders[-1], np.int64)
+    for sample in range(len(filled)):
+        if filled[sample] < out.shape[2]:
+            lengths[borders[sample + 1] - 1] = out.shape[2] - filled[sample]
+    return borders, lengths
+
+
+@compiled
+def write_lengths(pieces: Longs, borders: Longs, lengths: Longs) -> None:
+    """Write the lengths of pieces, as :func:`fill_pieces` took them, between those of padding."""
+    for piece in range(pieces.shape[1]):
+        lengths[borders[pieces[3, piece]] + pieces[5, piece]] = pieces[1, piece]
 
 
 @compiled
@@ -214,7 +232,7 @@ def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
 
 @compiled
 def positions_from_end_of_text(windows: Ints, end_of_text: int, starts: Ints, tokens: int, out: Ints) -> None:
-    """Likewise, from 0 after every token ``end_of_text``; behind the last of ``tokens`` is padding, from 0, too."""
+    """Number them from 0 after every token ``end_of_text``, and padding, behind the last of ``tokens``, from 0, too."""
     for row in range(len(windows)):
         first, length = 0, min(tokens - starts[row], windows.shape[1])
         for start in range(0, length, BLOCK):

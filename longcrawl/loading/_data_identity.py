@@ -92,8 +92,8 @@ def changed_values(state: Mapping[str, Any], now: Mapping[str, Any], apart: Coll
 
 def _changed_files(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence[TokenFile]) -> str:
     groups = _groups(len(files))
-    said = was["data"] if isinstance(was.get("data"), Sequence) and len(was["data"]) == len(groups) else groups
-    first, last = next(group for one, other, group in zip(said, now["data"], groups, strict=True) if one != other)
+    before = was["data"] if isinstance(was.get("data"), Sequence) and len(was["data"]) == len(groups) else groups
+    first, last = next(group for one, other, group in zip(before, now["data"], groups, strict=True) if one != other)
     named = files[first].path if last - first == 1 else f"a file from {files[first].path} to {files[last - 1].path}"
     return f"{named} or its index or loss mask" if any(_names_beside(file.path) for file in files) else named
 

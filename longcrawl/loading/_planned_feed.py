@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from longcrawl.errors import LoaderError, warn_user
-from longcrawl.loading.curriculum import CurriculumPlan, Drained, OnExhausted, Phase, listed
+from longcrawl.loading.curriculum import CurriculumPlan, Drained, OnExhausted, Phase
 from longcrawl.loading.feed import Feed, Status
-from longcrawl.printable import as_lines
+from longcrawl.printable import as_lines, listed
 
 MOST_EPOCHS = 1000
 """Of a bucket; more are no advice, and not planned to see whether they are enough."""
@@ -90,17 +90,6 @@ class CurriculumReport:
             return f"phase {number + 1}  no {self.counted}: {parts}"
         where = f"{totals.first_sample:,} to {totals.stop_sample - 1:,}"
         return f"phase {number + 1}  {self.counted} {where}, {tokens:,} tokens: {parts}"
-
-
-def padded_ranks(samples: int, world_size: int, of: str, setting: str) -> list[str]:
-    """Warn where ``samples`` of a step, one that a ``setting`` fills, are too few for each rank to have one."""
-    if not 0 < samples < world_size:
-        return []
-    warning = (
-        f"{of} has samples for {samples:,} of {world_size:,} ranks and padding alone on the others, where a mean over "
-        f"targets is NaN: divide by the targets of all ranks together, or say {setting}='drop'"
-    )
-    return [warning]
 
 
 def demand_of(phases: Sequence[Phase]) -> dict[str, float]:
@@ -224,6 +213,20 @@ class PlannedFeed(Feed):
             "say on_budget_mismatch='warn'"
         )
 
+    def padded_ranks(self, samples: int, of: str, setting: str) -> list[str]:
+        """Warn where ``samples`` of a step, one that a ``setting`` fills, are too few for each rank to have one."""
+        if not 0 < samples < self.world_size:
+            return []
+        warning = (
+            f"{of} has samples for {samples:,} of {self.world_size:,} ranks and padding alone on the others, where a "
+            f"mean over targets is NaN: divide by the targets of all ranks together, or say {setting}='drop'"
+        )
+        return [warning]
+
+    def changed_buckets(self, was: Iterable[str], now: Iterable[str]) -> str:
+        """Describe which buckets a state has, and which are here."""
+        return f"buckets were {listed(map(repr, sorted(was)))} and are {listed(map(repr, sorted(now)))}"
+
     def epochs_by_name(self) -> Mapping[str | None, int]:
         """Return how often samples may be delivered, by the names that the user gave, None for all data."""
         given: dict[str | None, int] = (
@@ -255,8 +258,3 @@ class PlannedFeed(Feed):
     def most(self) -> int:
         """The end of the plan."""
         return len(self.drawn)
-
-
-def changed_buckets(was: Iterable[str], now: Iterable[str]) -> str:
-    """Describe which buckets a state has, and which are here."""
-    return f"buckets were {listed(sorted(was))} and are {listed(sorted(now))}"

@@ -14,7 +14,7 @@ from longcrawl.composition.packing import kernels, padded_rows
 from longcrawl.composition.plan import Longs, PackingPlan
 from longcrawl.formats.buckets.spec import ComposedBucket
 from longcrawl.formats.shards.shard import TokenShard
-from longcrawl.kernels.keyed_order import keyed_order
+from longcrawl.kernels.keyed_order import KeyedOrder, keyed_order
 from longcrawl.loading._data_identity import data_changes, data_identity
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading.composed_phases import BucketStock
@@ -70,12 +70,15 @@ class EpochOrder:
         if self.seed is None or not len(places):
             return places % max(self.count, 1)
         first, last = int(places.min()) // self.count, int(places.max()) // self.count
+        if first == last:
+            return self._order(first)(places - first * self.count)
         samples, epochs = places % self.count, places // self.count
         for epoch in range(first, last + 1):
-            mine = slice(None) if first == last else epochs == epoch
-            order = keyed_order(self.count, self.seed, f"samples of {self.name}, epoch {epoch}")
-            samples[mine] = order(samples[mine])
+            samples[epochs == epoch] = self._order(epoch)(samples[epochs == epoch])
         return samples
+
+    def _order(self, epoch: int) -> KeyedOrder:
+        return keyed_order(self.count, self.seed or 0, f"samples of {self.name}, epoch {epoch}")
 
 
 @runtime_checkable
@@ -245,7 +248,8 @@ def assemble(
 
     """
     pieces: list[Longs] = []
-    for pick in set(picks.tolist()) & buckets.keys():
-        mine = np.flatnonzero(picks == pick)
-        pieces += buckets[pick].fill(places[mine], mine, rows)
+    for pick in set(picks.tolist()):
+        if pick in buckets:
+            mine = np.flatnonzero(picks == pick)
+            pieces += buckets[pick].fill(places[mine], mine, rows)
     return padded_rows(rows.out, pieces, rows.counts, rows.filled, padding, rows.reset)

@@ -90,7 +90,7 @@ def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> 
 
 
 def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
-    """Keep the files of a split, by their folders below a root; tables beside splits are no shards."""
+    """Keep the files of a split, by their folders below a root; tables beside splits are not shards."""
     below = {_below_root(file, root): file for file in files}
     folders = {str(step) for name in below for step in PurePosixPath(name).parents}
     shards = [name for name in below if not beside_shards(name, folders)]
@@ -145,8 +145,8 @@ def read_paths(
     or for files.
 
     Raises:
-        LoaderError: it is stale and ``on_stale`` is "error", it lists other files and that is "trust", it is no such
-            list or cannot be written, or nobody lets go of the lock.
+        LoaderError: it is stale and ``on_stale`` is "error", it lists other files and that is "trust", it is not such
+            a list or cannot be written, or nobody lets go of the lock.
 
     """
     root = folder_of(paths) if isinstance(paths, str) else ""
@@ -160,9 +160,9 @@ def read_paths(
             if known and whole:
                 return known
             found = find([file.path for file in known] or None)
-            said = {} if split == "train" else {"split": split}
+            own = {} if split == "train" else {"split": split}
             entries = [
-                {"path": _below_root(file.path, root), "size": file.size, "tokens": file.tokens, **said}
+                {"path": _below_root(file.path, root), "size": file.size, "tokens": file.tokens, **own}
                 for file in found
             ]
             write_text(paths_file, json.dumps(entries, indent=0))
@@ -197,7 +197,7 @@ def _look(
         splits = {entry.get("split", "train") for entry in entries}
     except (ValueError, TypeError, KeyError, AttributeError) as wrong:
         raise LoaderError(
-            f"{paths_file} is no list of files with path and size: remove it, so that it is written again"
+            f"{paths_file} is not a list of files with path and size: remove it, so that it is written again"
         ) from wrong
     other = _otherness(known, paths, root) or ("" if splits <= {split} else f"it is of the split {splits.pop()!r}")
     stale = "it names no file" if not known else other or ("" if on_stale == "trust" else _staleness(known))
@@ -211,7 +211,7 @@ def _otherness(known: Sequence[TokenFile], paths: str | Sequence[str], root: str
     """Describe in which way a list is not one of what was named; "" where it is."""
     if not isinstance(paths, str):
         same = [file.path for file in known] == list(paths)
-        return "" if same else f"it is no list of the {len(paths):,} files that paths names, in their order"
+        return "" if same else f"it is not a list of the {len(paths):,} files that paths names, in their order"
     for file in known:
         inside = file.path if is_url(file.path) else posixpath.normpath(file.path)
         if not inside.startswith(root.rstrip("/") + "/"):

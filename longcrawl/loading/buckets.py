@@ -18,15 +18,7 @@ from longcrawl.errors import LoaderError
 from longcrawl.formats.buckets.spec import ComposedBucket, open_composed
 from longcrawl.formats.shards.folders import named_split
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._planned_feed import (
-    MOST_EPOCHS,
-    TOLERANCE,
-    CurriculumReport,
-    PlannedFeed,
-    Stock,
-    changed_buckets,
-    padded_ranks,
-)
+from longcrawl.loading._planned_feed import MOST_EPOCHS, TOLERANCE, CurriculumReport, PlannedFeed, Stock
 from longcrawl.loading._samples import (
     ComposedDataset,
     DeliveredBucket,
@@ -36,9 +28,10 @@ from longcrawl.loading._samples import (
 )
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, buckets_called
-from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase, listed, phases_of
+from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase, phases_of
 from longcrawl.loading.feed import Batch
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
+from longcrawl.printable import listed
 
 __all__ = ["ComposedBatches"]
 
@@ -81,7 +74,7 @@ class ComposedBatches(PlannedFeed):
     the dataset is false and on the first token of each piece.
 
     Without a curriculum every sample is delivered, ``epochs`` times, in an order of capacities that ``schedule`` says;
-    the buckets of a capacity run dry together. Iterating goes on after the last step handed out, and ends with the
+    the buckets of a capacity run dry together. Iterating resumes after the last step handed out, and ends with the
     plan, for good: ``status`` then says whether it is finished or halted. ``batches[i]`` is a pure function of ``i``.
 
     Attributes:
@@ -99,7 +92,7 @@ class ComposedBatches(PlannedFeed):
         positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
             row, and has 0 in padding.
         on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" goes on without it, at one step on all ranks, and warns; where nothing of a phase's mix
+            "renormalize" continues without it, at one step on all ranks, and warns; where nothing of a phase's mix
             is left, the next phase begins, with its own budget.
         epochs: how often samples may be delivered: one number, or one by bucket, domain or capacity.
         last_step: without a curriculum, "drop" leaves out samples of a capacity that do not fill a step; "fill" makes
@@ -187,9 +180,8 @@ class ComposedBatches(PlannedFeed):
         split = named_split(self.split, splits.__contains__)
         there = [each for each in self._dataset.buckets if each.split == split and len(each)]
         if not there:
-            raise LoaderError(
-                f"there is no sample in split {self.split!r} of {self.source_name}; splits: {listed(sorted(splits))}"
-            )
+            known = listed(map(repr, sorted(splits)))
+            raise LoaderError(f"there is no sample in split {self.split!r} of {self.source_name}; splits: {known}")
         return tuple(sorted(there, key=lambda each: (each.domain, each.capacity)))
 
     @property
@@ -222,7 +214,7 @@ class ComposedBatches(PlannedFeed):
         meant_by = {name: buckets_called(name, there) for name in self.epochs_by_name()}
         for name, meant in sorted(meant_by.items(), key=lambda item: -len(item[1])):
             if not meant:
-                known = listed(each.name for each in there)
+                known = listed(repr(each.name) for each in there)
                 raise LoaderError(f"epochs names {name!r}, which is not there; known: {known}")
             found |= dict.fromkeys(meant, self.epochs_by_name()[name])
         return [found.get(each.name, 1) for each in there]
@@ -278,7 +270,7 @@ class ComposedBatches(PlannedFeed):
         for capacity, there in self._samples.items():
             needed = self.tokens_per_step // capacity
             if self.last_step == "fill":
-                warned += padded_ranks(there % needed, self.world_size, f"the last step of {capacity:,}", "last_step")
+                warned += self.padded_ranks(there % needed, f"the last step of {capacity:,}", "last_step")
             left = there - sum(
                 count for each, count in zip(self.stock, delivered, strict=False) if each.capacity == capacity
             )
@@ -339,7 +331,7 @@ class ComposedBatches(PlannedFeed):
         changed = changed_values(state, now, apart=("data",))
         was, data = state["data"] if isinstance(state["data"], Mapping) else {}, now["data"]
         if set(was) != set(data):
-            return [*changed, changed_buckets(was, data)]
+            return [*changed, self.changed_buckets(was, data)]
         return changed + [f"data of {each}" for each in changed_values(was, data)]
 
     @cached_property

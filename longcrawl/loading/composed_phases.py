@@ -10,7 +10,8 @@ import numpy.typing as npt
 from longcrawl.composition.plan import Longs
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.loading.curriculum import check_phase, listed
+from longcrawl.loading.curriculum import check_phase
+from longcrawl.printable import listed
 
 __all__ = ["BucketStock", "ComposedPhase", "bucket_weights", "buckets_called"]
 
@@ -107,7 +108,7 @@ def _crossed(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock]) 
         if domain in places or not any(each.domain == domain for each in buckets):
             raise LoaderError(
                 f"phase {number} has capacities, and {domain!r} in its mix is not a domain; known: "
-                f"{listed(_domains(buckets))}"
+                f"{listed(map(repr, _domains(buckets)))}"
             )
         for capacity, weight in phase.capacities.items():
             name = BucketStock(domain, capacity, 0).name
@@ -131,13 +132,13 @@ def _mixed(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], to
 def _of_capacity(capacity: int, number: int, buckets: Sequence[BucketStock]) -> npt.NDArray[np.bool_]:
     meant = np.array([each.capacity == capacity for each in buckets])
     if not meant.any():
-        known = ", ".join(str(each) for each in sorted({each.capacity for each in buckets}))
+        known = listed(str(each) for each in sorted({each.capacity for each in buckets}))
         raise LoaderError(f"phase {number} draws from capacity {capacity}, which is not there; known: {known}")
     return meant
 
 
 def _missing(name: str, number: int, buckets: Sequence[BucketStock]) -> int:
-    known = listed([*_domains(buckets), *(each.name for each in buckets)])
+    known = listed(map(repr, [*_domains(buckets), *(each.name for each in buckets)]))
     raise LoaderError(f"phase {number} draws from {name!r}, which is not there or has no sample; known: {known}")
 
 

@@ -2,11 +2,11 @@
 
 Sample g of a plan comes from the bucket that number g of a counter-based generator (Philox) picks, so neither rank nor
 worker nor what was drawn before takes part in the choice. From a bucket samples are taken in its own order, once each,
-through all phases: a phase goes on where the one before it stopped. What a bucket holds is known, so where it runs dry
+through all phases: a phase begins where the one before it stopped. What a bucket holds is known, so where it runs dry
 is known, too, before a step is trained.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -20,7 +20,7 @@ from longcrawl.core.fields import build, check_fields
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import LoaderError
 from longcrawl.kernels.keyed_order import uniform_numbers
-from longcrawl.printable import quoted
+from longcrawl.printable import listed, quoted
 
 __all__ = [
     "CurriculumPlan",
@@ -31,8 +31,7 @@ __all__ = [
     "PhaseTotals",
     "Picks",
     "check_phase",
-    "first_unanswered",
-    "listed",
+    "first_dry",
     "phases_of",
     "picked",
     "plan_curriculum",
@@ -42,7 +41,7 @@ MixBy = Literal["tokens", "samples"]
 """What the numbers of a mix are shares of."""
 
 OnExhausted = Literal["error", "halt", "renormalize"]
-"""What becomes of a plan in which a bucket runs dry: refused, cut there, or gone on with without the bucket, and
+"""What becomes of a plan in which a bucket runs dry: rejected, cut there, or continued without the bucket, and
 with the next phase where nothing of a mix is left."""
 
 BLOCK = 1 << 12
@@ -118,11 +117,6 @@ def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
     return tuple(made)
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return names for a sentence: "'code', 'web'", or "none"."""
-    return ", ".join(map(repr, names)) or "none"
-
-
 @dataclass(frozen=True)
 class Drained:
     """A draw that a bucket could not answer.
@@ -160,7 +154,7 @@ def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) ->
     return np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.min_scalar_type(len(shares)))
 
 
-def first_unanswered(picks: Picks, left: Longs) -> tuple[int, int | None]:
+def first_dry(picks: Picks, left: Longs) -> tuple[int, int | None]:
     """Return the first pick for which a bucket has nothing left, and that bucket; where all have, the end and None.
 
     Args:
@@ -268,7 +262,7 @@ def plan_curriculum(
         inventory: for each bucket the tokens of its samples, in the order in which they would be delivered.
         seed: of the draws.
         mix_by: "tokens" draws a bucket by its weight over the mean tokens of its samples; "samples" by its weight.
-        on_exhausted: "renormalize" goes on with the other buckets from the sample at which one runs dry; otherwise
+        on_exhausted: "renormalize" continues with the other buckets from the sample at which one runs dry; otherwise
             the plan ends there. Where nothing of a mix is left, its phase ends and the next one has its own budget.
             Nothing is raised for it: see ``drained``.
 
@@ -278,7 +272,7 @@ def plan_curriculum(
     """
     wanted = phases_of(phases, Phase)
     if not wanted:
-        raise LoaderError("a curriculum has no phase: give it one or more")
+        raise LoaderError("a curriculum has no phase: add one or more")
     stock = {name: np.asarray(inventory[name], np.int64) for name in sorted(inventory)}
     if len(stock) > MOST_BUCKETS:
         raise LoaderError(f"{len(stock):,} buckets are more than {MOST_BUCKETS:,}: put some of them together")
@@ -295,9 +289,8 @@ def _check_buckets(phases: Sequence[Phase], stock: Mapping[str, Longs]) -> None:
     for number, phase in enumerate(phases, 1):
         for bucket, weight in phase.mix.items():
             if bucket not in stock:
-                raise LoaderError(
-                    f"phase {number} draws from bucket {bucket!r}, which is not there; known: {listed(stock)}"
-                )
+                known = listed(map(repr, stock))
+                raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which is not there; known: {known}")
             if weight > 0 and not stock[bucket].any():
                 raise LoaderError(f"phase {number} draws from bucket {bucket!r}, which has no token: take it out")
 
@@ -367,7 +360,7 @@ class _Planning:
     def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[Picks, int | None]:
         """Draw up to a chunk of buckets: as far as the budget reaches, or to the draw that a bucket cannot answer."""
         chunk = picked(shares, uniform_numbers(self.seed, "curriculum", self.samples, CHUNK))
-        stop, bucket = first_unanswered(chunk, [len(each) for each in self.inventory.values()] - self.used)
+        stop, bucket = first_dry(chunk, [len(each) for each in self.inventory.values()] - self.used)
         costs = np.zeros(stop, np.int64)
         for each, name in enumerate(self.names):
             places = np.flatnonzero(chunk[:stop] == each)

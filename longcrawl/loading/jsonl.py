@@ -76,7 +76,7 @@ class Jsonl(Feed):
     of such shards, but for that a sample has documents of one block alone. Batches have the fields of :class:`Packed`.
 
     Step s of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r has every
-    ``world_size``-th of them from the r-th on. Iterating goes on after the last batch handed out, and ends after the
+    ``world_size``-th of them from the r-th on. Iterating resumes after the last batch handed out, and ends after the
     last epoch, for good; one loop at a time.
 
     Attributes:
@@ -101,10 +101,10 @@ class Jsonl(Feed):
             where a rank may have no target: divide by those of all ranks.
         pad_token: id of padding; None for the end of text.
         end_of_text: the token that ends documents, by name; None for the tokenizer's usual one.
-        on_bad_files: whether a line that is no document, or a damaged file, is an "error", or is left out with a
+        on_bad_files: whether a line that is not a document, or a damaged file, is an "error", or is left out with a
             warning, "warn", or without, "skip"; see :attr:`bad_files`.
         block_bytes: of a block, unpacked, unless one line is longer; the last sample of a block is not filled up.
-        max_record_bytes: of a line at most; a longer one is no document, and is never held whole.
+        max_record_bytes: of a line at most; a longer one is not a document, and is never held whole.
 
     Raises:
         LoaderError: a field does not fit, or there are no such files.
@@ -206,7 +206,7 @@ class Jsonl(Feed):
         """Return this rank's part of the step that begins with global sample ``step``; tokenises all before it."""
         for found in self._steps(step, _Place(), self._encoded(_Place()), skipped=step):
             return found.batch
-        raise IndexError(f"there is no step at sample {step:,} of {self.path}")
+        raise IndexError(f"{self.path} has no step at sample {step:,}")
 
     def pieces(self, worker: int, workers: int) -> Iterator[tuple[int, EncodedBlock]]:
         """Yield the epoch and the tokens of every ``workers``-th block that is left, the begun one first."""
@@ -275,7 +275,7 @@ class Jsonl(Feed):
         """Yield this rank's batches of all blocks from a place on, but for so many samples.
 
         Raises:
-            SourceError: a line is no document or a file is damaged, under ``on_bad_files="error"``.
+            SourceError: a line is not a document or a file is damaged, under ``on_bad_files="error"``.
             LoaderError: there are fewer samples than one step takes.
 
         """

@@ -19,15 +19,7 @@ from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.folders import SPLITS, named_split
 from longcrawl.formats.shards.spec import find_format, shards_in
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._planned_feed import (
-    MOST_EPOCHS,
-    CurriculumReport,
-    PlannedFeed,
-    Stock,
-    changed_buckets,
-    demand_of,
-    padded_ranks,
-)
+from longcrawl.loading._planned_feed import MOST_EPOCHS, CurriculumReport, PlannedFeed, Stock, demand_of
 from longcrawl.loading._samples import (
     LastBatch,
     Positions,
@@ -42,11 +34,11 @@ from longcrawl.loading.curriculum import (
     OnExhausted,
     Phase,
     PhaseTotals,
-    listed,
     phases_of,
     plan_curriculum,
 )
 from longcrawl.loading.feed import Batch, Status
+from longcrawl.printable import listed
 
 __all__ = ["Packed", "Status"]
 
@@ -78,7 +70,7 @@ class Packed(PlannedFeed):
     a loss mask says so. ``doc_ids`` count the pieces of a row from 0, its padding, too.
 
     Step s of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r has every
-    ``world_size``-th of them from the r-th on. Iterating goes on after the last batch handed out, and ends with the
+    ``world_size``-th of them from the r-th on. Iterating resumes after the last batch handed out, and ends with the
     plan, for good: ``status`` then says whether it is finished or halted. ``batches[i]`` is a pure function of ``i``.
 
     Attributes:
@@ -99,7 +91,7 @@ class Packed(PlannedFeed):
             row, and has 0 in padding.
         mix_by: whether weights are shares of tokens or of samples.
         on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" goes on without it, at one global sample on all ranks, and warns; where nothing of a phase's
+            "renormalize" continues without it, at one global sample on all ranks, and warns; where nothing of a phase's
             mix is left, the next phase begins, with its own budget.
         epochs: how often samples may be delivered, one number or one for each bucket.
         last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead.
@@ -158,7 +150,9 @@ class Packed(PlannedFeed):
         self.check_ranks(max_length=2, batch_size=1)
         for name in self.epochs_by_name():
             if name is not None and name not in self._folders:
-                raise LoaderError(f"epochs names bucket {name!r}, which is not there; known: {listed(self._folders)}")
+                raise LoaderError(
+                    f"epochs names bucket {name!r}, which is not there; known: {listed(map(repr, self._folders))}"
+                )
         self._check_ids()
         self.check_plan()
 
@@ -183,7 +177,7 @@ class Packed(PlannedFeed):
             return {"": folder}
         splits = [name for name in _folders_in(Path(self.path)) if name in SPLITS]
         if splits or self.split not in SPLITS:
-            raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {listed(splits)}")
+            raise LoaderError(f"there is no folder {folder}; splits in {self.path}: {listed(map(repr, splits))}")
         return {"": Path(self.path)}
 
     @cached_property
@@ -193,7 +187,7 @@ class Packed(PlannedFeed):
         for name in sorted(names - set(self._folders)):
             raise LoaderError(
                 f"the curriculum draws from bucket {name!r}, which is not a folder of {Path(self.path) / self.split}; "
-                f"known: {listed(self._folders)}"
+                f"known: {listed(map(repr, self._folders))}"
             )
         return names
 
@@ -277,7 +271,7 @@ class Packed(PlannedFeed):
         phases = self._phases or (Phase(max(stock[""].tokens, 1), {"": 1.0}),)
         problems, warned = self.judge(phases, stock)
         if self.last_batch == "fill":
-            warned += padded_ranks(len(self.plan) % self.step_size, self.world_size, "the last step", "last_batch")
+            warned += self.padded_ranks(len(self.plan) % self.step_size, "the last step", "last_batch")
         return CurriculumReport(self.plan, phases, stock, self.max_length, problems, tuple(warned), self._notes())
 
     def _sufficient_epochs(self) -> dict[str, int]:
@@ -358,7 +352,7 @@ class Packed(PlannedFeed):
         changed = changed_values(state, self.identity(position), apart=BY_BUCKET)
         data, packing = (state[name] if isinstance(state[name], Mapping) else {} for name in BY_BUCKET)
         if not drawn <= set(data) or (changed and set(data) != set(buckets)):
-            return [*changed, changed_buckets(data, buckets)]
+            return [*changed, self.changed_buckets(data, buckets)]
         for name in sorted(drawn):
             changed += buckets[name].changes(data[name], packing.get(name))
         return changed

@@ -47,7 +47,7 @@ class Rectangle(Feed):
     ``global_batches % world_size`` are left out, so that every rank has as many. Rank ``r`` takes global batch
     ``step * world_size + r``. ``batches[i]`` is a pure function of ``i``.
 
-    Iterating goes on from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
+    Iterating resumes from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
     ends with the pass; the next ``for`` loop starts a new pass, in the same order, at batch 0. One loop at a time.
 
     Where the rectangle has a loss mask, a batch has ``loss_mask`` too, bool: False at targets that no loss is to be

@@ -16,15 +16,7 @@ from longcrawl.composition.plan import Longs
 from longcrawl.errors import LoaderError
 from longcrawl.kernels.keyed_order import uniform_numbers
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, Weights, bucket_weights
-from longcrawl.loading.curriculum import (
-    MOST_BUCKETS,
-    CurriculumPlan,
-    Drained,
-    PhaseTotals,
-    Picks,
-    first_unanswered,
-    picked,
-)
+from longcrawl.loading.curriculum import MOST_BUCKETS, CurriculumPlan, Drained, PhaseTotals, Picks, first_dry, picked
 
 __all__ = ["Schedule", "StepPlan", "plan_phases", "plan_schedule"]
 
@@ -116,8 +108,8 @@ def plan_phases(
         buckets: what there is.
         tokens_per_step: of all ranks; a multiple of each capacity.
         seed: of the draws.
-        on_exhausted: "renormalize" goes on from the step that a bucket cannot answer without that bucket, and with the
-            next phase where nothing of a mix is left; otherwise the plan ends there. Nothing is raised for it: see
+        on_exhausted: "renormalize" continues from the step that a bucket cannot answer without that bucket, and with
+            the next phase where nothing of a mix is left; otherwise the plan ends there. Nothing is raised for it: see
             ``steps.drained``.
 
     Raises:
@@ -229,7 +221,7 @@ class _Planning:
         for group in np.unique(order):
             where, members = groups == group, np.flatnonzero(self.group == group)
             picks[where] = members[picked(shares[members], numbers[where])]
-        stop, dry = first_unanswered(picks, self.left)
+        stop, dry = first_dry(picks, self.left)
         steps = int(np.searchsorted(np.cumsum(self.per_step[order]), stop, "right"))
         self._take(order[:steps], picks[: self.per_step[order[:steps]].sum()])
         name = None if dry is None else self.buckets[dry].name
@@ -237,7 +229,7 @@ class _Planning:
 
     def _take_queued(self, order: Picks, queues: "_Queues") -> tuple[str | None, npt.NDArray[np.bool_]]:
         """Take these steps from queues, up to the first whose capacity has too few samples left; name that."""
-        stop, dry = first_unanswered(order, queues.left // self.per_step)
+        stop, dry = first_dry(order, queues.left // self.per_step)
         self._take(*queues.take(order[:stop]))
         return None if dry is None else str(self.capacities[dry]), self.group == dry
 

@@ -30,8 +30,8 @@ Leftover = Literal["carry", "short", "drop"]
 class WindowBatches(Feed):
     """Batches for one rank of a trainer; :meth:`Windows.batches` makes them.
 
-    Iterating goes on from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
-    ends with the pass; the next ``for`` loop goes on with the next pass. One loop at a time. ``batches[i]`` is batch
+    Iterating resumes from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
+    ends with the pass; the next ``for`` loop takes the next pass. One loop at a time. ``batches[i]`` is batch
     ``i`` of this rank from the very start.
 
     Attributes:

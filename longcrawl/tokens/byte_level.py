@@ -226,7 +226,7 @@ def _ranks(merges: Iterable[tuple[bytes, bytes]], vocabulary: Mapping[str, int])
 def _require_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
-        raise TokenizerError(f"{where}: {len(missing)} of the 256 bytes are no token, 0x{missing[0]:02x} among them")
+        raise TokenizerError(f"{where}: {len(missing)} of the 256 bytes are not tokens, 0x{missing[0]:02x} among them")
 
 
 def _alphabet() -> list[str]:

@@ -123,7 +123,7 @@ def _from_hub(repository: str) -> Path:
         return Path(hf_hub_download(repository, "tokenizer.json"))
     except (OSError, ValueError) as failed:
         raise TokenizerError(
-            f"tokenizer {repository!r} is no file here and did not come from the Hub ({type(failed).__name__}): "
+            f"tokenizer {repository!r} is not a file here and did not come from the Hub ({type(failed).__name__}): "
             "pass the path of a local tokenizer.json or *.tiktoken file"
         ) from failed
 
@@ -221,7 +221,7 @@ class Encoder:
         """How many bytes of UTF-8 each id stands for, 0 for those that no text is encoded to.
 
         Raises:
-            TokenizerError: it is no byte-level BPE, whose tokens are the bytes of a text cut into pieces.
+            TokenizerError: it is not a byte-level BPE, whose tokens are the bytes of a text cut into pieces.
 
         """
         ranks, ids = self._ranks, None
@@ -245,7 +245,7 @@ class Encoder:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def save(self, directory: str | os.PathLike[str]) -> str:
-        """Write ``tokenizer.json`` into ``directory`` and give that name; any reader of it gives the same ids.
+        """Write ``tokenizer.json`` into ``directory`` and return that name; any reader of it gives the same ids.
 
         Raises:
             TokenizerError: ranks of which one cannot be made by merges.

@@ -41,7 +41,7 @@ def loss_mask(
     Raises:
         StageError: the column is not one of spans, a span lies outside its text, or the tokenizer's tokens do not add
             up to the text.
-        TokenizerError: a document has spans, and the tokenizer is no byte-level BPE.
+        TokenizerError: a document has spans, and the tokenizer is not a byte-level BPE.
 
     """
     flags = np.ones(len(encoded.ids), bool)

@@ -51,7 +51,7 @@ class Tokenize(Rewrite):
     Raises:
         StageError: no column ``text`` of strings; ``"trained"`` and not fitted yet; a batch of 2**31 tokens; a span of
             ``masked`` that lies outside its text.
-        TokenizerError: the tokenizer cannot be loaded, or has more ids than ``dtype`` holds, or is no byte-level BPE
+        TokenizerError: the tokenizer cannot be loaded, or has more ids than ``dtype`` holds, or is not a byte-level BPE
             and documents are masked.
 
     """
@@ -96,7 +96,7 @@ class Tokenize(Rewrite):
         return self.tokenizer == _TRAINED
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Tokenize":
-        """Train the tokenizer "trained" on all documents and give the stage that uses it.
+        """Train the tokenizer "trained" on all documents and return the stage that uses it.
 
         The file ``tokenizer.json``, in a folder of ``directory`` that is named after its content, depends on which
         documents there are, not on their order. It is trained on one core. Few texts give fewer than

@@ -128,7 +128,7 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
     """Read the column ``windows`` of documents that have so many tokens.
 
     Raises:
-        StageError: it is no column of windows, or they do not cover a document from its first token to its last.
+        StageError: it is not a column of windows, or they do not cover a document from its first token to its last.
 
     """
     lists = column(table, WINDOWS, needed_by)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import longcrawl as lc
+from longcrawl.formats.shards.spec import FORMATS
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +24,8 @@ def write_shards() -> Callable[..., list[list[int]]]:
             rows = range(number * len(lengths) // shards, (number + 1) * len(lengths) // shards)
             made = {"tokens": pa.array([documents[row] for row in rows], pa.list_(pa.uint32()))}
             made |= {each: pa.array([values[row] for row in rows]) for each, values in columns.items()}
-            module.write([pa.table(made)], folder / f"{number}{module.SUFFIX}")
+            suffix = FORMATS[name.replace("_", "-")].suffix
+            module.write([pa.table(made)], folder / f"{number}{suffix}")
         return documents
 
     return write

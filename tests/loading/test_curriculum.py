@@ -139,7 +139,7 @@ def test_the_phase_of_a_sample():
 @pytest.mark.parametrize(
     ("phases", "inventory", "said"),
     [
-        ([], {"web": [1]}, "a curriculum has no phase: give it one or more"),
+        ([], {"web": [1]}, "a curriculum has no phase: add one or more"),
         ({"duration_tokens": 5, "mix": {"web": 1}}, {"web": [1]}, "a curriculum is a list of phases, got {'duration"),
         (Phase(5, {"web": 1}), {"web": [1]}, "a curriculum is a list of phases, got Phase(duration_tokens=5"),
         ([5], {"web": [1]}, "phase 1 is 5: give its duration_tokens and mix"),

@@ -487,7 +487,7 @@ def test_a_paths_file_gives_the_files_that_are_named(tmp_path):
         return [file.path for file in Windows(paths, 4, paths_file=paths_file, **options).files]
 
     assert names((one,)) == [one]
-    said = "list.json is stale, it is no list of the 2 files that paths names, in their order"
+    said = "list.json is stale, it is not a list of the 2 files that paths names, in their order"
     for words in ("error", "trust"):
         with pytest.raises(LoaderError, match=said):
             names((one, other), on_stale_paths=words)
