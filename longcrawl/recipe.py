@@ -273,10 +273,8 @@ def _override(spec: dict[str, Any], override: str) -> None:
     section, rest = keys[0], keys[1:]
     if path == "parts":
         spec["parts"] = value
-    elif section == "source" and len(rest) == 1:
-        spec["source"] = {**_mapping(spec, "source"), rest[0]: value}
-    elif section == "card" and len(rest) == 1:
-        spec["card"] = {**_mapping(spec, "card"), rest[0]: value}
+    elif section in ("source", "card") and len(rest) == 1:
+        spec[section] = {**_mapping(spec, section), rest[0]: value}
     elif section == "outputs" and len(rest) == 2:  # a format and a field
         outputs = _mapping(spec, "outputs")
         spelled = [name for name in outputs if OUTPUTS.find(str(name), "output", RecipeError).name == rest[0]]
