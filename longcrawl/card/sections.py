@@ -200,7 +200,7 @@ def _repeated(card: CardSource) -> Iterator[str]:
         yield "What occurs most often, by the first place where it stands; how many other spans begin with the same:"
         columns = [Column("document"), Column("characters"), _count("other spans")]
         spans = ["" if each.place is None else "{:,}-{:,}".format(*each.place) for each in found]
-        rows = [[_id(each.id), span, each.others] for each, span in zip(found, spans, strict=True)]
+        rows: list[list[Cell]] = [[_id(each.id), span, each.others] for each, span in zip(found, spans, strict=True)]
         yield Table(columns, rows).markdown()
 
 
