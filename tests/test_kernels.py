@@ -1,30 +1,17 @@
-"""Kernels as Python and as other kernels call them."""
+"""What kernels keep on disk."""
 
 import pickle
 
-from longcrawl.kernels.lookup import compiled
+import numba
+
+from longcrawl.kernels.lookup import _CachedKernels
 
 
-@compiled
-def double(number):
-    return 2 * number
-
-
-@compiled
-def quadruple(number):
-    return double(double(number))
-
-
-def test_a_kernel_is_compiled_for_python_only_where_python_calls_it():
-    assert quadruple(3) == 12
-    assert double.signatures == []
-    assert double(0.5) == 1.0
-    assert quadruple(0.25) == 1.0
-    assert [str(*signature) for signature in double.signatures] == ["float64"]
-    assert [str(*signature) for signature in quadruple.signatures] == ["int64", "float64"]
-
-
-def test_a_kernel_that_was_sent_to_another_process_is_called_by_kernels_and_by_python():
-    sent = pickle.loads(pickle.dumps(quadruple))
-    assert sent(5) == 20
-    assert pickle.loads(pickle.dumps(double))(5) == 10
+def test_a_kernel_whose_types_have_moved_is_compiled_again(tmp_path):
+    # An upgrade leaves what the last version compiled beside the new sources.
+    moved = b"clongcrawl.of_an_earlier_version\nLists\n."
+    (tmp_path / "kernel.nbi").write_bytes(pickle.dumps(numba.__version__) + moved)
+    kept = _CachedKernels(str(tmp_path), "kernel", (1.0, 2))
+    assert kept.load(("signature",)) is None
+    kept.save(("signature",), "machine code")
+    assert kept.load(("signature",)) == "machine code"

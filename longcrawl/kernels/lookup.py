@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba.core.caching import IndexDataCacheFile
 from numba.core.registry import CPUDispatcher
 
 from longcrawl.kernels.word_lists import Vocabulary
@@ -23,6 +24,19 @@ _MIX = _U(0xFF51AFD7ED558CCD)
 _PRIME = _U(0x100000001B3)
 
 
+class _CachedKernels(IndexDataCacheFile):
+    """What is kept of a kernel on disk, which is made again where it names a type that has moved to another module.
+
+    numba would raise: it unpickles the types of a kernel's arguments before it compares the source.
+    """
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (ImportError, AttributeError):
+            return {}
+
+
 class _Kernel(CPUDispatcher):
     """A kernel that other kernels call without the entry points for Python and C, which are a third of compiling.
 
@@ -33,6 +47,11 @@ class _Kernel(CPUDispatcher):
         super().__init__(*arguments, **options)
         no_entries = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         self._called_by_kernels = CPUDispatcher(self.py_func, self.locals, self.targetoptions | no_entries)
+
+    def enable_caching(self) -> None:
+        """Keep machine code on disk."""
+        super().enable_caching()
+        self._cache._cache_file.__class__ = _CachedKernels  # noqa: SLF001  # numba has no other place for it
 
     @property
     def _numba_type_(self) -> Any:
