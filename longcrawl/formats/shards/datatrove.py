@@ -31,15 +31,16 @@ from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_fo
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["INDEX", "LOSS", "METADATA", "SUFFIX", "Datatrove", "open", "shard_files", "verify", "write"]
+__all__ = ["INDEX", "LOSS", "METADATA", "NAME", "SUFFIX", "Datatrove", "open", "shard_files", "verify", "write"]
 
+NAME = "datatrove"
 SUFFIX = ".ds"
 INDEX, LOSS, METADATA = ".index", ".loss", ".metadata"
 UNKNOWN = "Unknown Tokenizer"
 """What datatrove calls a tokenizer whose name is unknown."""
 
 
-@shard_format("datatrove")
+@shard_format(NAME)
 class Datatrove(ShardFormat):
     """datatrove's shards; a path names the ``.ds`` file."""
 

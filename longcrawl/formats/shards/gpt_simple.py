@@ -37,8 +37,21 @@ from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes
 from longcrawl.formats.shards.shard import OVERLAP, Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
-__all__ = ["MOST_OVERLAP", "SUFFIX", "BinAndIdx", "GptSimple", "bin_and_idx", "open", "shard_files", "verify", "write"]
+__all__ = [
+    "MAGIC",
+    "MOST_OVERLAP",
+    "NAME",
+    "SUFFIX",
+    "BinAndIdx",
+    "GptSimple",
+    "bin_and_idx",
+    "open",
+    "shard_files",
+    "verify",
+    "write",
+]
 
+NAME = "gpt-simple"
 SUFFIX = ".bin"
 OTHER_SUFFIXES = (".ds", ".index", ".parquet", ".zarr", ".npy", ".json", ".jsonl", ".txt", ".gz", ".zst")
 """Endings that say another format; others are part of a name, as in ``part-0.5``."""
@@ -70,7 +83,7 @@ class BinAndIdx(ShardFormat):
             return file.read(len(cls.magic)) == cls.magic
 
 
-@shard_format("gpt-simple")
+@shard_format(NAME)
 class GptSimple(BinAndIdx):
     """GPT-Simple's shards."""
 

@@ -40,8 +40,10 @@ from longcrawl.formats.shards.gpt_simple import BinAndIdx
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
-__all__ = ["MAGIC", "Megatron", "open", "shard_files", "verify", "write"]
+__all__ = ["MAGIC", "NAME", "SUFFIX", "Megatron", "open", "shard_files", "verify", "write"]
 
+NAME = "megatron"
+SUFFIX = ".bin"
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct("<9sQBQQ")
 WIDTHS = {8: 2, 4: 4}
@@ -51,7 +53,7 @@ MOST = (1 << 31) - 1
 BLOCK = 1 << 20
 
 
-@shard_format("megatron")
+@shard_format(NAME)
 class Megatron(BinAndIdx):
     """Megatron-LM's shards.
 

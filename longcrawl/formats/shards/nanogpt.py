@@ -34,8 +34,9 @@ from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_fo
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
 
-__all__ = ["SUFFIX", "Header", "NanoGpt", "check_width", "open", "shard_files", "verify", "write"]
+__all__ = ["NAME", "SUFFIX", "Header", "NanoGpt", "check_width", "open", "shard_files", "verify", "write"]
 
+NAME = "nanogpt"
 SUFFIX = ".bin"
 Header = Literal["none", "llm.c"]
 HEADER = struct.Struct("<iii")
@@ -45,7 +46,7 @@ VERSIONS = {20240520: (1, 2), 20240801: (7, 4)}
 MOST = (1 << 31) - 1
 
 
-@shard_format("nanogpt")
+@shard_format(NAME)
 class NanoGpt(ShardFormat):
     """Flat files; a path ends in ``.bin``."""
 

@@ -41,8 +41,9 @@ from longcrawl.storage.stored_tables import table_writer
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["KEY", "SUFFIX", "TokenParquet", "open", "read", "shard_files", "verify", "write"]
+__all__ = ["KEY", "NAME", "SUFFIX", "TokenParquet", "open", "read", "shard_files", "verify", "write"]
 
+NAME = "token-parquet"
 SUFFIX = ".parquet"
 KEY = b"longcrawl"
 FACTS = {"end_of_text": int, "vocabulary_size": int, "tokenizer": str}
@@ -51,7 +52,7 @@ ROWS = 1_024
 """Rows that are read at a time."""
 
 
-@shard_format("token-parquet")
+@shard_format(NAME)
 class TokenParquet(ShardFormat):
     """Tokens in parquet; a path ends in ``.parquet``.
 
