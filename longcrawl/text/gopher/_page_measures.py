@@ -84,6 +84,7 @@ def _quality(
 ) -> None:
     data, language = texts.data, stop_words.languages[document]
     spellings, numbers = stop_words.spellings, stop_words.numbers
+    longest = spellings.longest if language >= 0 else -1
     begins, ends, word_flags = page.word_begins, page.word_ends, page.word_flags
     met[:] = 0
     alphabetic, distinct, hashes, ellipses = 0, 0, 0, 0
@@ -94,6 +95,8 @@ def _quality(
             more = count_symbols(data, begin, end)
             hashes += more[0]
             ellipses += more[1]
+        if end - begin > longest:
+            continue
         spelling = find_word(spellings, language, data, begin, end)
         if spelling >= 0:
             number = numbers[spelling]

@@ -60,9 +60,6 @@ class Rules(NamedTuple):
     """The terminal marks."""
     closers: npt.NDArray[np.uint32]
     """What may stand between the end of a sentence and white space."""
-    flags: Flags
-    """Shape (0x110000,): the flags of every code point."""
-    tree: PhraseTree
     zeros: npt.NDArray[np.uint32]
     """The zero of every script that has decimal digits; the other nine follow it."""
     min_words: int
@@ -177,7 +174,7 @@ def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts)
 
 
 @compiled
-def _ends_sentence(data: Bytes, at: int, end: int, rules: Rules) -> tuple[bool, int]:
+def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules) -> tuple[bool, int]:
     """Return whether white space or nothing follows the marks that start at a byte; gives where they end."""
     while at < end:
         flag = rules.byte_flags[data[at]]
@@ -188,7 +185,7 @@ def _ends_sentence(data: Bytes, at: int, end: int, rules: Rules) -> tuple[bool, 
             return flag & _SOLID == 0, at
         point, after = decode(data, at)
         if not _is_one_of(point, rules.closers):
-            return rules.flags[point] & SPACE != 0, at
+            return flag_of[point] & SPACE != 0, at
         at = after
     return True, at
 
@@ -203,12 +200,11 @@ def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, l
 
 
 @compiled
-def _read_line(data: Bytes, at: int, end: int, rules: Rules, line: Facts) -> int:
+def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> int:
     """Write what is known of the line that starts at a byte; gives where the next one starts."""
     start, stop, words, longest, length, sentences, checked = at, end, 0, 0, 0, 0, at
     seen, noted, state, before = 0, 0, 0, 0
-    byte_flags, flag_of, tree = rules.byte_flags, rules.flags, rules.tree
-    found = _FIRST << (tree.sure - 1)
+    byte_flags, found = rules.byte_flags, _FIRST << (tree.sure - 1)
     line[BRACES] = line[PHRASES] = line[PLACEHOLDERS] = 0
     while at < end:
         # Most text is ASCII inside of a sentence, and what is asked of it needs no branch.
@@ -235,7 +231,7 @@ def _read_line(data: Bytes, at: int, end: int, rules: Rules, line: Facts) -> int
             break
         point, after = decode(data, at)
         if flag_of[point] & SENTENCE_END and at >= checked:
-            ends, checked = _ends_sentence(data, at, end, rules)
+            ends, checked = _ends_sentence(data, at, end, flag_of, rules)
             if ends:
                 sentences += seen & _LETTER != 0
                 noted |= seen
@@ -300,7 +296,17 @@ def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
 
 @compiled
 def clean_page(
-    data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int, page: Any, log: Any, runs: bool
+    data: Bytes,
+    at: int,
+    end: int,
+    flag_of: Flags,
+    rules: Rules,
+    tree: PhraseTree,
+    out: Bytes,
+    place: int,
+    page: Any,
+    log: Any,
+    runs: bool,
 ) -> tuple[int, int]:
     """Write the lines that stay of a document to ``out``, stripped and joined by newlines.
 
@@ -315,14 +321,14 @@ def clean_page(
     line = np.empty(FACTS, np.int64)
     kept, changed, number, run = 0, 0, 1, STAYS
     while at < end:
-        at = _read_line(data, at, end, rules, line)
+        at = _read_line(data, at, end, flag_of, rules, tree, line)
         begin, stop, words, longest = line[FIRST], line[STOP], line[WORDS], line[LONGEST]
         base, before, cut = place + (kept > 0), place, False
         if line[BRACKETS] and rules.citations:
             first, last = base, _write_line(data, begin, stop, rules, out, base)
             cut = last - first < stop - begin
         if cut:
-            _read_line(out, first, last, rules, line)
+            _read_line(out, first, last, flag_of, rules, tree, line)
             if not rules.datatrove:
                 words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
             rule = _check_form(out, first, last, words, longest, rules)
@@ -348,7 +354,17 @@ def clean_page(
 
 
 @compiled
-def clean_pages(data: Bytes, offsets: Any, rules: Rules, out: Bytes, ends: Any, counts: Any, log: Any) -> int:
+def clean_pages(
+    data: Bytes,
+    offsets: Any,
+    flag_of: Flags,
+    rules: Rules,
+    tree: PhraseTree,
+    out: Bytes,
+    ends: Any,
+    counts: Any,
+    log: Any,
+) -> int:
     """Write the lines that stay of every document to ``out``, without the white space around all of them.
 
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
@@ -362,10 +378,10 @@ def clean_pages(data: Bytes, offsets: Any, rules: Rules, out: Bytes, ends: Any, 
     ends[0] = 0
     for document in range(len(offsets) - 1):
         at, end, begin, here = offsets[document], offsets[document + 1], place, log[logged:]
-        place, changed = clean_page(data, at, end, rules, out, place, counts[document], here, runs)
+        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, runs)
         logged += min(changed, len(here))
-        first = skip_space(out, begin, place, rules.flags)
-        last = drop_space(out, first, place, rules.flags)
+        first = skip_space(out, begin, place, flag_of)
+        last = drop_space(out, first, place, flag_of)
         if first > begin or last < place:
             shift_lines(here[:changed], first, last, begin)
             copy(out, first, last, out, begin)

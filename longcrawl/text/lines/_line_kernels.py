@@ -43,12 +43,9 @@ NEWLINE = 0x0A
 SPACE_BAR = np.uint32(0x20)
 
 
-class Rules(NamedTuple):
-    """What flags a line; a threshold that is switched off is out of reach."""
+class Limits(NamedTuple):
+    """Thresholds; one that is switched off is out of reach."""
 
-    flags: Flags
-    """Shape (0x110000,): the flags of every code point."""
-    tree: PhraseTree
     uppercase: float
     """A line with a larger share of upper-case characters goes."""
     numerical: float
@@ -93,12 +90,12 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
 
 
 @compiled
-def _walk(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
+def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
     """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
 
     A run of white space counts as one space bar. A phrase that ends in a word character is not followed by another.
     """
-    kind, end, node, flag_of, tree = 0, at, root, rules.flags, rules.tree
+    kind, end, node = 0, at, root
     while at < stop:
         point, after = decode(data, at)
         flag = flag_of[point]
@@ -142,14 +139,16 @@ def _is_scale(byte: int) -> bool:
 
 
 @compiled
-def _match(data: Bytes, at: int, stop: int, wanted: int, rules: Rules, root: int) -> tuple[int, int]:
+def _match(
+    data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int
+) -> tuple[int, int]:
     """As ``_walk``, for phrases that follow a number as well."""
     kind, end, point = 0, at, decode(data, at)[0]
-    if rules.tree.begins[min(point, OTHERS)]:
-        kind, end = _walk(data, at, stop, wanted, rules, root)
-    if kind == 0 and rules.flags[point] & NUMERIC:
-        after = _skip_number(data, at, stop, rules.flags)
-        kind, end = _walk(data, after, stop, wanted, rules, root + AFTER_NUMBER)
+    if tree.begins[min(point, OTHERS)]:
+        kind, end = _walk(data, at, stop, wanted, flag_of, tree, root)
+    if kind == 0 and flag_of[point] & NUMERIC:
+        after = _skip_number(data, at, stop, flag_of)
+        kind, end = _walk(data, after, stop, wanted, flag_of, tree, root + AFTER_NUMBER)
     return kind, end
 
 
@@ -181,15 +180,17 @@ def _write_piece(
 
 
 @compiled
-def _edit(data: Bytes, start: int, stop: int, rules: Rules, root: int, out: Bytes, begin: int) -> tuple[int, int, int]:
+def _edit(
+    data: Bytes, start: int, stop: int, flag_of: Flags, tree: PhraseTree, root: int, out: Bytes, begin: int
+) -> tuple[int, int, int]:
     """Write a line's content without its phrases: which kinds there were, where it ends, how many words are left."""
-    at, kept, place, kinds, words, in_word, flag_of = start, start, begin, 0, 0, False, rules.flags
+    at, kept, place, kinds, words, in_word = start, start, begin, 0, 0, False
     while at < stop:
         point, after = decode(data, at)
         word = flag_of[point] & WORD != 0
         if not (in_word and word):
             wanted = PREFIX | SUFFIX | ANYWHERE if at == start else SUFFIX | ANYWHERE
-            kind, end = _match(data, at, stop, wanted, rules, root)
+            kind, end = _match(data, at, stop, wanted, flag_of, tree, root)
             if kind:
                 place, more = _write_piece(data, kept, at, flag_of, out, begin, place)
                 words += more
@@ -206,21 +207,30 @@ def _edit(data: Bytes, start: int, stop: int, rules: Rules, root: int, out: Byte
 
 
 @compiled
-def _flag(data: Bytes, line: Facts, rules: Rules, root: int) -> int:
+def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: PhraseTree, root: int) -> int:
     """Return the rule by which a line goes as a whole, 0 for none."""
-    if line[UPPERS] / line[CHARACTERS] > rules.uppercase:
+    if line[UPPERS] / line[CHARACTERS] > limits.uppercase:
         return UPPERCASE
-    if line[NUMERICS] / line[SOLID] >= rules.numerical:
+    if line[NUMERICS] / line[SOLID] >= limits.numerical:
         return NUMERICAL
-    if line[CORE] >= 0 and rules.flags[decode(data, line[CORE])[0]] & NUMERIC:
-        after = _skip_number(data, line[CORE], line[CORE_STOP], rules.flags)
-        return _walk(data, after, line[CORE_STOP], np.int64(COUNTER), rules, root + AFTER_NUMBER)[0]
+    if line[CORE] >= 0 and flag_of[decode(data, line[CORE])[0]] & NUMERIC:
+        after = _skip_number(data, line[CORE], line[CORE_STOP], flag_of)
+        return _walk(data, after, line[CORE_STOP], np.int64(COUNTER), flag_of, tree, root + AFTER_NUMBER)[0]
     return 0
 
 
 @compiled
 def correct_lines(
-    data: Bytes, offsets: Any, roots: npt.NDArray[np.int32], rules: Rules, out: Bytes, ends: Any, counts: Any, log: Any
+    data: Bytes,
+    offsets: Any,
+    roots: npt.NDArray[np.int32],
+    flag_of: Flags,
+    tree: PhraseTree,
+    limits: Limits,
+    out: Bytes,
+    ends: Any,
+    counts: Any,
+    log: Any,
 ) -> int:
     """Write the corrected documents to ``out``; gives how many lines were flagged.
 
@@ -239,15 +249,15 @@ def correct_lines(
             at = end
         while at < end:
             start, begin = at, place
-            at = _read_line(data, at, end, rules.flags, line)
+            at = _read_line(data, at, end, flag_of, line)
             number += 1
             words, left, kinds = line[WORDS], 0, 0
             counts[document, 0] += words
             if words:
-                kinds = _flag(data, line, rules, root)
-                if kinds == 0 and words <= rules.short:
+                kinds = _flag(data, line, flag_of, limits, tree, root)
+                if kinds == 0 and words <= limits.short:
                     begin = copy(data, start, line[FIRST], out, place)
-                    kinds, end_of_edit, left = _edit(data, line[FIRST], line[STOP], rules, root, out, begin)
+                    kinds, end_of_edit, left = _edit(data, line[FIRST], line[STOP], flag_of, tree, root, out, begin)
             if kinds == 0:
                 place = copy(data, start, at, out, place)
                 continue

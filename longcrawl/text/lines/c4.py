@@ -155,7 +155,7 @@ class C4Quality(Edit):
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(texts), 3), np.int64)
         log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        logged = clean_pages(data, offsets, self._rules(), out, ends, counts, log)
+        logged = clean_pages(data, offsets, *self._rules(), out, ends, counts, log)
         places = locate_lines(data, offsets, out, log[:logged], RULES.__getitem__, "content")
         checks = self._counted(counts)
         if self.bad_words is not None:
@@ -176,7 +176,7 @@ class C4Quality(Edit):
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
         page, (at, end) = np.zeros(3, np.int64), offsets.tolist()
-        _, changed = clean_page(data, at, end, self._rules(), out, 0, page, log, False)
+        _, changed = clean_page(data, at, end, *self._rules(), out, 0, page, log, False)
         return [_change(data, out, row) for row in log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
@@ -203,7 +203,8 @@ class C4Quality(Edit):
         count_listed(data, offsets, roots, lists.unspaced, load_characters("re").flags, lists.tree, counts)
         return counts
 
-    def _rules(self) -> Any:
+    def _rules(self) -> tuple[npt.NDArray[np.uint16], Any, PhraseTree]:
+        """Return the flags of code points, the rules of lines and their phrases."""
         from longcrawl.text.lines._c4_kernels import Rules, make_byte_flags
 
         datatrove = self.definitions == "datatrove"
@@ -212,19 +213,18 @@ class C4Quality(Edit):
         policy_phrases = tuple(phrase for phrase in self.policy_phrases if len(ends(phrase)) == 1)
         phrases = _make_phrases(self.javascript == "drop", policy_phrases)
         marks, closers, flags = _points(_MARKS[self.definitions]), _points(_CLOSERS), load_characters("re").flags
-        return Rules(
+        rules = Rules(
             datatrove,
             self.citations == "cut",
             self.terminal_punctuation == "required",
             marks,
             closers,
-            flags,
-            phrases,
             _zeros(),
             -1 if self.min_words_per_line is None else self.min_words_per_line,
             _OUT_OF_REACH if self.max_word_length is None else self.max_word_length,
             make_byte_flags(flags, phrases, marks, closers, datatrove),
         )
+        return flags, rules, phrases
 
 
 class _BadWords(NamedTuple):

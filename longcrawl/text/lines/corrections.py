@@ -242,12 +242,10 @@ class LineCorrections(Edit):
         return np.where(unknown, other, 2 * places).astype(np.int32)
 
     def _correct(self, table: pa.Table, texts: pa.Array, record: Literal["places", "nothing"]) -> "_Corrected":
-        from longcrawl.text.lines._line_kernels import Rules, correct_lines
+        from longcrawl.text.lines._line_kernels import Limits, correct_lines
 
         patterns = read_line_patterns(self.patterns)
-        rules = Rules(
-            load_characters("re").flags,
-            patterns.tree,
+        limits = Limits(
             _OUT_OF_REACH if self.max_uppercase_characters is None else float(self.max_uppercase_characters),
             _OUT_OF_REACH if self.min_numerical_characters is None else float(self.min_numerical_characters),
             -1 if self.short_line_words is None else self.short_line_words,
@@ -257,7 +255,8 @@ class LineCorrections(Edit):
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(texts), 3), np.int64)
         log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        flagged = correct_lines(data, offsets, self._roots(table, patterns), rules, out, ends, counts, log)
+        roots, flags = self._roots(table, patterns), load_characters("re").flags
+        flagged = correct_lines(data, offsets, roots, flags, patterns.tree, limits, out, ends, counts, log)
         return _Corrected(data, offsets, out, ends, counts, log[:flagged], flagged)
 
 

@@ -102,7 +102,11 @@ def _decode(
     points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     count, upper = 0, 0
     while at < end:
-        point, at = decode(data, at)
+        point = np.uint32(data[at])
+        if point < 0x80:
+            at += 1
+        else:
+            point, at = decode(data, at)
         flag = flag_of[point]
         points[count] = point
         flags[count] = flag
