@@ -20,8 +20,6 @@ from longcrawl.errors import SourceError, no_documents
 from longcrawl.printable import as_lines
 from longcrawl.sources.files import absolute
 
-__all__ = ["LongCrawl", "LongCrawlConfig", "load"]
-
 logger = logging.getLogger("longcrawl")
 
 VERSION = datasets.Version("1.0.0")
@@ -46,7 +44,6 @@ class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `dataset
 
         Raises:
             SourceError: naming the setting and what it takes.
-
         """
         names = [field.name for field in dataclasses.fields(SOURCES[self.name])]  # type: ignore[arg-type]  # sources are dataclasses
         settings = {name: getattr(self, name) for name in names}
@@ -66,7 +63,6 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
 
     Raises:
         SourceError: no source or an unknown one is named, or a setting that it does not have.
-
     """
 
     BUILDER_CONFIG_CLASS = LongCrawlConfig
@@ -133,7 +129,6 @@ def load(
 
     Raises:
         SourceError: the source or a setting is unknown, a value is wrong, or there is nothing to read.
-
     """
     if settings.get("data_files"):
         settings["base_path"] = absolute(settings.get("data_dir") or "")

@@ -24,8 +24,6 @@ from longcrawl.errors import LongCrawlError
 from longcrawl.sources.files import absolute
 from longcrawl.sources.named_files import chosen_files
 
-__all__ = ["MODULE", "NAME", "code_hash", "register", "shard_key"]
-
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
 
@@ -41,7 +39,6 @@ def register() -> None:
 
     Raises:
         LongCrawlError: this release of `datasets` has moved the names that registration needs.
-
     """
     try:
         packaged_modules._PACKAGED_DATASETS_MODULES[NAME] = (MODULE, code_hash())  # noqa: SLF001  # there is no public registry

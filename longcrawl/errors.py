@@ -14,25 +14,6 @@ from typing import Any
 from longcrawl.printable import MOST_QUOTED, one_line, shortened
 from longcrawl.urls import hide_secrets
 
-__all__ = [
-    "CorruptionError",
-    "FormatError",
-    "HubError",
-    "LedgerError",
-    "LoaderError",
-    "LongCrawlError",
-    "NotYetError",
-    "RecipeError",
-    "RunError",
-    "SourceError",
-    "StageError",
-    "TokenizerError",
-    "no_documents",
-    "reason_of",
-    "unreadable",
-    "warn_user",
-]
-
 _PANIC = "PanicException"
 """Derives from BaseException, and each library in Rust has one of its own."""
 _INSIDE = ("longcrawl", "datasets")
@@ -131,7 +112,6 @@ def no_documents(source: str) -> Iterator[None]:
 
     Raises:
         SourceError: it did not produce any.
-
     """
     try:
         yield

@@ -208,7 +208,6 @@ def read_sealed(folder: Path) -> dict[str, Any]:
 
     Raises:
         RunError: as :func:`read_manifest`, and where the manifest has been changed.
-
     """
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):

@@ -9,8 +9,6 @@ import re
 import sys
 from collections.abc import Iterable
 
-__all__ = ["as_lines", "listed", "one_line", "printable", "quoted", "shortened", "show"]
-
 MOST_QUOTED = 200
 """Characters of a value in a sentence."""
 _COMMANDS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["has_pattern", "hide_secrets", "is_url", "join", "path_of", "plain_urls", "without_secrets"]
-
 PUBLIC = frozenset({"versionid", "generation", "revision"})
 """Parameters of a query that name the version of a file; they stay."""
 

@@ -93,7 +93,6 @@ def read_lengths(
     Raises:
         SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
         TokenizerError: the tokenizer cannot be loaded.
-
     """
     encoder = None if tokenizer is None else load_encoder(tokenizer)
     read: Reader = partial(_lengths_of_file, end_of_text=end_of_text)
@@ -111,7 +110,6 @@ def column_lengths(table: pa.Table, where: str, end_of_text: int | None = None) 
 
     Raises:
         SourceError: it has neither, or ``tokens`` has no lists, or ``n_tokens`` is not a whole number in every row.
-
     """
     name = _known(table.column_names, where)
     column = table[name]
@@ -193,7 +191,6 @@ def _output(folder: Path) -> Path:
     Raises:
         RunError: the run is not finished.
         SourceError: ``datasets`` wrote the folder, in its own format.
-
     """
     if holds_run(folder):
         written: str = read_manifest(folder)["output"]["format"]
@@ -350,7 +347,6 @@ def compose(
 
     >>> compose([5000, 900, 300, 40], capacities=[2048, 4096])["Buckets"].cut_documents
     2
-
     """
     chosen = default_strategies(capacities, padding_threshold) if strategies is None else tuple(strategies)
     check_word("terminate", terminate, Terminate)

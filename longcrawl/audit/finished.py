@@ -45,7 +45,6 @@ def why(run: str | Path, document: str) -> Reason:
     Raises:
         LedgerError: the run never had a document of this id, or has lost a file that may say so.
         CorruptionError: a file that may say so is not as it was written.
-
     """
     folder = Path(run)
     manifest = read_manifest(folder)
@@ -84,7 +83,6 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
     Raises:
         LedgerError: the run has no such stage, or ``most`` is less than 1.
         CorruptionError: the ledger is not as it was written.
-
     """
     folder = Path(run)
     manifest = read_manifest(folder)
@@ -100,7 +98,6 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
     Raises:
         FormatError: no such output, split or row at ``path``.
         RunError: the run is not finished.
-
     """
     if is_url(str(path)):
         raise FormatError(f"inspect reads what is on this machine: fetch {path} first, with `hf download` from the Hub")
@@ -116,7 +113,6 @@ def analysis(path: str | Path) -> Analysis:
     Raises:
         RunError: the run is not finished.
         CorruptionError: a file cannot be read.
-
     """
     folder = Path(path)
     result, output = _whole_result(folder)
@@ -129,7 +125,6 @@ def counted(path: str | Path) -> list[Table]:
 
     Raises:
         RunError: the run is not finished.
-
     """
     folder = Path(path)
     return [] if find_result(folder)[1] == folder else value_tables(funnel(folder))
@@ -173,7 +168,6 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
 
     Raises:
         LedgerError: the run has no URL filter, or its source does not have all documents any more.
-
     """
     folder = Path(run)
     manifest = read_manifest(folder)

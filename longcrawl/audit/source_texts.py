@@ -23,7 +23,6 @@ def source_texts(manifest: Mapping[str, Any], ids: Iterable[str]) -> tuple[dict[
 
     Returns:
         The texts by id, and one sentence that says why some are not there, or None.
-
     """
     found, reason = source_documents(manifest, ids)
     texts = {document: values["text"] for document, values in found.items() if values["text"] is not None}
@@ -48,7 +47,6 @@ def source_documents(
 
     Returns:
         The columns of each document by id, and why some documents are not there, or None.
-
     """
     wanted = set(ids)
     try:

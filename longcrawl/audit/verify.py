@@ -45,7 +45,6 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
         RunError: the run is not finished.
         HubError: the Hub cannot be reached, or does not show what the URL names.
         NotYetError: another server does not answer in time.
-
     """
     if is_url(str(path)):
         if format is not None or settings:

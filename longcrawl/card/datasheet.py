@@ -43,7 +43,6 @@ def datasheet(
         funnel: that of the run.
         instance: what an instance is, a sentence.
         cut: how much of documents its output does not hold, a sentence; "" where that is not known or nothing.
-
     """
     recipe, stages = manifest["recipe"], ", ".join(code(row.stage) for row in funnel)
     template = resources.files("longcrawl.cards").joinpath("datasheet.md").read_text("utf-8")

@@ -60,7 +60,6 @@ def merge(card: str, head: Mapping[str, Any], sections: Mapping[str, str], file:
 
     Raises:
         FormatError: the front matter of the card is not YAML.
-
     """
     text = card.replace("\r\n", "\n")
     found = FRONT_MATTER.match(text)

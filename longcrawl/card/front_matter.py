@@ -259,7 +259,6 @@ def read_front_matter(card: str, name: str = "README.md") -> dict[str, Any]:
 
     Raises:
         FormatError: it is not YAML.
-
     """
     text = card.replace("\r\n", "\n")
     found = FRONT_MATTER.match(text)

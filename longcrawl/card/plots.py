@@ -38,7 +38,6 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
 
     Raises:
         StageError: matplotlib is not installed.
-
     """
     try:
         from matplotlib import rc_context

@@ -331,7 +331,6 @@ def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
 
     Args:
         manifest: that of a run.
-
     """
     output = manifest["output"]
     reports = [Limit(f"`{label}`: ", each) for label, found in manifest.get("reports", {}).items() for each in found]

@@ -217,7 +217,6 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
             no marks that tell it from a person's, or a file is where pictures would go.
         FormatError: the front matter of the card is not YAML.
         StageError: matplotlib is not installed.
-
     """
     folder = Path(run)
     manifest = read_sealed(folder)

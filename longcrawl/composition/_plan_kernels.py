@@ -273,7 +273,6 @@ def fill_buckets(
         exact: whether to choose the last documents of a sample so that they fill it, where some do.
         stock: empty, for lengths up to the largest capacity.
         placed: room for the plan.
-
     """
     largest = capacities[-1]
     _lay_in(lengths, stock, placed, largest)
@@ -304,7 +303,6 @@ def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
         capacity: of every sample.
         used: the empty set of numbers up to ``capacity``.
         samples: int64 [items], written; of samples that are equally full, the last that came to be so.
-
     """
     first, following = np.full(capacity + 1, -1, np.int64), np.empty(len(sizes), np.int64)
     count = 0
@@ -367,7 +365,6 @@ def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samp
         bin_of: int64 [capacity + 1], the bin of each size, never falling.
         look_at: items of a bin that are compared with the room.
         samples: int64 [items], written.
-
     """
     first = np.full(bin_of[capacity] + 1, -1, np.int64)
     following = np.empty(len(sizes), np.int64)

@@ -11,8 +11,6 @@ import numpy as np
 from longcrawl.composition.plan import Longs, Plan, Strategy, checked_lengths, join_plans, plan_of_pieces
 from longcrawl.core.keyed_hash import keyed_hash
 
-__all__ = ["BestFit", "BinnedGreedy", "DatasetDecomposition", "FirstFit", "FixedLength", "MultiBucket", "cut_long"]
-
 BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
 
 

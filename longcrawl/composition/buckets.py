@@ -9,8 +9,6 @@ import numpy as np
 from longcrawl.composition.plan import Plan, Strategy, checked_lengths, join_plans
 from longcrawl.errors import StageError
 
-__all__ = ["Buckets"]
-
 
 @dataclass(frozen=True)
 class Buckets(Strategy):
@@ -52,7 +50,6 @@ class Buckets(Strategy):
     >>> plan = Buckets([8, 16], padding_threshold=0.5).plan([20, 9, 5, 5, 2])
     >>> plan.capacities.tolist(), plan.tokens.tolist()
     ([8, 8, 16, 16], [5, 4, 16, 16])
-
     """
 
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)

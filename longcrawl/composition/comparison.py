@@ -13,8 +13,6 @@ from longcrawl.composition.measures import LEGEND, Composition, measure, table_o
 from longcrawl.composition.plan import Longs, Strategy, checked_lengths, whole_capacities
 from longcrawl.errors import StageError
 
-__all__ = ["Comparison", "StrategyName", "compare_strategies", "default_strategies", "named_strategy"]
-
 StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
 """The labels of a comparison in small letters, without what follows from the other settings."""
 
@@ -55,7 +53,6 @@ def named_strategy(
     Raises:
         StageError: capacities are not a list of whole numbers or do not ascend, there are several where one is
             needed, or a field is out of its bounds.
-
     """
     sizes = whole_capacities(name, capacities)
     if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
@@ -86,7 +83,6 @@ def default_strategies(
 
     Raises:
         StageError: the capacities do not ascend, or the threshold is not a share.
-
     """
     sizes = whole_capacities("compose", capacities)
     return (
@@ -131,7 +127,6 @@ class Comparison:
 
         Raises:
             KeyError: there is none; the message lists those that there are.
-
         """
         for row in self.rows:
             if row.label == label:
@@ -177,7 +172,6 @@ class Comparison:
 
         Raises:
             StageError: matplotlib is not installed, or no document has a token.
-
         """
         try:
             from matplotlib.figure import Figure
@@ -205,7 +199,6 @@ def compare_strategies(lengths: Any, strategies: Sequence[Strategy] | None = Non
 
     Raises:
         StageError: a length is not a whole number of 0 or more.
-
     """
     checked = checked_lengths(lengths)
     chosen = default_strategies() if strategies is None else strategies

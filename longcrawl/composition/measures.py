@@ -11,8 +11,6 @@ import numpy as np
 from longcrawl.composition.plan import Longs, Plan
 from longcrawl.display.table import Column, Table
 
-__all__ = ["LEGEND", "Bucket", "Composition", "combine", "measure", "table_of"]
-
 
 @dataclass(frozen=True)
 class Bucket:
@@ -137,7 +135,6 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
     >>> found = measure(lc.tokens.FixedLength(4, order="given").plan([3, 3, 3]))
     >>> found.r_pad, round(found.r_tru, 3), found.r_cat, found.pieces_per_sample
     (0.25, 0.667, 1.0, 1.6666666666666667)
-
     """
     lengths = plan.lengths
     whole = np.zeros(len(lengths), np.bool_)
@@ -186,7 +183,6 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
     Args:
         compositions: at least one.
         label: what tables call it.
-
     """
     if len(compositions) == 1:
         return replace(compositions[0], label=label)

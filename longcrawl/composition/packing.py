@@ -20,8 +20,6 @@ from longcrawl.composition.plan import Longs, PackingPlan, Plan, Strategy, check
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError, StageError
 
-__all__ = ["AnyPacking", "Packing", "TokenEntries", "check_packing", "kernels", "padded_rows", "plan_packing"]
-
 
 class TokenEntries(Protocol):
     """Entries to pack, one after the other; a :class:`longcrawl.formats.TokenShard` is such a thing."""
@@ -64,7 +62,6 @@ class Packing:
         end_of_text: its id, for "after-end-of-text".
         padding: the id that fills a sequence up; None for ``end_of_text``, or 0 where that is not known.
         pool_size: entries that are packed at a time, for "length-binned" and "first-fit"; None for all.
-
     """
 
     max_length: int = 2048
@@ -103,7 +100,6 @@ class Packing:
         Raises:
             StageError: the plan is one of other entries or of another length.
             IndexError: the plan has no such sample.
-
         """
         chosen = np.arange(len(plan))[slice(None) if samples is None else samples]
         counts, filled = np.zeros((2, len(chosen)), np.int64)
@@ -169,7 +165,6 @@ def check_packing(packing: Any, max_length: int, positions: str, pad_token: int 
 
     Raises:
         LoaderError: it is not, or says something else than the feed of length, positions, masked tokens or padding.
-
     """
     if (
         packing not in get_args(Name)
@@ -215,7 +210,6 @@ def plan_packing(lengths: Longs, max_length: int, packing: AnyPacking) -> Packin
 
     Raises:
         LoaderError: a packing has made samples that are too long or empty, or pieces that no document has.
-
     """
     if not isinstance(packing, str):
         plan = packing.plan(lengths) if isinstance(packing, Packer) else packing(lengths, max_length)
@@ -278,7 +272,6 @@ def padded_rows(
         filled: int64 [rows], tokens of each.
         padding: its id.
         reset: 1 if positions count the padding from 0, 0 if they are 0 there.
-
     """
     borders, lengths = kernels().fill_padding(filled, counts, padding, reset, out)
     for each in pieces:

@@ -17,8 +17,6 @@ from longcrawl.core.fields import check_fields
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
 
-__all__ = ["Longs", "PackingPlan", "Plan", "Strategy", "check_capacities", "checked_lengths", "whole_capacities"]
-
 Longs = npt.NDArray[np.int64]
 
 LARGEST = 1 << 24
@@ -150,7 +148,6 @@ def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Pla
         plans: at least one.
         of_same_documents: whether all are of the same documents; those of the second are otherwise counted on from
             those of the first.
-
     """
     parts = list(plans)
     lengths = [plan.lengths for plan in (parts[:1] if of_same_documents else parts)]
@@ -212,7 +209,6 @@ class Strategy(ABC):
 
         Raises:
             StageError: a length is not a whole number of 0 or more.
-
         """
         pools = self.pools(checked_lengths(lengths))
         if num_threads <= 1 or len(pools) == 1:
@@ -226,7 +222,6 @@ def checked_lengths(lengths: Any) -> Longs:
 
     Raises:
         StageError: they are not one whole number of 0 or more per document.
-
     """
     if isinstance(lengths, pa.Array | pa.ChunkedArray):
         if lengths.null_count:
@@ -254,7 +249,6 @@ def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
 
     Raises:
         StageError: they are not a list of whole numbers, or do not ascend.
-
     """
     listed = capacities.tolist() if isinstance(capacities, np.ndarray) else capacities
     if isinstance(listed, Iterable) and not isinstance(listed, str | bytes | Mapping):
@@ -271,7 +265,6 @@ def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
 
     Raises:
         StageError: with the ones to write instead.
-
     """
     if not capacities:
         raise StageError(f"{name} needs a capacity: write [2048, 4096, 8192, 16384]")

@@ -41,7 +41,6 @@ def lay_out(
     Returns:
         the number of each piece in the plan, and int64 [6, pieces] for :func:`fill_pieces`, in which first tokens are
         left to the caller, and none are without loss.
-
     """
     total = 0
     for sample in samples:
@@ -98,7 +97,6 @@ def fill_pieces(
         reset: 1 if positions begin again with each piece, 0 if they continue.
         end: the id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
-
     """
     for piece in range(pieces.shape[1]):
         start, size, sample, place = pieces[0, piece] - base, pieces[1, piece], pieces[3, piece], pieces[4, piece]
@@ -139,7 +137,6 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Lo
     Returns:
         int64 [samples + 1], where the lengths of the pieces of each sample and of its padding begin and end, and these
         lengths, of which those of padding are written.
-
     """
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
@@ -188,7 +185,6 @@ def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, 
 
     Returns:
         how many borders there are.
-
     """
     found = 0
     for row in range(len(numbers)):

@@ -21,8 +21,6 @@ from longcrawl.core.stages import Stage
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.storage.files import check_target
 
-__all__ = ["OUTPUTS", "OrderedWriter", "Output", "WriteTask", "Writer", "are_shuffled", "output", "write_output"]
-
 
 @dataclass(frozen=True)
 class WriteTask:

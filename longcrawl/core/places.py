@@ -16,20 +16,6 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import LedgerError
 
-__all__ = [
-    "EDIT_SCHEMA",
-    "MASK",
-    "PLACE_SCHEMA",
-    "SPAN_SCHEMA",
-    "LineChange",
-    "Spans",
-    "changed_places",
-    "edit_rows",
-    "make_places",
-    "no_places",
-    "replay",
-]
-
 Longs = npt.NDArray[np.int64]
 
 _PLACE = [("start", pa.int64()), ("end", pa.int64())]

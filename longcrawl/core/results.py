@@ -20,8 +20,6 @@ from longcrawl.printable import as_lines, one_line
 from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import DESCRIPTIONS, scan_tables
 
-__all__ = ["RESULTS", "Inspection", "Result", "Verification", "result"]
-
 Kind = TypeVar("Kind", bound="Result")
 
 

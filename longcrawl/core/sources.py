@@ -21,21 +21,6 @@ from longcrawl.errors import SourceError, warn_user
 from longcrawl.printable import shortened
 from longcrawl.urls import hide_secrets, plain_urls, without_secrets
 
-__all__ = [
-    "DOCUMENTS",
-    "SOURCES",
-    "BadFile",
-    "BadFiles",
-    "Loss",
-    "LostRecords",
-    "OnBadFiles",
-    "Part",
-    "Source",
-    "check_record_bytes",
-    "make_source",
-    "source",
-]
-
 OnBadFiles = Literal["error", "warn", "skip"]
 """What a missing, cut or corrupt input file does: stop, warn and continue, or continue; it is reported in each case."""
 

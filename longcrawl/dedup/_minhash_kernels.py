@@ -276,7 +276,6 @@ def sketch(
         samples: uint8 [documents, values], written: the low bytes of the first hash values.
         kept: uint32 [n-grams or 0], written where it has room: the sorted hashes of the unique n-grams.
         kept_bounds: int64 [documents + 1], written: where each document starts in ``kept``.
-
     """
     kept_bounds[0] = 0
     for document in range(len(bounds) - 1):

@@ -185,7 +185,6 @@ def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, end
         ends: int64 [documents + 1], written: where each starts in ``out``, and where the last ends.
         sources: int32 as long as ``out``, written: the byte of its document at which the character starts that each
             byte comes from; or None.
-
     """
     ends[0] = 0
     for document in range(len(offsets) - 1):
@@ -248,7 +247,6 @@ def convert_spans(data: Bytes, offsets: Any, rows: Any, spans: Any, to_bytes: bo
         spans: int64 [spans, 2], start and stop in the text; those of one text follow one another and do not overlap.
             A span of bytes without a whole character becomes empty or negative.
         to_bytes: what they become.
-
     """
     row, at, characters = -1, 0, 0
     for span in range(len(spans)):

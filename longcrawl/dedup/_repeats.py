@@ -188,7 +188,6 @@ def find_repeats(
 
     Raises:
         StageError: ``folder`` holds passes over other documents or with other settings.
-
     """
     _check_same_search(store, min_tokens, memory, folder)
     if len(store.tokens) < min_tokens:

@@ -155,7 +155,6 @@ def list_anchors(windows: Windows, start: int, stop: int, changes: Longs) -> tup
 
     Returns:
         The first window not looked at, which is ``stop`` unless ``changes`` is full, and the number of rows written.
-
     """
     at, length, width = start, windows.length, windows.length - windows.gram + 1
     sums, hashes = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
@@ -221,7 +220,6 @@ def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened:
 
     Returns:
         What is ``opened`` for the next call, and the number of rows written.
-
     """
     written = 0
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
@@ -309,7 +307,6 @@ def match_windows(
         state: see ``STATE``; it is done when ``RUN`` is the number of runs.
         spans: shape (n, 3), n at least 2: [start, stop) in tokens, and the start of the other stretch; ``FOUND`` says
             how many rows are written.
-
     """
     length = windows.length
     sums, hashes = np.empty(SMALL_CHUNK + 2 * length, np.uint64), np.empty(SMALL_CHUNK + 2 * length, np.uint64)

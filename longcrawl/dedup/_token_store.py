@@ -54,7 +54,6 @@ def store_tokens(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> To
 
     Raises:
         StageError: two documents have the same id, or there are 2**40 tokens or more.
-
     """
     index = folder / _INDEX
     stored = Marker.whole(index)

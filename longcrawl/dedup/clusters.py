@@ -36,8 +36,6 @@ from longcrawl.errors import CorruptionError, StageError, warn_user
 from longcrawl.kernels.texts import fixed_rows
 from longcrawl.ledger.reasons import number_rule
 
-__all__ = ["PAIRS", "estimate", "near_duplicates", "near_duplicates_of_earlier", "save_sketches"]
-
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
 Similarities = npt.NDArray[np.float64]
@@ -72,7 +70,6 @@ def near_duplicates(
 
     Raises:
         StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
-
     """
     reject_duplicate_ids(sketches["id"], settings.stage)
     order = _preference(sketches, settings)
@@ -200,7 +197,6 @@ def _estimate_pairs(
         samples: one per document.
         places: int64 [pairs], the document of each pair.
         others: returns the samples of the other documents of some of the pairs, uint8 [pairs, width].
-
     """
     found = np.empty(len(places))
     for first in range(0, len(places), PAIRS):
@@ -230,7 +226,6 @@ def _check_sizes(
 
     Raises:
         StageError: there is one, under the policy "error".
-
     """
     stays = np.zeros(len(kept), np.bool_)
     if settings.max_cluster is None or not len(kept):
@@ -261,7 +256,6 @@ def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: p
         settings: what the keys depend on.
         kept: sketches, see :meth:`longcrawl.dedup.MinHash.sketch`.
         bands: how many.
-
     """
     known = kept.filter(pc.is_valid(kept["bands"]))
     more: dict[str, npt.NDArray[Any]] = {"sample": _sample_bytes(known["sample"])}
@@ -286,7 +280,6 @@ def near_duplicates_of_earlier(
 
     Returns:
         The removals, and which documents they are: bool [documents].
-
     """
     left = np.flatnonzero(pc.is_valid(sketches["bands"]).to_numpy())
     removals, gone = [REMOVAL_SCHEMA.empty_table()], np.zeros(len(sketches), np.bool_)

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 
-__all__ = ["SimilarityCurve", "bands_for_threshold"]
-
 _SHOWN = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 _WIDTH = 40
 
@@ -51,7 +49,6 @@ class SimilarityCurve:
 
         Raises:
             StageError: matplotlib is not installed.
-
         """
         if axes is None:
             try:

@@ -18,8 +18,6 @@ from longcrawl.dedup.normalize import normalize
 from longcrawl.kernels.texts import fixed_rows, valid_texts
 from longcrawl.ledger.reasons import number_rule
 
-__all__ = ["EqualHashes", "ExactDocuments", "ListedDuplicates"]
-
 HASH_BYTES = 16
 
 
@@ -56,7 +54,6 @@ class EqualHashes(IndexedSurvey):
 
         Raises:
             StageError: two documents have the same id.
-
         """
         reject_duplicate_ids(sketches["id"], self.name)
         earlier = self._seen_before(sketches)
@@ -138,7 +135,6 @@ class ExactDocuments(EqualHashes):
     >>> stage = ExactDocuments(text="normalised")
     >>> stage.resolve(stage.sketch(table)).to_pylist()[0]["kept_id"]
     'a'
-
     """
 
     text: Literal["raw", "normalised"] = "raw"

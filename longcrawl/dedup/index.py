@@ -33,18 +33,6 @@ from longcrawl.storage.files import checksum, content_digest, file_entries, whol
 from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.storage.structured import load_json
 
-__all__ = [
-    "DESCRIPTION",
-    "INDEX",
-    "Index",
-    "IndexedSurvey",
-    "SaveIndex",
-    "open_index",
-    "removal_table",
-    "take_ids",
-    "write_index",
-]
-
 INDEX = "index"
 """The folder of a run that holds the indexes that it saved, by stage."""
 
@@ -75,7 +63,6 @@ class Index:
         Args:
             band: which band.
             keys: uint64, shape (n, words).
-
         """
         known, rows = self._band(band, keys.shape[1])
         asked, at = np.argsort(keys[:, 0]), np.empty(len(keys), np.int64)
@@ -100,7 +87,6 @@ class Index:
             band: which band, one of keys of one word.
             keys: uint64, shape (n,).
             most: how many documents of each key at most, those that come first.
-
         """
         known, rows = self._band(band, 1)
         asked = np.argsort(keys)  # so that the search goes through the file once
@@ -114,7 +100,6 @@ class Index:
 
         Raises:
             CorruptionError: it is missing, has been changed, or is of another type or shape.
-
         """
         path = self._whole(f"{name}.npy")
         with unreadable(path, CorruptionError, AGAIN):
@@ -174,7 +159,6 @@ def write_index(
         ids: one per document.
         bands: of each band the keys of all documents, uint64 (documents, words).
         more: other arrays by name, see :meth:`Index.array`.
-
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DESCRIPTION).unlink(missing_ok=True)
@@ -209,7 +193,6 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
 
     Raises:
         FormatError: there is none, or it was made with other settings.
-
     """
     places = (Path(path), Path(path, INDEX, stage))
     folder = next((each for each in places if (each / DESCRIPTION).is_file()), None)
@@ -269,7 +252,6 @@ class IndexedSurvey(Survey):
 
         Raises:
             FormatError: there is no index at one of the paths, or it was made with other settings.
-
         """
         opened = zip(self.against, self.open_indexes(), strict=True)
         return {path: checksum(index.folder / DESCRIPTION) for path, index in opened}
@@ -283,7 +265,6 @@ class IndexedSurvey(Survey):
 
         Raises:
             FormatError: there is none at one of the places, or it was made with other settings.
-
         """
         return [open_index(path, self.name, self.hashed()) for path in self.against]
 

@@ -24,8 +24,6 @@ from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, toke
 if TYPE_CHECKING:
     from longcrawl.dedup._minhash_kernels import Permutations
 
-__all__ = ["PRESETS", "MinHash", "make_permutations"]
-
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
 Texts: TypeAlias = Sequence[str | None] | pa.Array | pa.ChunkedArray
@@ -94,7 +92,6 @@ class MinHash(NearDuplicates):
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": list(texts), "text": list(texts.values())}))
     >>> print((crawl | lc.dedup.MinHash.preset("fineweb", keep="first")).why("b"))
     b: removed at min_hash, rule near_duplicate: a duplicate of a, similarity 1.00
-
     """
 
     bands: int = 450
@@ -140,7 +137,6 @@ class MinHash(NearDuplicates):
 
         Raises:
             StageError: there is no such preset; the message lists those there are.
-
         """
         if name not in PRESETS:
             raise StageError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
@@ -231,7 +227,6 @@ class MinHash(NearDuplicates):
 
         Raises:
             FormatError: there is none at one of the places, it was made with other settings, or it lacks n-grams.
-
         """
         indexes = super().open_indexes()
         for index in indexes:

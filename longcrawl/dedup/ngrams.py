@@ -15,8 +15,6 @@ A document of fewer units than an n-gram has one n-gram, all of it; one without 
 import re
 from collections.abc import Sequence
 
-__all__ = ["FIRST_WITHOUT_SPACES", "WITHOUT_SPACES", "ngram_hash", "split_words", "unique_ngrams"]
-
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 WORD_SEED = 0xCBF29CE484222325

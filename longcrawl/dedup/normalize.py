@@ -27,8 +27,6 @@ from longcrawl.kernels import code_points
 from longcrawl.kernels.code_points import CODE_POINTS, cached_arrays, load_characters
 from longcrawl.kernels.texts import text_buffers, text_column
 
-__all__ = ["Normalized", "normal_bytes", "normalize", "normalize_with_sources"]
-
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
@@ -85,7 +83,6 @@ class Normalized(NamedTuple):
 
         Returns:
             int64 [spans, 2], start and stop in bytes of the original text.
-
         """
         from longcrawl.dedup._normalize_kernels import sources_of_spans
 
@@ -104,7 +101,6 @@ def normalize(texts: pa.Array) -> pa.Array:
 
     Args:
         texts: strings or large strings, valid UTF-8 (``longcrawl.kernels.texts`` makes sure of that).
-
     """
     originals = _filled(texts)
     return text_column(*normal_bytes(originals), originals, pa.large_string())
@@ -115,7 +111,6 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 
     Raises:
         StageError: a text has 2**31 bytes or more.
-
     """
     originals = _filled(texts)
     _, offsets = text_buffers(originals)

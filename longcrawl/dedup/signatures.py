@@ -16,8 +16,6 @@ from longcrawl.dedup.index import IndexedSurvey, SaveIndex
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
 
-__all__ = ["RPV2_BANDS", "Clustering", "Keep", "Linkage", "MinHashSignatures", "NearDuplicates", "OnLargeCluster"]
-
 Keep = Literal["random", "longest", "first"]
 Linkage = Literal["single", "star"]
 OnLargeCluster = Literal["warn", "error", "keep"]
@@ -78,7 +76,6 @@ class NearDuplicates(IndexedSurvey):
         Raises:
             StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
             FormatError: an index of ``against`` cannot be opened, or was made with other settings.
-
         """
         from longcrawl.dedup.clusters import near_duplicates, near_duplicates_of_earlier
 
@@ -116,7 +113,6 @@ class MinHashSignatures(NearDuplicates):
         against: indexes of earlier dumps, or runs that saved one. A document that shares a band with one that they have
             kept leaves first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.clusters`.
         index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
-
     """
 
     column: str = "signature_sim0.8"
@@ -148,7 +144,6 @@ class MinHashSignatures(NearDuplicates):
 
         Raises:
             StageError: a signature has other bands or rows than the release's.
-
         """
         from longcrawl.dedup._minhash_kernels import hash_bands
 

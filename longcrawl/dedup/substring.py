@@ -22,8 +22,6 @@ from longcrawl.errors import StageError, TokenizerError
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.tokens.encoders import EncodedTexts, load_encoder, restore_with_tokenizer, tokenizer_digest
 
-__all__ = ["MASK_TYPE", "ExactSubstring"]
-
 Longs = npt.NDArray[np.int64]
 
 MASK_TYPE = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
@@ -55,7 +53,6 @@ class Unit(Protocol):
 
         Returns:
             int64 [spans, 2], start and stop in bytes of the text, sorted as the spans are.
-
         """
 
 
@@ -105,7 +102,6 @@ class ExactSubstring(SpanSurvey):
         StageError: two documents have one id; an id or the column ``text`` is missing; the documents are masked
             already, and to cut them or mask them again would lose that.
         TokenizerError: the tokenizer cannot be loaded.
-
     """
 
     min_tokens: int = 50
@@ -142,7 +138,6 @@ class ExactSubstring(SpanSurvey):
         Raises:
             StageError: its tokens do not say which bytes of a text they stand for.
             TokenizerError: it cannot be loaded.
-
         """
         self._unit()
 
@@ -158,7 +153,6 @@ class ExactSubstring(SpanSurvey):
 
         Raises:
             StageError: two documents have the same id; ``directory`` holds another search.
-
         """
         from longcrawl.dedup._repeats import find_repeats
 
@@ -266,7 +260,6 @@ def make_unit(name: str, tokenizer: str) -> Unit:
     Raises:
         StageError: a tokenizer that cannot say which bytes a token stands for.
         TokenizerError: the tokenizer cannot be loaded.
-
     """
     if name == "token":
         return Tokens(tokenizer)
@@ -278,7 +271,6 @@ def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
 
     Returns:
         int64 [spans, 2], start and stop in characters; a span without a whole one is empty.
-
     """
     from longcrawl.dedup._normalize_kernels import convert_spans
 

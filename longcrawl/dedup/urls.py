@@ -11,8 +11,6 @@ from longcrawl.core.stages import column, stage
 from longcrawl.dedup.exact import EqualHashes
 from longcrawl.errors import StageError
 
-__all__ = ["TRACKING_PARAMETERS", "Urls", "normalise_url"]
-
 Query = Literal["all", "drop-tracking", "none"]
 
 TRACKING_PARAMETERS = re.compile(
@@ -53,7 +51,6 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
 
     >>> normalise_url("HTTPS://www.Example.org:443/a%2Db/;jsessionid=1F?b=2&utm_source=x&a=1#top")
     'example.org/a-b?a=1&b=2'
-
     """
     stripped = url.strip()
     try:
@@ -73,7 +70,6 @@ def _checked(url: str) -> str:
 
     Raises:
         ValueError: it is longer.
-
     """
     authority = _AUTHORITY_END.split(url.partition("//")[2], 1)[0]
     if len(authority) > MOST_AUTHORITY and not authority.isascii():

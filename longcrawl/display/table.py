@@ -73,7 +73,6 @@ class Table:
 
         Args:
             unit: what follows the figure of a share.
-
         """
         places = [place for place, column in enumerate(self.columns) if column.kind != "bar"]
         head = [markdown.plain(self.columns[place].title) for place in places]

@@ -25,7 +25,6 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
 
     Raises:
         RunError: a process was killed from outside.
-
     """
     if num_proc <= 1 or len(tasks) <= 1:
         yield from map(function, tasks)

@@ -76,7 +76,6 @@ def spill_documents(
 
     Raises:
         StageError: two columns have one name, or a column is of a type that no size is known of.
-
     """
     spill.mkdir(parents=True, exist_ok=True)
     schema: pa.Schema | None = None
@@ -125,7 +124,6 @@ def order_documents(
     Raises:
         FormatError: there are none, parts have different columns, there is no column for the language, or two
             documents have one id where ids are to be unique.
-
     """
     found = [json.loads((spill / f"{part:05d}.json").read_text("utf-8")) for part in range(parts)]
     rows = sum(each["rows"] for each in found)
@@ -167,7 +165,6 @@ def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tu
 
     Returns:
         first and last document of each, in the order of all documents.
-
     """
     sizes = documents.sizes[start:stop].astype(np.int64)
     whole = int(sizes.sum())
@@ -227,7 +224,6 @@ def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
 
     Raises:
         StageError: for a type that has none, such as a map or a union.
-
     """
     kind = values.type
     if pa.types.is_null(kind):

@@ -24,7 +24,6 @@ def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
 
     Raises:
         FormatError: nothing would be left to train on; ``of`` follows the number of rows.
-
     """
     at_least = int(heldout > 0 and rows > 1)
     count = int(heldout) if heldout >= 1 else max(round(rows * heldout), at_least)
@@ -50,7 +49,6 @@ def split_totals(
         written: a description of each file, with its split.
         sums: what is added up, by its name in the totals.
         files: what the totals call the number of files.
-
     """
     totals = {}
     for split in SPLITS:

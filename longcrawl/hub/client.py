@@ -72,7 +72,6 @@ def check_visibility(repo: str, visibility: Visibility) -> None:
 
     Raises:
         HubError: the message says what to write instead.
-
     """
     if not NAME.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
@@ -85,7 +84,6 @@ def connect() -> "HfApi":
 
     Raises:
         HubError: there is no token, or it cannot be one.
-
     """
     from huggingface_hub import HfApi, get_token
 
@@ -112,7 +110,6 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
 
     Raises:
         HubError: what went wrong, and what to do about it; before anything is asked, that the token cannot be one.
-
     """
     from huggingface_hub import errors, get_token
 
@@ -270,7 +267,6 @@ def check_same_visibility(repo: str, visibility: Visibility, there: Repository |
 
     Raises:
         HubError: the repository has the other visibility.
-
     """
     if there is not None and there.visibility != visibility:
         raise HubError(

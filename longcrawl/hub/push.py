@@ -125,7 +125,6 @@ def push(
     Raises:
         RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
         HubError: the Hub rejects it or cannot be reached; the message says what to do.
-
     """
     check_visibility(repo, visibility)
     folder = Path(run)

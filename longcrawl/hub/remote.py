@@ -44,7 +44,6 @@ def read_remote(text: bytes, where: str) -> dict[str, Any]:
 
     Raises:
         FormatError: it is not such a description; the message says what is wrong.
-
     """
     described = _read_object(text, where)
     if not isinstance(described.get("files"), dict):
@@ -62,7 +61,6 @@ def _read_object(text: bytes, where: str) -> dict[str, Any]:
 
     Raises:
         FormatError: it is not.
-
     """
     if len(text) > DESCRIPTION_BYTES:
         raise _wrong(where, f"has {len(text):,} bytes, and a description has up to {DESCRIPTION_BYTES:,}")
@@ -126,7 +124,6 @@ class UnfinishedPush:
 
         Raises:
             FormatError: longcrawl has not written it.
-
         """
         content = _read_object(text, UNFINISHED)
         files, tag = content.get("files"), content.get("tag")
@@ -152,7 +149,6 @@ def read_card(file: Path) -> str:
 
     Raises:
         RunError: what is wrong with it, and how to fix it.
-
     """
     from huggingface_hub import DatasetCard
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
@@ -186,7 +182,6 @@ def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: st
         file: the card.
         files: what the manifest names.
         sha256: that of the card as it is.
-
     """
     if files.get(CARD, {}).get("sha256", sha256) != sha256:
         warn_user(
@@ -200,7 +195,6 @@ def check_front_matter(file: Path, card: str) -> None:
 
     Raises:
         RunError: it does not; the message is the Hub's.
-
     """
     from huggingface_hub import DatasetCard
 
@@ -218,7 +212,6 @@ def check_card_is_ours(api: "HfApi", repo: str, head: str) -> None:
 
     Raises:
         HubError: somebody has; the message says what to do with the edits.
-
     """
     (card,) = api.get_paths_info(repo, [CARD], expand=True, revision=head, repo_type="dataset")
     commit = getattr(card, "last_commit", None)

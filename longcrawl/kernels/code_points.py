@@ -20,18 +20,6 @@ import numpy.typing as npt
 
 from longcrawl.storage.files import whole_file
 
-__all__ = [
-    "BULLETS",
-    "CAPITAL_SIGMA",
-    "FINAL_SIGMA",
-    "TERMINAL_MARKS",
-    "Characters",
-    "RawWords",
-    "cached_arrays",
-    "flags_of_code_points",
-    "load_characters",
-]
-
 SPACE = 1 << 0
 WORD = 1 << 1
 """Of ``\\w``: alphanumeric, or the underscore."""

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from longcrawl.core.keyed_hash import keyed_hash
 
-__all__ = ["KeyedOrder", "file_order", "keyed_order", "uniform_numbers"]
-
 Ints = npt.NDArray[Any]
 
 ROUNDS = 8

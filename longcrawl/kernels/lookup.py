@@ -14,8 +14,6 @@ from numba.core.registry import CPUDispatcher
 
 from longcrawl.kernels.word_lists import Vocabulary
 
-__all__ = ["compiled", "fill_table", "find_word", "inlined", "mixed", "round_all", "round_to_8_digits"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Letters = npt.NDArray[Any]
 

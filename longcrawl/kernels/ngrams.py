@@ -15,20 +15,6 @@ import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, mixed
 
-__all__ = [
-    "HASHED",
-    "Repeats",
-    "clear",
-    "covered",
-    "keep_repeated",
-    "lengthen",
-    "make_repeats",
-    "number_words",
-    "repeated_words",
-    "repetitions",
-    "same_letters",
-]
-
 _U = np.uint64
 _GOLDEN = _U(0x9E3779B97F4A7C15)
 HASHED = _U(1 << 63)
@@ -95,7 +81,6 @@ def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, re
         keys: uint64 [words], equal for equal words; other than hashes, marked by ``HASHED``, for no others.
         words: how many words there are.
         repeats: written.
-
     """
     table, ids, firsts, counts = repeats.table, repeats.ids, repeats.firsts, repeats.counts
     mask = clear(table, words)
@@ -203,7 +188,6 @@ def repetitions(repeats: Repeats, starts: Any, words: int, characters: Any) -> N
         starts: int64 [words + 1], where each word starts among the characters of all words.
         words: how many words there are.
         characters: float64 [NGRAMS], zeros, written.
-
     """
     size = repeated_words(repeats, words)
     for n in range(2, 11):

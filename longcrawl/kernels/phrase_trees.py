@@ -10,8 +10,6 @@ import numpy as np
 from longcrawl.kernels.lookup import compiled, mixed
 from longcrawl.kernels.phrases import PhraseTree
 
-__all__ = ["OTHERS", "enter", "step"]
-
 _U = np.uint64
 OTHERS = np.uint32(128)
 """In place of a character that is not ASCII, in what tells whether a phrase begins with one."""

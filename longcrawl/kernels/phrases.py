@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PhraseTree", "lowered", "make_tree"]
-
 
 class PhraseTree(NamedTuple):
     """Nodes and their edges; a node stands for the characters on the way to it, in lower case."""

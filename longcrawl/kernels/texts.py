@@ -9,15 +9,12 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
 
-__all__ = ["check_not_masked", "fixed_binary", "fixed_rows", "text_buffers", "text_column", "valid_texts"]
-
 
 def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
     """Return texts as large strings whose offsets and UTF-8 have been checked.
 
     Raises:
         StageError: the column is not one of strings, or its bytes are damaged.
-
     """
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_null(texts.type)):
         raise StageError(f"{needed_by} needs a column {name!r} of strings, this one is {texts.type}; cast it first")
@@ -75,7 +72,6 @@ def check_not_masked(table: pa.Table, edited_by: str) -> None:
 
     Raises:
         StageError: there is a column ``masked``.
-
     """
     if "masked" in table.column_names:
         raise StageError(f"{edited_by} would shift what 'masked' points to; put it before exact_substring")

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from longcrawl.kernels.code_points import SPACE
 from longcrawl.kernels.lookup import compiled
 
-__all__ = ["copy", "decode", "drop_space", "last_start", "skip_space"]
-
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 

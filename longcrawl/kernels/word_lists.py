@@ -13,8 +13,6 @@ from longcrawl.errors import StageError
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_json
 
-__all__ = ["Phrases", "Vocabulary", "make_phrases", "make_vocabulary", "read_domain_categories", "read_word_lists"]
-
 WordLists = Mapping[str, frozenset[str]]
 
 _LANGUAGE_FILE = re.compile(r"(?P<language>[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*)(?:\.txt|\.json)?")
@@ -91,7 +89,6 @@ def read_word_lists(path: str) -> WordLists:
 
     Raises:
         StageError: nothing is there, or it is not of that form.
-
     """
     place = Path(path)
     if place.is_dir():
@@ -113,7 +110,6 @@ def read_domain_categories(path: str) -> Mapping[str, int]:
 
     Raises:
         StageError: nothing is there, or it is not of that form.
-
     """
     found = _json(Path(path))
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):

@@ -46,7 +46,6 @@ class Block:
         content: the lines; None to read them from ``start`` to ``stop``.
         damage: why the file ends here, or why the line that is here is lost; "" for no damage.
         lines_lost: how many lines damage takes; None where nobody can know.
-
     """
 
     file: int
@@ -90,7 +89,6 @@ class JsonFiles:
 
     Raises:
         LoaderError: blocks are to be shuffled, and a file cannot be read from any place.
-
     """
 
     parts: tuple[Part, ...]
@@ -244,7 +242,6 @@ class EncodedBlock:
         ends: int64 [entries], exclusive.
         overlaps: int64 [entries], with how many tokens of the entry before it each begins.
         lost: number of each line of the block that could not be read, and why.
-
     """
 
     block: Block

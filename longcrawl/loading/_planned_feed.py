@@ -39,7 +39,6 @@ class CurriculumReport:
         problems: sentences that keep a feed from being made.
         warnings: sentences that do not, and that making one warns of.
         notes: what is left unused.
-
     """
 
     counted: ClassVar[str] = "samples"

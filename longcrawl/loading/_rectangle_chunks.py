@@ -34,7 +34,6 @@ class Walk:
         chunks: rows, columns of one chunk.
         batch_size: documents per batch.
         context_length: tokens per document of a batch.
-
     """
 
     shape: tuple[int, int]

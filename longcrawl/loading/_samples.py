@@ -37,7 +37,6 @@ class Rows:
         counts: int64 [rows]: pieces of each.
         filled: int64 [rows]: tokens of each.
         reset: 1 if positions begin again with each piece, 0 if they count through the row.
-
     """
 
     def __init__(self, rows: int, length: int, positions: Positions) -> None:
@@ -58,7 +57,6 @@ class EpochOrder:
         count: samples of an epoch.
         seed: of the orders; None for that of the samples, in every epoch.
         name: of the bucket.
-
     """
 
     count: int
@@ -98,7 +96,6 @@ class DeliveredBucket:
         bucket: the samples.
         epochs: how often each is delivered.
         seed: of their order, which is another in each epoch; None for that of the bucket.
-
     """
 
     bucket: ComposedBucket
@@ -134,7 +131,6 @@ class ShardBucket:
         plan: of its samples; documents are counted through all shards.
         epochs: how often its samples may be delivered.
         seed: of the order; None for the order of the plan.
-
     """
 
     name: str
@@ -245,7 +241,6 @@ def assemble(
         places: int64 [picks], where each is in its bucket's order of delivery.
         padding: token id.
         rows: to be filled.
-
     """
     pieces: list[Longs] = []
     for pick in set(picks.tolist()):

@@ -32,7 +32,6 @@ class TokenFacts:
         end_of_text: the id that documents end with.
         vocabulary_size: ids are below it.
         tokenizer: its fingerprint.
-
     """
 
     file: str = ""
@@ -66,7 +65,6 @@ class TokenFacts:
 
         Raises:
             LoaderError: it is not, or is none of ``made``, the type of tokens in a batch.
-
         """
         if token is not None:
             limit, what = self._limit(token, vocabulary_size, types)
@@ -98,7 +96,6 @@ def recorded_facts(paths: Sequence[str]) -> TokenFacts:
     Raises:
         LoaderError: two outputs contradict each other.
         CorruptionError: a description was edited.
-
     """
     described: dict[str, _Description] = {}
     for folder, path in {path.rpartition("/")[0]: path for path in paths}.items():
@@ -169,7 +166,6 @@ def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int,
 
     Raises:
         CorruptionError: one is not below ``vocabulary_size``; ``where`` names its row and place.
-
     """
     # As unsigned numbers, so that an id that did not fit is none of the vocabulary.
     unsigned = ids.view(f"u{ids.itemsize}")

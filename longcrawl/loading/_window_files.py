@@ -147,7 +147,6 @@ def read_paths(
     Raises:
         LoaderError: it is stale and ``on_stale`` is "error", it lists other files and that is "trust", it is not such
             a list or cannot be written, or nobody lets go of the lock.
-
     """
     root = folder_of(paths) if isinstance(paths, str) else ""
     known, whole = _look(paths_file, paths, root, split, on_stale)

@@ -33,8 +33,6 @@ from longcrawl.loading.feed import Batch
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
 from longcrawl.printable import listed
 
-__all__ = ["ComposedBatches"]
-
 
 @dataclass(frozen=True)
 class StepReport(CurriculumReport):
@@ -43,7 +41,6 @@ class StepReport(CurriculumReport):
     Attributes:
         tokens_per_step: of all ranks, padding included.
         samples: that are delivered.
-
     """
 
     counted: ClassVar[str] = "steps"
@@ -104,7 +101,6 @@ class ComposedBatches(PlannedFeed):
 
     Raises:
         LoaderError: a field or the curriculum does not fit the data; the message says what would.
-
     """
 
     kind: ClassVar[str] = "buckets"

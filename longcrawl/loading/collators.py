@@ -19,15 +19,6 @@ import numpy.typing as npt
 from longcrawl.errors import LoaderError
 from longcrawl.loading.feed import Batch
 
-__all__ = [
-    "document_mask",
-    "for_flash_attention",
-    "for_flex_attention",
-    "for_torchtitan",
-    "for_transformers",
-    "for_trl",
-]
-
 Batches = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Tensors = Literal["torch", "numpy"]
 Padding = Literal["drop", "keep"]
@@ -80,7 +71,6 @@ def document_mask(document_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
     Args:
         document_ids: tensor [rows, length].
-
     """
 
     def within(row: Any, head: Any, query: Any, key: Any) -> Any:  # noqa: ARG001  # FlexAttention passes four

@@ -13,8 +13,6 @@ from longcrawl.errors import LoaderError
 from longcrawl.loading.curriculum import check_phase
 from longcrawl.printable import listed
 
-__all__ = ["BucketStock", "ComposedPhase", "bucket_weights", "buckets_called"]
-
 Weights = npt.NDArray[np.float64]
 
 
@@ -50,7 +48,6 @@ class ComposedPhase:
 
     Raises:
         LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
-
     """
 
     duration_tokens: int
@@ -85,7 +82,6 @@ def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketSt
 
     Raises:
         LoaderError: it names a bucket or a capacity that is not there.
-
     """
     tokens = np.array([each.capacity for each in buckets], np.float64) * left
     if phase.mix and phase.capacities:

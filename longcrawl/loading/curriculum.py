@@ -22,21 +22,6 @@ from longcrawl.errors import LoaderError
 from longcrawl.kernels.keyed_order import uniform_numbers
 from longcrawl.printable import listed, quoted
 
-__all__ = [
-    "CurriculumPlan",
-    "Drained",
-    "MixBy",
-    "OnExhausted",
-    "Phase",
-    "PhaseTotals",
-    "Picks",
-    "check_phase",
-    "first_dry",
-    "phases_of",
-    "picked",
-    "plan_curriculum",
-]
-
 MixBy = Literal["tokens", "samples"]
 """What the numbers of a mix are shares of."""
 
@@ -61,7 +46,6 @@ class Phase:
 
     Raises:
         LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
-
     """
 
     duration_tokens: int
@@ -84,7 +68,6 @@ def check_phase(duration_tokens: int, **weights: Mapping[Any, Any]) -> None:
 
     Raises:
         LoaderError: naming the first that is not.
-
     """
     if duration_tokens < 1:
         raise LoaderError(f"duration_tokens is {duration_tokens:,}: give a phase 1 token or more")
@@ -99,7 +82,6 @@ def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
 
     Raises:
         LoaderError: there is one phase and no list, or a mapping has another field, or a wrong value.
-
     """
     if not isinstance(phases, Sequence) or isinstance(phases, str):
         raise LoaderError(
@@ -125,7 +107,6 @@ class Drained:
         sample: its global index.
         phase: counted from 0.
         bucket: the name; None where no bucket of the phase has a sample left.
-
     """
 
     sample: int
@@ -160,7 +141,6 @@ def first_dry(picks: Picks, left: Longs) -> tuple[int, int | None]:
     Args:
         picks: numbers of buckets.
         left: int64 [buckets], what each has.
-
     """
     stop, dry = len(picks), None
     for bucket, room in enumerate(left.tolist()):
@@ -181,7 +161,6 @@ class CurriculumPlan:
         phases: samples and tokens of each phase that was begun.
         drained: where buckets ran dry, in the order of samples.
         halted: whether the plan ends where one did, before its last phase is spent.
-
     """
 
     names: tuple[str, ...]
@@ -268,7 +247,6 @@ def plan_curriculum(
 
     Raises:
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.
-
     """
     wanted = phases_of(phases, Phase)
     if not wanted:

@@ -25,8 +25,6 @@ from longcrawl.urls import has_pattern
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DatatroveFileDataset", "DatatroveFolderDataset"]
-
 
 class _Items:
     """Windows as torch tensors, with the arguments that both of datatrove's classes have."""
@@ -65,7 +63,6 @@ class _Items:
 
         Raises:
             IndexError: there is no such window.
-
         """
         import torch
 
@@ -88,7 +85,6 @@ class DatatroveFileDataset(_Items):
         LoaderError: the arguments do not fit each other or the file.
         FormatError: there is no such file.
         CorruptionError: the file and its index, or ``token_size``, contradict each other.
-
     """
 
     def __init__(
@@ -136,7 +132,6 @@ class DatatroveFolderDataset(_Items):
     Raises:
         LoaderError: there is no such file, or the arguments do not fit each other.
         CorruptionError: a file and its index, or ``token_size``, contradict each other.
-
     """
 
     def __init__(

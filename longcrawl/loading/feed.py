@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Literal
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
 
-__all__ = ["STATE_VERSION", "Batch", "Feed", "FeedLoader", "Status"]
-
 Batch = dict[str, Any]
 """Arrays by name; see the feeds."""
 
@@ -98,7 +96,6 @@ class Feed(ABC):
 
         Raises:
             LoaderError: one does not fit.
-
         """
         for name, number in {**least, "world_size": 1}.items():
             if getattr(self, name) < number:
@@ -175,7 +172,6 @@ class Feed(ABC):
 
         Raises:
             LoaderError: the state is of other data, another order or another kind of feed; the message names what.
-
         """
         known = self._checked(state)
         changed = self.changes(known)
@@ -238,7 +234,6 @@ class Feed(ABC):
 
         Raises:
             LoaderError: torch is not installed, or an option would change the order.
-
         """
         return FeedLoader(self, num_workers, options)
 
@@ -251,7 +246,6 @@ class Feed(ABC):
 
         Raises:
             LoaderError: torch is not installed.
-
         """
         return _iterable_batches(self)
 

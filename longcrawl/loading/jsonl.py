@@ -40,8 +40,6 @@ from longcrawl.sources.json_lines import read_lines
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.tokens.windows import document_windows
 
-__all__ = ["Jsonl"]
-
 
 @dataclass(frozen=True)
 class _Place:
@@ -109,7 +107,6 @@ class Jsonl(Feed):
     Raises:
         LoaderError: a field does not fit, or there are no such files.
         TokenizerError: there is no such tokenizer, or it has no such token.
-
     """
 
     kind: ClassVar[str] = "jsonl"
@@ -277,7 +274,6 @@ class Jsonl(Feed):
         Raises:
             SourceError: a line is not a document or a file is damaged, under ``on_bad_files="error"``.
             LoaderError: there are fewer samples than one step takes.
-
         """
         rows: list[tuple[ShardBucket, Longs]] = []
         done, taken, size = position, 0, self.step_size

@@ -109,7 +109,6 @@ class Packed(PlannedFeed):
     Raises:
         LoaderError: a field, a bucket or the curriculum does not fit the data; the message says what would.
         CorruptionError: files of a shard contradict each other.
-
     """
 
     kind: ClassVar[str] = "packed"

@@ -31,8 +31,6 @@ from longcrawl.loading._rectangle_chunks import LOOKAHEAD, Chunk, ChunkCache, Wa
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
 
-__all__ = ["Rectangle"]
-
 
 @dataclass(frozen=True, eq=False)
 class Rectangle(Feed):
@@ -71,7 +69,6 @@ class Rectangle(Feed):
         LoaderError: a field does not fit the rectangle; the message says what would.
         FormatError: there is no such rectangle or split.
         CorruptionError: while reading, a chunk is missing or does not decode.
-
     """
 
     kind: ClassVar[str] = "rectangle"

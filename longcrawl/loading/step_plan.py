@@ -18,8 +18,6 @@ from longcrawl.kernels.keyed_order import uniform_numbers
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, Weights, bucket_weights
 from longcrawl.loading.curriculum import MOST_BUCKETS, CurriculumPlan, Drained, PhaseTotals, Picks, first_dry, picked
 
-__all__ = ["Schedule", "StepPlan", "plan_phases", "plan_schedule"]
-
 Schedule = Literal["mixed", "short-first", "long-first", "short-mixed-long"]
 """In which order of capacities everything is delivered."""
 
@@ -39,7 +37,6 @@ class StepPlan:
         samples: for each sample its bucket, "(padding)" for one that is not there.
         samples_per_step: int64 [capacities], how many of each capacity are a step, on all ranks together.
         asked: for each phase, the share of tokens that it asks of each bucket.
-
     """
 
     steps: CurriculumPlan
@@ -87,7 +84,6 @@ def plan_schedule(
             begins with half of the steps of the smallest capacity and ends with half of those of the largest.
         last_step: "drop" leaves out what is left of a capacity and fills no step; "fill" makes a step of it.
         seed: of the order.
-
     """
     planning = _Planning(tuple(buckets), tokens_per_step, seed)
     planning.deliver_all(schedule, fill=last_step == "fill")
@@ -114,7 +110,6 @@ def plan_phases(
 
     Raises:
         LoaderError: a phase names a bucket that is not there.
-
     """
     planning = _Planning(tuple(buckets), tokens_per_step, seed, on_exhausted == "renormalize")
     return planning.plan(halted=not planning.run(phases))

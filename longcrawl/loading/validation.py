@@ -16,8 +16,6 @@ from longcrawl.loading.curriculum import Phase, phases_of
 from longcrawl.loading.packed import Packed
 from longcrawl.storage.structured import load_yaml
 
-__all__ = ["read_curriculum", "validate"]
-
 
 class _Draft(Packed):
     """A feed that may have problems."""
@@ -52,7 +50,6 @@ def validate(
 
     Raises:
         LoaderError: a setting is none, or a bucket is missing or empty.
-
     """
     if "tokens_per_step" not in settings and _is_composed(path):
         raise LoaderError(
@@ -90,7 +87,6 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         LoaderError: it is missing, no YAML, or has no such list; or a phase is none.
-
     """
     try:
         content = load_yaml(Path(path).read_text("utf-8"))

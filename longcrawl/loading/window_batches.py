@@ -21,8 +21,6 @@ from longcrawl.loading._window_files import content_names
 from longcrawl.loading.feed import Batch, Feed
 from longcrawl.loading.windows import Windows
 
-__all__ = ["Leftover", "WindowBatches"]
-
 Leftover = Literal["carry", "short", "drop"]
 
 
@@ -46,7 +44,6 @@ class WindowBatches(Feed):
 
     Raises:
         LoaderError: a field does not fit.
-
     """
 
     kind: ClassVar[str] = "windows"

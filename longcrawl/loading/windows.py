@@ -39,8 +39,6 @@ from longcrawl.loading._window_shards import ShardTokens, open_tokens
 if TYPE_CHECKING:
     from longcrawl.loading.window_batches import Leftover, WindowBatches
 
-__all__ = ["Windows"]
-
 Window = dict[str, npt.NDArray[Any]]
 """``input_ids`` and, where there are, ``positions`` and ``loss_mask``: (seq_len + 1,) or (windows, seq_len + 1)."""
 
@@ -106,7 +104,6 @@ class Windows:
         LoaderError: a field does not fit the others or the files.
         FormatError: there is no such file, or it does not say what is needed.
         CorruptionError: a file is cut, has grown, or contradicts its index.
-
     """
 
     paths: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]
@@ -282,7 +279,6 @@ class Windows:
 
         Raises:
             IndexError: there are no such places.
-
         """
         if len(places) and (places.min() < 0 or places.max() >= self._count):
             raise IndexError(f"windows {places.min()} to {places.max()} of {self._count:,} do not all exist")
@@ -307,7 +303,6 @@ class Windows:
 
         Raises:
             LoaderError: a setting does not fit.
-
         """
         from longcrawl.loading.window_batches import WindowBatches
 

@@ -315,7 +315,6 @@ def write_report(
     Raises:
         RunError: the run is not finished, its manifest lacks what every run writes, or ``out`` is not to be written.
         LedgerError: a number is less than 1, or the ledger is damaged.
-
     """
     folder = Path(run)
     target = folder / REPORT if out is None else Path(out)

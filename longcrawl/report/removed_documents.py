@@ -42,7 +42,6 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
     Raises:
         RunError: the run is not finished.
         LedgerError: a number is less than 1, or the ledger is damaged, or of another run.
-
     """
     if min(per_rule, most) < 1:
         raise LedgerError(f"a sample of {per_rule} per rule and {most} in all is none; ask for 1 or more of each")

@@ -272,7 +272,6 @@ def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> st
 
     Returns:
         "" where no domain is known.
-
     """
     left = Counter(hosts)
     if not analysis.domains and not left:

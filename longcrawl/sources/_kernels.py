@@ -286,7 +286,6 @@ def find_fields(
         spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out.
         kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``.
         status: uint8 [lines], written: 0 where the line was understood.
-
     """
     for line in range(len(starts)):
         status[line] = 1
@@ -365,7 +364,6 @@ def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
         kinds: uint8 [lines]; a number, true or false is written as it is spelled, what is absent has no bytes.
         out: uint8, written; the summed length of the spans is enough.
         offsets: int64 [lines + 1], written: where each text starts in ``out``.
-
     """
     to = 0
     for line in range(len(spans)):

@@ -48,7 +48,6 @@ def stop_at(loss: Loss) -> None:
 
     Raises:
         DamagedFileError: always.
-
     """
     if loss.kind == "line":
         raise DamagedFileError(f"has a line {loss.line:,} that {loss.reason}")
@@ -65,7 +64,6 @@ def read_bytes(path: str, most_bytes: int = RECORD_BYTES) -> bytes:
 
     Raises:
         DamagedFileError: it is missing, cut, corrupt, or longer than ``most_bytes``.
-
     """
     pieces, size = list[bytes](), 0
     for piece in _pieces(path):
@@ -101,7 +99,6 @@ def read_blocks(
 
     Raises:
         DamagedFileError: after the last whole line before the damage.
-
     """
     lines = _Lines(block_bytes, most_bytes, on_loss, after_damage)
     try:

@@ -57,7 +57,6 @@ def list_tree(folder: str) -> list[str]:
 
     Raises:
         NotYetError: a server does not list a folder now.
-
     """
     if not is_url(folder):
         return list_files(folder)
@@ -72,7 +71,6 @@ def match_remote(pattern: str) -> list[str]:
 
     Raises:
         NotYetError: a server does not list a folder now.
-
     """
     filesystem, inner = file_system_of(pattern)
     protocol = pattern.removesuffix(inner.lstrip("/"))
@@ -138,7 +136,6 @@ def local_copy(path: str) -> Iterator[str]:
     Raises:
         DamagedFileError: it is missing, a link to nothing, a named pipe or a device, or cannot be read in the block.
         NotYetError: its server does not give it now.
-
     """
     if not is_url(path):
         if (reason := why_no_file(path)) is not None:
@@ -173,7 +170,6 @@ def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
     Raises:
         DamagedFileError: the remote file is missing.
         NotYetError: its server does not give it now.
-
     """
     with _as_damage():
         if (remote := _open_remote(path) if is_url(path) else None) is not None:
@@ -191,7 +187,6 @@ def fetch_texts(paths: Sequence[str]) -> dict[str, str | None]:
     Raises:
         NotYetError: a server does not give one now.
         SourceError: one is not UTF-8.
-
     """
     with ThreadPoolExecutor(REQUESTS) as pool:
         return dict(zip(paths, pool.map(_text, paths), strict=True))

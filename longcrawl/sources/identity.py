@@ -94,7 +94,6 @@ def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
 
     Raises:
         NotYetError: a local file was replaced while it was read.
-
     """
     before = {file: _state(file) for file in files if not is_url(file)}
     fetched, found = Fetched(files), list[InputFile]()

@@ -16,8 +16,6 @@ import pyarrow as pa
 from longcrawl.core.sources import DOCUMENTS, BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import SourceError
 
-__all__ = ["Installed"]
-
 PYTHON = "python"
 """The part of Python's own help topics."""
 
@@ -39,7 +37,6 @@ class Installed(Source):
     Args:
         packages: names of distributions, and "python" for the help topics; empty for all.
         on_bad_files: what a file does that is recorded but missing; many systems leave such files out.
-
     """
 
     packages: tuple[str, ...] = ()
@@ -54,7 +51,6 @@ class Installed(Source):
 
         Raises:
             SourceError: a package was named that is not installed.
-
         """
         known = [PYTHON, *_distributions()]
         wanted = [_normalized(name) for name in self.packages] or known

@@ -128,7 +128,6 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
     Raises:
         ValueError: it is not UTF-8, not JSON or not an object; the message says which.
-
     """
     try:
         record = json.loads(line.decode(), parse_int=Spelled, parse_float=Spelled, parse_constant=Spelled)

@@ -72,7 +72,6 @@ class BrokenMemberError(SourceError):
         offset: where it begins.
         is_member: whether a member begins there.
         is_cut: whether the file ends before the member does.
-
     """
 
     def __init__(self, offset: int, reason: str, *, is_member: bool = True, is_cut: bool = False) -> None:
@@ -108,7 +107,6 @@ class Members:
 
         Raises:
             BrokenMemberError: at the first member that is not sound.
-
         """
         if self.compression == "none":
             yield from self._plain(offset)
@@ -137,7 +135,6 @@ class Members:
         Returns:
             Where the member ends, if it has an end and as much data as it says: then only its checksum is wrong. And
             the next place where one begins whose first bytes can be decompressed, if there is one.
-
         """
         if self.compression == "none":
             return None, None

@@ -38,7 +38,6 @@ def named_parts(
 
     Raises:
         SourceError: no file was named or found.
-
     """
     files = chosen_files(data_dir, data_files) if data_files else _below(source, data_dir, endings, example, splits)
     base = _base_of([_written(file) for chosen in files.values() for file in chosen], data_dir)
@@ -50,7 +49,6 @@ def _parts(files: list[str], base: str) -> list[Part]:
 
     Raises:
         SourceError: two URLs differ in their queries or users only, so that their documents would have the same ids.
-
     """
     parts: dict[str, Part] = {}
     for file in sorted(set(files)):
@@ -106,7 +104,6 @@ def chosen_files(data_dir: str | None, data_files: DataFiles) -> dict[str, list[
 
     Raises:
         SourceError: a pattern matches nothing.
-
     """
     chosen = data_files if isinstance(data_files, Mapping) else {"train": data_files}
     base = absolute(data_dir or "")
@@ -122,7 +119,6 @@ def _expand(pattern: str, base: str) -> list[str]:
 
     Raises:
         SourceError: there are none.
-
     """
     rooted = is_url(pattern) or pattern.startswith(("/", "~", "file://")) or Path(pattern).is_absolute()
     path = absolute(pattern if rooted else join(base, pattern))

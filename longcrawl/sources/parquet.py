@@ -75,7 +75,6 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
 
     Raises:
         DamagedFileError: it is missing or corrupt, as reading it within the block may find.
-
     """
     with local_copy(path) as copy:
         try:
@@ -96,7 +95,6 @@ def read_rows(file: pq.ParquetFile, path: str, columns: list[str], most: int) ->
 
     Raises:
         DamagedFileError: it is corrupt, or has pages that are too large.
-
     """
     first = 0
     try:
@@ -223,7 +221,6 @@ def column_chunks(file: BinaryIO) -> Iterator[dict[str, Chunk]]:
 
     Raises:
         ValueError: the footer is none, or encrypted.
-
     """
     end = file.seek(-8, os.SEEK_END)
     size, magic = int.from_bytes(file.read(4), "little"), file.read(4)
@@ -262,7 +259,6 @@ def column_pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
 
     Raises:
         ValueError: a header is not one.
-
     """
     place, left = chunk.data_page, chunk.values
     if 0 < chunk.dictionary_page < place:

@@ -21,8 +21,6 @@ from longcrawl.storage.stored_tables import check_undamaged
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.urls import is_url, join
 
-__all__ = ["Rectangle"]
-
 SPLITS = ("train", "heldout")
 PART_ROWS = 2048
 REQUESTS = 8
@@ -43,7 +41,6 @@ class Rectangle(Source):
         data_dir: folder or URL that holds ``train`` and ``heldout`` (or ``train.zarr`` and ``heldout.zarr``).
         context_length: tokens per window; None for whole rows. What is left at the end of a row is dropped.
         on_bad_files: what a missing or broken chunk does; under "skip" the 64 (or 2,048) rows that share it are lost.
-
     """
 
     data_dir: str | None = None

@@ -44,8 +44,6 @@ from longcrawl.storage.listing import unreachable, why_no_file
 from longcrawl.text.rpv2.schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
 from longcrawl.urls import is_url, join, without_secrets
 
-__all__ = ["RedPajamaV2"]
-
 PUBLIC_RELEASE = "https://data.together.xyz/redpajama-data-v2/v1.0.0"
 ENDING = ".json.gz"
 PARTITIONS = ("head", "middle", "tail")
@@ -101,7 +99,6 @@ class RedPajamaV2(Source):
         on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
             gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
             signals, duplicates or signatures are damaged, the documents keep null ones.
-
     """
 
     data_dir: str = PUBLIC_RELEASE
@@ -151,7 +148,6 @@ class RedPajamaV2(Source):
         Raises:
             SourceError: a snapshot, language or shard is not there, or nothing is.
             NotYetError: a server does not give a listing now.
-
         """
         base = absolute(self.data_dir)
         is_web = base.startswith(("http://", "https://"))

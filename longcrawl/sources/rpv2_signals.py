@@ -57,7 +57,6 @@ def read_signals(
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.
-
     """
     first = 0
     for block in read_blocks(path, most_bytes=most_bytes, on_loss=lost.add_loss):
@@ -217,7 +216,6 @@ def read_objects(
         sums: float64 [lines, names], written: the values of all spans added in order, nulls left out, NaN where absent.
         places: int64 [lines, names, 2], written: where the list of spans is.
         status: uint8 [lines], read and written: 1 where the line was not understood.
-
     """
     for line in range(len(spans)):
         values[line, :] = np.nan

@@ -40,8 +40,6 @@ from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows
 from longcrawl.storage.listing import why_no_file
 
-__all__ = ["Text"]
-
 _PACKED = ("", ".gz", ".zst")
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
 
@@ -70,7 +68,6 @@ class Text(Source):
             most; a longer one is a bad record. Reading one takes several times its length of memory.
         on_bad_files: what a missing, cut or corrupt file does, and a record without text. Of a compressed file, the
             members whose checksum is right are kept, see ``longcrawl.sources.members``.
-
     """
 
     data_dir: str | None = None
@@ -108,7 +105,6 @@ class Text(Source):
 
         Raises:
             SourceError: no file was named or found, or one has an ending that cannot be read.
-
         """
         splits = named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.jsonl")
         for part in (part for parts in splits.values() for part in parts):

@@ -32,8 +32,6 @@ from longcrawl.storage.listing import why_no_file
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 from longcrawl.urls import is_url
 
-__all__ = ["Datatrove", "GptSimple", "Megatron", "NanoGpt", "TokenShards"]
-
 _OF_THE_SOURCE = ("data_dir", "data_files", "dtype", "on_bad_files")
 """Settings that are not of the format."""
 
@@ -51,7 +49,6 @@ class TokenShards(Source):
         end_of_text: the id that separates documents.
         vocabulary_size: a shard with an id that is not below it is a bad file.
         on_bad_files: what a missing, cut or contradictory shard does; under "skip" all of it is lost.
-
     """
 
     data_dir: str | None = None
@@ -73,7 +70,6 @@ class TokenShards(Source):
 
         Raises:
             SourceError: no shard was named or found, or a file is none.
-
         """
         suffix = FORMATS[self.name].suffix
         found = named_parts(self.name, self.data_dir, self.data_files, (suffix,), f"*{suffix}", self._split_names)
@@ -169,7 +165,6 @@ class Datatrove(TokenShards):
 
     Args:
         token_size: bytes of a token, where neither index nor metadata say it.
-
     """
 
     token_size: Literal[2, 4] | None = None
@@ -198,7 +193,6 @@ class NanoGpt(TokenShards):
         token_size: bytes of a token, where there is no header; None for 2.
         header: whether there is one; "auto" looks for it.
         place: where in a document its end-of-text token is; None for the end, and the start where there is a header.
-
     """
 
     token_size: Literal[2, 4] | None = None
@@ -212,7 +206,6 @@ class NanoGpt(TokenShards):
 
         Raises:
             SourceError: no file was named or found, or ``end_of_text`` was not named.
-
         """
         if self.end_of_text is None:
             raise SourceError("source 'nanogpt' finds documents by their end-of-text token: set end_of_text=ID")
@@ -225,7 +218,6 @@ def _local_files(files: tuple[str, ...]) -> Iterator[str]:
 
     Raises:
         DamagedFileError: a remote file cannot be fetched; what belongs to a shard may be missing, the shard may not.
-
     """
     if not is_url(files[0]):
         with local_copy(files[0]) as path:

@@ -56,7 +56,6 @@ class FileBlocks:
 
         Raises:
             CorruptionError: a block was changed, or the file was cut.
-
         """
         if not self.left:
             return
@@ -85,7 +84,6 @@ class FileBlocks:
 
         Raises:
             CorruptionError: a block was changed, or the file was cut.
-
         """
         begin, until = self.span(first, stop)
         content = read(begin, until)
@@ -99,7 +97,6 @@ class FileBlocks:
 
         Raises:
             CorruptionError: it was changed.
-
         """
         if google_crc32c.value(content) != self.sums[block]:
             first = block * BLOCK_BYTES
@@ -124,7 +121,6 @@ class BlockChecksums:
 
         Raises:
             CorruptionError: one is missing, of another size, or was added.
-
         """
         for suffix in sorted(found.keys() | self.files.keys()):
             there = found.get(suffix)
@@ -142,7 +138,6 @@ class BlockChecksums:
 
         Raises:
             CorruptionError: one was changed.
-
         """
         for each in self.files.values():
             each.check()
@@ -164,7 +159,6 @@ def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
 
     Raises:
         CorruptionError: the checksums were changed, or are of other files.
-
     """
     beside = shard.with_name(shard.name + SUFFIX)
     if not beside.is_file():
@@ -181,7 +175,6 @@ def parse_checksums(text: bytes, where: str, stem: str) -> BlockChecksums:
 
     Raises:
         CorruptionError: it was changed, or is not one.
-
     """
     fix = f"copy {where} back, or remove it to read the shard without it"
     described = sealed.unsealed(text, where, fix)

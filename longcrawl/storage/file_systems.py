@@ -32,7 +32,6 @@ def file_system_of(url: str) -> tuple[Any, str]:
 
     Raises:
         SourceError: the protocol is unknown, or needs a package that is not installed.
-
     """
     import fsspec
 
@@ -50,7 +49,6 @@ def information_of(url: str) -> Mapping[str, Any] | None:
 
     Raises:
         NotYetError: the server does not answer in time.
-
     """
     filesystem, inner = file_system_of(url)
     return _information(filesystem, url, inner)
@@ -61,7 +59,6 @@ def exists(url: str) -> bool:
 
     Raises:
         NotYetError: the server does not answer in time.
-
     """
     return information_of(url) is not None
 
@@ -72,7 +69,6 @@ def size_of(url: str) -> int | None:
     Raises:
         FormatError: the server does not say how many it has.
         NotYetError: it does not answer in time.
-
     """
     return _size(url, information_of(url))
 
@@ -94,7 +90,6 @@ def fetch(url: str, start: int = 0, stop: int | None = None) -> bytes:
     Raises:
         FileNotFoundError: there is no such file.
         NotYetError: the server does not answer in time.
-
     """
     return ask(url, partial(_fetch, url, start, stop))
 
@@ -105,7 +100,6 @@ def fetch_spans(spans: Sequence[Span]) -> Iterator[bytes]:
     Raises:
         FileNotFoundError: there is no such file.
         NotYetError: the server does not answer in time.
-
     """
     answers: dict[Span, bytes] = {}
     while waiting := [span for span in dict.fromkeys(spans) if span not in answers]:
@@ -170,7 +164,6 @@ def open_ranges(path: str) -> ByteRanges:
     Raises:
         FileNotFoundError: there is none.
         NotYetError: its server does not answer in time.
-
     """
     return _RemoteRanges(path) if is_url(path) else _LocalRanges(path)
 

@@ -49,7 +49,6 @@ def match_files(pattern: str) -> list[str]:
 
     Raises:
         ValueError: the pattern cannot be read.
-
     """
     steps = ["*" if step != "**" and set(step) == {"*"} else step for step in pattern.split("/")]
     fixed = list(takewhile(lambda step: not any(sign in step for sign in "*?["), steps))

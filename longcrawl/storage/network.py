@@ -74,7 +74,6 @@ def ask(url: str, request: Callable[[], T]) -> T:
     Raises:
         FileNotFoundError: the server says that there is no such file.
         NotYetError: it gives no answer in time, or not to these credentials.
-
     """
     host = without_secrets(url).partition("://")[2].partition("/")[0]
     started, attempt = time.monotonic(), 0

@@ -122,7 +122,6 @@ class Marker:
 
         Raises:
             DamagedWorkError: one of them, or the marker, is not as it was written.
-
         """
         marker = cls.read(path)
         if marker is None:
@@ -151,7 +150,6 @@ def sealed_files(text: bytes, file: str) -> dict[str, str]:
 
     Raises:
         CorruptionError: the description was changed after it was written, or is not one.
-
     """
     fix = f"copy {file} back, or build the dataset again"
     described = unsealed(text, file, fix)
@@ -164,7 +162,6 @@ def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
 
     Raises:
         CorruptionError: it was changed after it was written, or is not such JSON.
-
     """
     with unreadable(file, CorruptionError, fix):
         described: dict[str, Any] = load_json(text)
@@ -179,7 +176,6 @@ def check_unchanged(file: Path) -> None:
 
     Raises:
         CorruptionError: it was changed after it was written, or is not JSON.
-
     """
     fix = "longcrawl verify says what else is wrong; copy it back, or build it again"
     with unreadable(file, CorruptionError, fix):
@@ -238,7 +234,6 @@ def read_description(
 
     Raises:
         FormatError: there is none, it is not of that form, or it is of a version that this longcrawl does not know.
-
     """
     if not file.is_file():
         raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl")

@@ -38,7 +38,6 @@ class GroupedTable:
 
     Attributes:
         schema: of the first row group, which all have.
-
     """
 
     def __init__(self, file: Path) -> None:
@@ -72,7 +71,6 @@ def check_undamaged(files: Sequence[Path]) -> None:
 
     Raises:
         CorruptionError: one is missing, or not as it was written.
-
     """
     if sum(file.stat().st_size for file in files if file.is_file()) > MOST_COMPARED:
         for file in files:
@@ -109,7 +107,6 @@ def read_footers(files: Sequence[Path]) -> list[pq.FileMetaData]:
 
     Raises:
         CorruptionError: one cannot be read, or is not as it was written.
-
     """
     check_undamaged(files)
     return [_read_footer(file) for file in files]
@@ -147,7 +144,6 @@ def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any 
 
     Raises:
         CorruptionError: it cannot be read, is not as it was written, or a string is not UTF-8.
-
     """
     check_undamaged([file])
     with unreadable(file, CorruptionError, DAMAGED):
@@ -184,7 +180,6 @@ def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.
 
     Raises:
         CorruptionError: one of them cannot be read, or is not as it was written.
-
     """
     check_undamaged(files)
     options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)

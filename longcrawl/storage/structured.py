@@ -21,7 +21,6 @@ def load_yaml(text: str, loader: Any = yaml.SafeLoader) -> Any:
 
     Raises:
         yaml.YAMLError: it is not YAML, holds a value that Python cannot, or exceeds ``DEPTH`` or ``ENTRIES``.
-
     """
     try:
         _check_limits(text, loader)
@@ -73,7 +72,6 @@ def load_json(text: str | bytes) -> Any:
 
     Raises:
         ValueError: it is not JSON, or lies deeper than ``DEPTH``.
-
     """
     try:
         value = json.loads(text)

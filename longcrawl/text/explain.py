@@ -13,8 +13,6 @@ from longcrawl.core.stages import Check, Stage, column
 from longcrawl.errors import StageError
 from longcrawl.text.explanation import Explanation, MeasuredRule, SeenText, Span, Unexplained
 
-__all__ = ["explain"]
-
 Show = Literal["failed", "all"]
 
 
@@ -48,7 +46,6 @@ def explain(
     min_chars  min_chars      9  at least 12  FAILS
     <BLANKLINE>
     LEAVES at min_chars: min_chars is 9, must be at least 12 (1 of 1 rules fail)
-
     """
     if show not in ("failed", "all"):
         raise StageError(f"show takes 'failed' or 'all', got {show!r}")

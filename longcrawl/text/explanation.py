@@ -13,8 +13,6 @@ from longcrawl.display.numbers import counted, figure
 from longcrawl.display.table import Column, Table
 from longcrawl.printable import as_lines, one_line
 
-__all__ = ["Explanation", "MeasuredRule", "SeenText", "Span", "Unexplained"]
-
 Span = tuple[int, int]
 """Where something begins and ends, in characters."""
 

@@ -16,18 +16,6 @@ from longcrawl.errors import StageError
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.presets import Presets
 
-__all__ = [
-    "RULE_SETS",
-    "Language",
-    "MinBytes",
-    "MinChars",
-    "MinWords",
-    "SignalRule",
-    "SignalRules",
-    "count_words",
-    "load_preset",
-]
-
 RULE_SETS = Presets("longcrawl.text.presets", "presets")
 WORD_COUNT = "rps_doc_word_count"
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -187,7 +175,6 @@ class SignalRules(Judge):
 
         Raises:
             StageError: unknown preset or threshold; the message lists the known ones.
-
         """
         rules = load_preset(self.preset)
         known = [rule.name for rule in rules]
@@ -226,7 +213,6 @@ def load_preset(name: str) -> tuple[SignalRule, ...]:
 
     Raises:
         StageError: there is no such preset; the message lists those there are.
-
     """
     if name not in RULE_SETS.names():
         raise StageError(f"unknown preset {name!r}; known: {', '.join(RULE_SETS.names())}")

@@ -24,8 +24,6 @@ from longcrawl.text.language.codes import parse_tag
 from longcrawl.text.languages import VERSION
 from longcrawl.text.values import tables
 
-__all__ = ["FittedThresholds", "fit_thresholds"]
-
 DIGITS = Decimal("0.001")
 """Bounds are rounded to so much, outwards, so that rounding removes no document."""
 
@@ -53,7 +51,6 @@ class FittedThresholds:
 
         Raises:
             StageError: there is no language in it.
-
         """
         if not self.languages:
             why = self._left_out() or "there are no documents"
@@ -151,7 +148,6 @@ def fit_thresholds(
 
     Raises:
         StageError: a setting is out of range, or the documents lack a column.
-
     """
     _check_settings(stage, keep, stop_words, min(min_documents, batch_size))
     bare = replace(stage, languages=None)

@@ -16,8 +16,6 @@ from longcrawl.storage.structured import load_yaml
 from longcrawl.text.language.codes import Tag, main_script, parse_tag, script_family
 from longcrawl.text.presets import Presets
 
-__all__ = ["find_language", "language_files", "language_tables", "read_languages"]
-
 _NAMES = {
     "dup_line_frac": "max_duplicate_lines",
     "language_score": "min_language_score",
@@ -56,7 +54,6 @@ def from_fineweb_2(content: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
     Raises:
         StageError: an unknown key, or n-grams that are not pairs of n and a share.
-
     """
     found: dict[str, Any] = dict(_EVERY_LANGUAGE)
     for key, value in content.items():
@@ -119,7 +116,6 @@ def read_languages(name: str) -> Languages:
 
     Raises:
         StageError: there is nothing of that name, or something in it is not known.
-
     """
     if name in language_tables():
         found = _read_file(_TABLES.shipped(name), f"table {name!r}")

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from longcrawl.core.stages import Check, Stage, document_ids
 from longcrawl.errors import StageError
 
-__all__ = ["plot_rules", "rule_values", "tables"]
-
 _BATCH = 500
 _COLUMNS = 3
 """Pictures side by side."""
@@ -34,7 +32,6 @@ def rule_values(documents: Any, stage: Stage) -> pa.Table:
     >>> table = pa.table({"id": ["a", "b"], "text": ["one two three", "a b"]})
     >>> rule_values(table, GopherQuality())["min_mean_word_length"].to_pylist()
     [3.6666666666666665, 1.0]
-
     """
     measured = []
     for table in tables(documents):
@@ -49,7 +46,6 @@ def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
 
     Raises:
         StageError: these are not documents, or they are several splits.
-
     """
     if isinstance(documents, pa.Table):
         yield documents
@@ -84,7 +80,6 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
 
     Raises:
         StageError: matplotlib is not installed, or there are no documents.
-
     """
     try:
         from matplotlib.figure import Figure

@@ -96,7 +96,6 @@ class Tokenizers:
 
         Raises:
             TokenizerError: there are none, or one of ``MOST_IDS`` or more.
-
         """
         ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         greatest = max(ids.values(), default=-1)
@@ -125,7 +124,6 @@ def require_equal(bpe: ByteLevelBPE, fast: Tiktoken, exact: Tokenizers) -> None:
 
     Raises:
         TokenizerError: they differ.
-
     """
     tokens = (token.decode(errors="ignore") for token in bpe.ranks)
     for text in (_PROBE, "\n".join(tokens)):

@@ -18,16 +18,6 @@ import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
 
-__all__ = [
-    "END_OF_TEXT",
-    "GPT2_PATTERN",
-    "ByteLevelBPE",
-    "byte_level_bpe",
-    "read_rank_file",
-    "recover_merges",
-    "tokenizer_document",
-]
-
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 """GPT-2's pre-tokenisation, in the possessive spelling that does not backtrack over long words."""
 
@@ -50,7 +40,6 @@ def read_rank_file(path: Path) -> dict[bytes, int]:
 
     Raises:
         TokenizerError: a line is not that, the ranks are not 0 … n - 1, or one of the 256 bytes is missing.
-
     """
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -72,7 +61,6 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
 
     Raises:
         TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it.
-
     """
     merges = []
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
@@ -105,7 +93,6 @@ def tokenizer_document(ranks: Mapping[bytes, int], end_of_text: str = END_OF_TEX
 
     Raises:
         TokenizerError: see :func:`recover_merges`.
-
     """
     spell = _alphabet()
     merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
@@ -142,7 +129,6 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
 
     Raises:
         TokenizerError: it is something else, or something that ranks cannot say; the sentence says what.
-
     """
     model = document["model"]
     pattern = _pattern(document)

@@ -33,8 +33,6 @@ from longcrawl.tokens.byte_level import (
 if TYPE_CHECKING:
     from longcrawl.tokens._word_cache import WordCache
 
-__all__ = ["EncodedTexts", "Encoder", "load_encoder", "local_file", "restore_with_tokenizer", "tokenizer_digest"]
-
 Engine = Literal["auto", "tiktoken", "tokenizers"]
 
 _END_OF_TEXT_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
@@ -67,7 +65,6 @@ def load_encoder(tokenizer: str, end_of_text: str | None = None, engine: Engine 
     Raises:
         TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, or ``engine`` is
             "tiktoken" and ranks cannot say what the tokenizer does.
-
     """
     path = local_file(tokenizer) or _from_hub(tokenizer)
     status = path.stat()
@@ -79,7 +76,6 @@ def local_file(tokenizer: str) -> Path | None:
 
     Raises:
         TokenizerError: it is spelled as a path and nothing is there.
-
     """
     path = Path(tokenizer).expanduser()
     for file in (path, path / "tokenizer.json"):
@@ -107,7 +103,6 @@ def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | 
 
     Raises:
         TokenizerError: the tokenizer's file has changed.
-
     """
     made = make(*arguments)
     if digest is not None and tokenizer_digest(made.tokenizer) != digest:
@@ -165,7 +160,6 @@ class Encoder:
 
         Raises:
             TokenizerError: a text has a lone surrogate, or is not valid UTF-8 in its Arrow array.
-
         """
         array = _as_arrow(texts)
         try:
@@ -190,7 +184,6 @@ class Encoder:
 
         Raises:
             TokenizerError: an id that the tokenizer does not have.
-
         """
         known = self._known_ids
         if unknown := [int(token) for token in ids if int(token) not in known]:
@@ -203,7 +196,6 @@ class Encoder:
 
         Raises:
             TokenizerError: the tokenizer has no token of that name, or None was asked and it has no usual one.
-
         """
         asked = self._end_of_text_name
         for name in _END_OF_TEXT_NAMES if asked is None else (asked,):
@@ -222,7 +214,6 @@ class Encoder:
 
         Raises:
             TokenizerError: it is not a byte-level BPE, whose tokens are the bytes of a text cut into pieces.
-
         """
         ranks, ids = self._ranks, None
         if ranks is None:
@@ -249,7 +240,6 @@ class Encoder:
 
         Raises:
             TokenizerError: ranks of which one cannot be made by merges.
-
         """
         if self._ranks is None:
             content = self._path.read_bytes()

@@ -29,8 +29,6 @@ from longcrawl.core.stages import (
 from longcrawl.errors import StageError
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
-__all__ = ["MinTokens", "Roll", "Shuffle", "Truncate", "roll_amounts"]
-
 Integers = npt.NDArray[np.int64]
 
 
@@ -105,7 +103,6 @@ class Shuffle(Survey):
 
         Raises:
             StageError: two documents have the same id; their order would depend on the order in which they came.
-
         """
         reject_duplicate_ids(sketches["id"], self.name)
         ordered = pc.sort_indices(sketches, sort_keys=[(SORT_KEY, "ascending"), ("id", "ascending")])

@@ -13,8 +13,6 @@ from longcrawl.core.stages import column
 from longcrawl.errors import StageError
 from longcrawl.tokens.encoders import EncodedTexts, Encoder
 
-__all__ = ["LOSS_MASK", "LOSS_MASK_TYPE", "MASKED", "loss_mask", "loss_mask_of_tokens"]
-
 Span = tuple[int, int]
 
 MASKED = "masked"
@@ -42,7 +40,6 @@ def loss_mask(
         StageError: the column is not one of spans, a span lies outside its text, or the tokenizer's tokens do not add
             up to the text.
         TokenizerError: a document has spans, and the tokenizer is not a byte-level BPE.
-
     """
     flags = np.ones(len(encoded.ids), bool)
     for row, spans in enumerate(_spans(masked)):
@@ -64,7 +61,6 @@ def loss_mask_of_tokens(table: pa.Table, lengths: npt.NDArray[np.int64], needed_
 
     Raises:
         StageError: it is not as long as the tokens, of which there are ``lengths``, or holds a null.
-
     """
     flags = column(table, LOSS_MASK, needed_by)
     found = pc.fill_null(pc.list_value_length(flags), 0).to_numpy()

@@ -18,8 +18,6 @@ from longcrawl.tokens._engines import one_thread
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder, restore_with_tokenizer, tokenizer_digest
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask
 
-__all__ = ["Tokenize", "json_escape"]
-
 _TRAINED = "trained"
 _REPLACED = ("text", MASKED, "tokens", "n_tokens", LOSS_MASK)
 
@@ -53,7 +51,6 @@ class Tokenize(Rewrite):
             ``masked`` that lies outside its text.
         TokenizerError: the tokenizer cannot be loaded, or has more ids than ``dtype`` holds, or is not a byte-level BPE
             and documents are masked.
-
     """
 
     tokenizer: str = "gpt2"

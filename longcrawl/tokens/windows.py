@@ -19,8 +19,6 @@ from longcrawl.composition.plan import checked_lengths
 from longcrawl.core.stages import Rewrite, column, stage, with_column
 from longcrawl.errors import StageError
 
-__all__ = ["WINDOWS", "WINDOWS_TYPE", "DocumentWindows", "Windows", "document_windows", "windows_of_tokens"]
-
 Longs = npt.NDArray[np.int64]
 
 WINDOWS = "windows"
@@ -66,7 +64,6 @@ class Windows(Rewrite):
     Raises:
         StageError: ``max_length`` is less than 1, ``overlap_size`` is negative or more than half of it, or there is no
             column ``tokens``.
-
     """
 
     max_length: int = 2048
@@ -111,7 +108,6 @@ def document_windows(lengths: Any, max_length: int, overlap_size: int = 0) -> Do
 
     Raises:
         StageError: for sizes other than that.
-
     """
     _check_sizes(max_length, overlap_size, "")
     checked = checked_lengths(lengths)
@@ -129,7 +125,6 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
 
     Raises:
         StageError: it is not a column of windows, or they do not cover a document from its first token to its last.
-
     """
     lists = column(table, WINDOWS, needed_by)
     if lists.type != WINDOWS_TYPE and not _is_castable(lists.type):

@@ -123,7 +123,6 @@ def plan_split(
         seed: of the shuffle.
         lengths: int64 [documents], tokens of each.
         where: split, domain and its folder, number of the plan, place of the first document.
-
     """
     plan = strategy.plan(lengths)
     plan = plan if isinstance(strategy, Buckets) else plan.in_buckets(seed)
@@ -267,7 +266,6 @@ def write_array_band(
         band: which samples.
         layouts: of the bucket's arrays, by what follows the bucket in their names.
         table: of their pieces.
-
     """
     path, capacity = band.bucket.path, band.bucket.capacity
     pieces = _read_pieces(spill, band.bucket, band.first, band.first + band.samples)

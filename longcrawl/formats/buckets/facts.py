@@ -21,8 +21,6 @@ from longcrawl.formats.token_output import decode_beginning
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.stored_tables import read_table
 
-__all__ = ["ComposedInspection", "ComposedResult"]
-
 BUCKETS = """@misc{liu2024bucket,
   title = {Bucket Pre-training is All You Need},
   author = {Liu, Hongtao and Peng, Qiyao and Yang, Qing and Liu, Kai and Xu, Hongyan},

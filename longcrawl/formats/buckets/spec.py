@@ -43,8 +43,6 @@ from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage import sealed
 from longcrawl.storage.stored_tables import read_table
 
-__all__ = ["Composed", "ComposedBucket", "ComposedSamples", "StoredSamples", "open_composed"]
-
 DESCRIPTION = "composed.json"
 VERSION = 1
 HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
@@ -143,7 +141,6 @@ class ComposedBucket:
         Raises:
             IndexError: there is no such sample.
             CorruptionError: a file is missing, cut or does not decode; the message names it.
-
         """
         wanted = np.asarray(samples, np.int64).reshape(-1)
         tokens = np.full((len(wanted), self.capacity), self.padding, self.dtype)
@@ -168,7 +165,6 @@ class ComposedBucket:
         Raises:
             IndexError: there is no such sample.
             CorruptionError: a file is missing, cut or does not decode; the message names it.
-
         """
         if len(samples) and not (samples.min() >= 0 and samples.max() < self.samples):
             wrong = int(samples[(samples < 0) | (samples >= self.samples)][0])
@@ -219,7 +215,6 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
     Raises:
         FormatError: there is none, or it is not finished or of another version.
         CorruptionError: its description was changed after it was written.
-
     """
     folder = Path(path)
     if folder.is_file():

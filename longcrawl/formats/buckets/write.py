@@ -36,8 +36,6 @@ from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
 from longcrawl.tokens.windows import WINDOWS, Windows
 
-__all__ = ["ComposedOutput", "ComposedWriter"]
-
 PLANS = "plans.json"
 CHUNK_TOKENS = 16_384
 """Tokens of samples that are decoded at once, unless one sample has more."""

@@ -18,8 +18,6 @@ from longcrawl.formats.splits import counts_of_split
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.stored_tables import read_footers, read_row, scan_tables
 
-__all__ = ["ParquetInspection", "ParquetResult"]
-
 CHARACTERS = 600
 VALUE = 100
 """Characters of a value that are shown."""

@@ -29,8 +29,6 @@ from typing import Any
 from longcrawl.errors import FormatError
 from longcrawl.storage import sealed
 
-__all__ = ["DESCRIPTION", "folder_name"]
-
 DESCRIPTION = "parquet.json"
 VERSION = 1
 UNKNOWN = "unknown"
@@ -46,7 +44,6 @@ def folder_name(language: str | None, what: str = "language", setting: str = "pa
 
     Raises:
         FormatError: it would be too long for a folder.
-
     """
     if language is None:
         return UNKNOWN

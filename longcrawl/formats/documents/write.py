@@ -17,8 +17,6 @@ from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import GroupedTable
 
-__all__ = ["ParquetOutput", "ParquetWriter"]
-
 
 @output("parquet")
 class ParquetOutput(Output):

@@ -80,7 +80,6 @@ class StoredArray:
         layout: shape, chunks and codecs.
         file_checksums: SHA-256 of the array's files by their names in ``root``; of those of unsharded chunks alone,
             which are read whole.
-
     """
 
     root: str
@@ -173,7 +172,6 @@ def wrong_blosc_header(
         stored_bytes: how many there are of it.
         decoded_bytes: how many it must decode to; None where a limit is all that is known.
         most: that limit.
-
     """
     decoded, stored = HEADER_SIZES.unpack_from(header) if len(header) >= BLOSC_HEADER else (0, 0)
     if stored == stored_bytes and (decoded == decoded_bytes or (decoded_bytes is None and decoded <= most)):

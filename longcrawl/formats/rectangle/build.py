@@ -84,7 +84,6 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
         target: the group.
         arrays: by name, which may be a path in the group: layout and rows. All have one Zarr format.
         attributes: of the group.
-
     """
     import zarr
 
@@ -110,7 +109,6 @@ def gather(
 
     Raises:
         FormatError: a spill file is cut.
-
     """
     places = read_order(spill, start, stop)
     tokens = np.full((BAND, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))

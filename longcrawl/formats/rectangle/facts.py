@@ -26,8 +26,6 @@ from longcrawl.printable import as_lines, printable
 from longcrawl.storage.sealed import is_sealed, verify_files
 from longcrawl.storage.stored_tables import read_table
 
-__all__ = ["RectangleInspection", "RectangleResult"]
-
 MOST_NAMED = 1000
 """Missing files of an array that are named; the others are counted."""
 

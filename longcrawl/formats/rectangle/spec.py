@@ -113,7 +113,6 @@ class SplitArray:
         on_missing_chunks: what a missing file does.
         masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
         file_checksums: SHA-256 of chunks that are files of their own, by their names in ``root``, where recorded.
-
     """
 
     root: str
@@ -162,7 +161,6 @@ class SplitArray:
         Raises:
             CorruptionError: the file is missing, cut or does not decode; the message names file and chunk.
             IndexError: there is no such chunk.
-
         """
         if not (0 <= row_chunk < self.layout.chunk_grid[0] and 0 <= column_chunk < self.layout.chunk_grid[1]):
             raise IndexError(
@@ -185,7 +183,6 @@ def open_split(
 
     Raises:
         FormatError: no such folder or split (the message names what is there), or not a rectangle.
-
     """
     array = _open(os.fspath(path), split, engine, on_missing_chunks)
     if array.dtype == np.bool_:

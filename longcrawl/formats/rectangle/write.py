@@ -23,8 +23,6 @@ from longcrawl.storage.files import file_entries, whole_file, write_text
 from longcrawl.storage.stored_tables import read_table, table_writer, write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["RectangleOutput", "RectangleWriter"]
-
 
 @output("rectangle")
 class RectangleOutput(TokenOutput):

@@ -23,8 +23,6 @@ from longcrawl.formats.shards.checks import BLOCK, check_ids, check_word, local_
 from longcrawl.formats.shards.shard import LOSS_SUFFIX, TokenShard
 from longcrawl.storage.block_checksums import BlockChecksums, read_checksums
 
-__all__ = ["FORMATS", "Check", "Opening", "Parsed", "Reading", "ShardFormat", "shard_format"]
-
 Check = Literal["everything", "ends", "sizes"]
 """What opening looks at: sizes and headers only; the ends of documents, too; or also every token's id."""
 
@@ -38,7 +36,6 @@ class Opening:
         end_of_text: the id that documents end with, where it was named.
         vocabulary_size: as for ``end_of_text``.
         checksums: of blocks of the files, where they lie beside them.
-
     """
 
     files: tuple[Path, ...]
@@ -65,7 +62,6 @@ class Parsed:
         settings: of the format, as they are to be given when the shard is opened again.
         of_sizes: problems that are looked for whatever is checked.
         of_ends: problems of the index, which are looked for unless sizes alone are checked.
-
     """
 
     tokens: npt.NDArray[Any]
@@ -90,7 +86,6 @@ class Reading:
         documents: in order, some at a time.
         left_out: what else is in the files, in words.
         facts: end of text, vocabulary and tokenizer, None for what is not known.
-
     """
 
     documents: Iterator[writing.DocumentBatch]
@@ -109,7 +104,6 @@ class ShardFormat(ABC):
         suffix: of its file of tokens.
         holds: which of ``overlap``, ``loss_mask`` and other ``columns`` it has a place for.
         records: which of ``end_of_text``, ``vocabulary_size`` and ``tokenizer`` its files say.
-
     """
 
     name: ClassVar[str]
@@ -143,7 +137,6 @@ class ShardFormat(ABC):
         Raises:
             FormatError: a file is missing, or of a version or type that is not read.
             CorruptionError: the files contradict each other or the settings; the message names file and byte.
-
         """
 
     @classmethod
@@ -177,7 +170,6 @@ class ShardFormat(ABC):
             FormatError: tokens cannot be stored, something would be lost, or there is no such setting; no file is
                 changed.
             StageError: no column ``tokens``, or a loss mask that does not fit it.
-
         """
         own = cls.settings("write", settings)
         files = cls.shard_files(path)
@@ -211,7 +203,6 @@ class ShardFormat(ABC):
         Raises:
             FormatError: there is no such file or setting, or too little is known to read it.
             CorruptionError: the files contradict each other or the settings; the message names file and byte.
-
         """
         shard, problems = cls._load(path, end_of_text, vocabulary_size, check, settings)
         for problem in problems:
@@ -226,7 +217,6 @@ class ShardFormat(ABC):
 
         Raises:
             FormatError: there is no such file or setting, or too little is known to read it.
-
         """
         cls.settings("verify", settings)
         try:
@@ -329,7 +319,6 @@ def _first_checksums(*files: Path) -> BlockChecksums | None:
 
     Raises:
         CorruptionError: a file was changed, is missing or was added.
-
     """
     checksums = read_checksums(files[0], *files)
     if checksums is not None:

@@ -85,7 +85,6 @@ def end_problems(
         entry: gives the byte of the file where the end of a document is written.
         what: an entry is called.
         unit: ends are counted in.
-
     """
     previous = 0
     for first in range(0, len(ends), BLOCK):

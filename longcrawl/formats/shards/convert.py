@@ -31,8 +31,6 @@ from longcrawl.printable import as_lines
 from longcrawl.storage.structured import load_yaml
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["Conversion", "convert", "shard_settings"]
-
 
 @dataclass(frozen=True)
 class Conversion:
@@ -93,7 +91,6 @@ def convert(
     Raises:
         FormatError: no such format or setting, nothing to convert, or something would be lost under "error".
         CorruptionError: a shard contradicts itself.
-
     """
     check_word("on_loss", on_loss, OnLoss)
     pairs, into = _pairs(local_path(source), local_path(target), source_format, to)
@@ -129,7 +126,6 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
 
     Raises:
         FormatError: something else is typed.
-
     """
     given: dict[str, dict[str, Any]] = {"reading": {}, "writing": {}}
     for override in overrides:

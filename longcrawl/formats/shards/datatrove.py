@@ -31,8 +31,6 @@ from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_fo
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["INDEX", "LOSS", "METADATA", "NAME", "SUFFIX", "Datatrove", "open", "shard_files", "verify", "write"]
-
 NAME = "datatrove"
 SUFFIX = ".ds"
 INDEX, LOSS, METADATA = ".index", ".loss", ".metadata"
@@ -63,7 +61,6 @@ class Datatrove(ShardFormat):
             stream: of documents.
             files: to write.
             tokenizer: a name for ``.metadata``, which is written only where there is one.
-
         """
         if tokenizer is not None and ("|" in tokenizer or "\n" in tokenizer):
             raise FormatError(
@@ -87,7 +84,6 @@ class Datatrove(ShardFormat):
         Args:
             opening: the files. Only where there is no index are ends looked for by the end-of-text token.
             token_size: bytes of a token; None to take it from the files.
-
         """
         checks.check_word("token_size", token_size, (2, 4, None))
         file, loss, metadata, index = opening.files

@@ -25,7 +25,6 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
     Raises:
         StageError: no column ``tokens``, or no column of text that says the bucket; documents that are windows already
             are cut into windows again.
-
     """
     tokens = column(table, TOKENS, name)
     if {WINDOWS, OVERLAP} <= {*table.column_names}:
@@ -80,7 +79,6 @@ def entries_of(
     Raises:
         StageError: windows do not fit the tokens.
         FormatError: tokens or ids that cannot be stored.
-
     """
     given = documents_of(table)
     # A window that comes from another shard may go on in the next one, and then has no end.

@@ -17,8 +17,6 @@ from longcrawl.formats.token_output import decode_beginning
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.stored_tables import read_row
 
-__all__ = ["DatatroveResult", "GptSimpleResult", "MegatronResult", "NanoGptResult", "ShardInspection", "ShardResult"]
-
 DATATROVE = """@software{penedo2024datatrove,
   title = {{DataTrove}: large scale data processing},
   author = {Penedo, Guilherme and Kydl{\\'i}{\\v{c}}ek, Hynek and Cappelli, Alessandro and Sasko, Mario

@@ -12,8 +12,6 @@ from pathlib import Path, PurePosixPath
 from longcrawl.errors import FormatError
 from longcrawl.storage.structured import load_json
 
-__all__ = ["HELD_OUT", "SPLITS", "TRAIN", "beside_shards", "described_shards", "named_split", "sort_into_splits"]
-
 TRAIN = "train"
 HELD_OUT = ("val", "valid", "validation", "dev", "eval", "test", "heldout")
 """Usual names of folders with held-out data; all but "test" are names for the same thing."""
@@ -36,7 +34,6 @@ def sort_into_splits(names: Iterable[str], outputs: Collection[str] = ()) -> dic
 
     Raises:
         FormatError: a shard lies beside a split that is held out, but not in ``train/``, so that its split is unknown.
-
     """
     listed = list(names)
     folders = {folder for name in listed for folder in _folders(name)}
@@ -52,7 +49,6 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
     Args:
         name: of a file, relative.
         folders: all that there are, relative, "" for the one that names are relative to.
-
     """
     return any(
         PurePosixPath(folder).name in TABLES and _below(_above(folder), split) in folders
@@ -80,7 +76,6 @@ def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
 
     Raises:
         FormatError: several other names are there.
-
     """
     alike = [name for name in HELD_OUT if name != "test"]
     if wanted not in alike or is_there(wanted):

@@ -37,20 +37,6 @@ from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes
 from longcrawl.formats.shards.shard import OVERLAP, Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
-__all__ = [
-    "MAGIC",
-    "MOST_OVERLAP",
-    "NAME",
-    "SUFFIX",
-    "BinAndIdx",
-    "GptSimple",
-    "bin_and_idx",
-    "open",
-    "shard_files",
-    "verify",
-    "write",
-]
-
 NAME = "gpt-simple"
 SUFFIX = ".bin"
 OTHER_SUFFIXES = (".ds", ".index", ".parquet", ".zarr", ".npy", ".json", ".jsonl", ".txt", ".gz", ".zst")

@@ -40,8 +40,6 @@ from longcrawl.formats.shards.gpt_simple import BinAndIdx
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
-__all__ = ["MAGIC", "NAME", "SUFFIX", "Megatron", "open", "shard_files", "verify", "write"]
-
 NAME = "megatron"
 SUFFIX = ".bin"
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1

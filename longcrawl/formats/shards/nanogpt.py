@@ -34,8 +34,6 @@ from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_fo
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
 
-__all__ = ["NAME", "SUFFIX", "Header", "NanoGpt", "check_width", "open", "shard_files", "verify", "write"]
-
 NAME = "nanogpt"
 SUFFIX = ".bin"
 Header = Literal["none", "llm.c"]
@@ -70,7 +68,6 @@ class NanoGpt(ShardFormat):
             header: "llm.c" for its header, "none" for nanoGPT.
             place: whether the end-of-text token is at the "end" or the "start" of a document; None for what nanoGPT
                 and llm.c do.
-
         """
         checks.check_word("header", header, Header)
         stream.put_at(place or ("start" if header == "llm.c" else "end"))
@@ -102,7 +99,6 @@ class NanoGpt(ShardFormat):
             token_size: bytes of a token; None for what the header says, and 2 where there is none.
             header: whether there is one; "auto" looks for its first two numbers.
             place: where in a document the end-of-text token is; None for what nanoGPT and llm.c do.
-
         """
         checks.check_word("token_size", token_size, (2, 4, None))
         checks.check_word("header", header, ("auto", "none", "llm.c"))

@@ -41,8 +41,6 @@ from longcrawl.storage.stored_tables import table_writer
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
-__all__ = ["KEY", "NAME", "SUFFIX", "TokenParquet", "open", "read", "shard_files", "verify", "write"]
-
 NAME = "token-parquet"
 SUFFIX = ".parquet"
 KEY = b"longcrawl"
@@ -72,7 +70,6 @@ class TokenParquet(ShardFormat):
             stream: of documents.
             files: to write.
             tokenizer: its name, for the file's metadata.
-
         """
         known = {"end_of_text": stream.end_of_text, "vocabulary_size": stream.vocabulary_size, "tokenizer": tokenizer}
         recorded = json.dumps({name: value for name, value in known.items() if value is not None})
@@ -91,7 +88,6 @@ class TokenParquet(ShardFormat):
         Args:
             opening: the file.
             column: of tokens.
-
         """
         (file,) = opening.files
         opening.compare(0)
@@ -138,7 +134,6 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
     Raises:
         FormatError: there is no such file, or no column of tokens in it.
         CorruptionError: it cannot be decoded, or contradicts itself; the message names file and row.
-
     """
     return _rows(_compared(path), column)
 

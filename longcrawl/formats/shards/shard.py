@@ -21,8 +21,6 @@ from longcrawl.errors import FormatError
 from longcrawl.storage.block_checksums import BlockChecksums, FileBlocks
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 
-__all__ = ["N_TOKENS", "OVERLAP", "TOKENS", "Documents", "TokenShard"]
-
 TOKENS = "tokens"
 N_TOKENS = "n_tokens"
 
@@ -49,7 +47,6 @@ class Documents:
         overlaps: int64, tokens of each that repeat the end of the one before; None where there is no such thing.
         loss_mask: bool for each token, False where no loss is to be computed; None for True throughout.
         others: further columns, a row for each document; None where there are none.
-
     """
 
     tokens: npt.NDArray[Any]
@@ -65,7 +62,6 @@ class Documents:
 
         Raises:
             FormatError: there are too many tokens for one list column.
-
         """
         if len(self.tokens) > LIST_LIMIT:
             raise FormatError(
@@ -112,7 +108,6 @@ class TokenShard:
             compared; else :meth:`document` and :meth:`documents` compare what they give, and whoever takes ``tokens``
             calls :meth:`compare`.
         first_byte: where the tokens begin in their file.
-
     """
 
     path: str
@@ -141,7 +136,6 @@ class TokenShard:
 
         Raises:
             FormatError: the files do not say where documents end.
-
         """
         if self.document_ends is None:
             raise FormatError(

@@ -44,7 +44,6 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
     Raises:
         FormatError: there is no such format, or the files do not tell.
         CorruptionError: there is an index of no known format.
-
     """
     if name is not None:
         return FORMATS.find(name, "format")
@@ -89,7 +88,6 @@ def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -
     Raises:
         FormatError: there is none, or its format does not have such a setting.
         CorruptionError: its files contradict each other or the settings; the message names file and byte.
-
     """
     found = find_format(path, format)
     return found.open(path, **settings)
@@ -100,7 +98,6 @@ def verify_shard(path: "str | Path", format: str | None = None, **settings: Any)
 
     Raises:
         FormatError: there is none, or its format does not have such a setting.
-
     """
     try:
         found = find_format(path, format)
@@ -129,7 +126,6 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
 
     Raises:
         FormatError: there are none, or the split of one is unknown.
-
     """
     suffixes = shard_suffixes(name)
     there = list_files(folder)

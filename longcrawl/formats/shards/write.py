@@ -30,8 +30,6 @@ from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
 
-__all__ = ["DatatroveOutput", "GptSimpleOutput", "MegatronOutput", "NanoGptOutput", "ShardOutput"]
-
 Longs = npt.NDArray[np.int64]
 
 RECORDED = ("id", "url", "language", "n_tokens")

@@ -87,7 +87,6 @@ class DocumentStream:
     Raises:
         FormatError: no tokens, null or negative ones, or ids that the token type or the vocabulary does not have.
         StageError: no column ``tokens``, or a loss mask that does not fit it.
-
     """
 
     source: Iterable[DocumentBatch] | DocumentBatch
@@ -223,7 +222,6 @@ def documents_of(table: pa.Table) -> Documents:
     Raises:
         FormatError: the tokens are not lists of integers, or there are nulls among them.
         StageError: no column ``tokens``, or a loss mask that does not fit it.
-
     """
     if not isinstance(table, pa.Table):
         raise FormatError(
@@ -289,7 +287,6 @@ class NewFiles:
 
     Attributes:
         path: of the shard, for messages.
-
     """
 
     def __init__(self, path: Path, besides: Mapping[str, Path], opened: ExitStack) -> None:

@@ -156,7 +156,6 @@ def body_of(message: Message, most_bytes: int) -> tuple[bytes, str | None]:
 
     Raises:
         LeftOutError: it is larger than ``most_bytes``, or encoded in a way that is not known.
-
     """
     fields, body, cut = message.fields, message.body, None
     chunked = "chunked" in fields.get("transfer-encoding", "").lower()

@@ -60,8 +60,6 @@ from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.sources.warc.pages import LeftOutError, body_of, decode_page, parse_message
 from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
 
-__all__ = ["Warc"]
-
 logger = logging.getLogger("longcrawl")
 
 EXTENSIONS = tuple(f".{kind}{packed}" for kind in ("warc", "wet", "arc") for packed in ("", ".gz", ".zst"))
@@ -120,7 +118,6 @@ class Warc(Source):
             times as much memory: it is there with its codings, without them, decoded, and in a table.
         on_bad_files: what a missing, cut or corrupt file does. Records before the damage are kept, and those after it
             from the next record on that can be found.
-
     """
 
     data_dir: str | None = None
@@ -150,7 +147,6 @@ class Warc(Source):
 
         Raises:
             SourceError: no file was named or found.
-
         """
         return named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.warc.gz")
 
@@ -173,7 +169,6 @@ class Warc(Source):
 
         Raises:
             SourceError: a file cannot be read whole, under ``on_bad_files="error"``.
-
         """
         bad_files = BadFiles(self.on_bad_files)
         parts = [part for parts in self.splits().values() for part in parts]
@@ -205,7 +200,6 @@ class Warc(Source):
 
         Raises:
             LeftOutError: naming the rule by which it is none.
-
         """
         fields = record.fields
         kind = fields.get("warc-type", "").lower()

@@ -310,6 +310,5 @@ def extract_pages(pages: Sequence[memoryview] | None, settings: WorkerSettings, 
 
     Raises:
         StageError: the engine's library is not installed, or a worker cannot be started.
-
     """
     return _here.call(settings, workers, pages)

@@ -13,8 +13,6 @@ from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract._pool import WorkerSettings, extract_pages
 from longcrawl.text.lines.formatting import format_text
 
-__all__ = ["ExtractText"]
-
 _WALL_SECONDS = 60.0
 """Seconds without an answer per second of ``max_seconds``, after which a worker is taken to be stuck."""
 
@@ -68,7 +66,6 @@ class ExtractText(Edit):
     >>> page = "<html><body><nav>Home</nav><main><p>The story.</p><p>See https://example.org</p></main></body></html>"
     >>> ExtractText(engine="resiliparse")(pa.table({"id": ["a"], "html": [page]})).to_pylist()
     [{'id': 'a', 'text': 'The story.\n\nSee'}]
-
     """
 
     code_version: ClassVar[str] = "2"
@@ -98,7 +95,6 @@ class ExtractText(Edit):
 
         Raises:
             StageError: the engine is not installed.
-
         """
         extract_pages(None, self._worker_settings(), self.workers)
 
@@ -107,7 +103,6 @@ class ExtractText(Edit):
 
         Raises:
             StageError: there is no column ``html``, it is not one of strings, or the engine is not installed.
-
         """
         check_not_masked(table, self.name)
         pages = valid_texts(column(table, "html", self.name), self.name, "html")

@@ -136,7 +136,6 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
 
     Returns:
         How many words, lines, and letters of scripts without spaces there are, and the next break.
-
     """
     data, flag_of, mode, breaks = texts.data, texts.flags, texts.mode, texts.breaks
     at, end = texts.offsets[document], texts.offsets[document + 1]

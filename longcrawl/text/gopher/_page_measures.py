@@ -171,7 +171,6 @@ def measure_pages(texts: Texts, stop_words: StopWords, what: int, short: int, pa
         short: a line of up to so many characters is short.
         page: memory for the longest document.
         rows: float64 [documents, COLUMNS], zeros, written.
-
     """
     next_break = np.int64(0)
     met = np.zeros(max(1, stop_words.most), np.int64)

@@ -28,8 +28,6 @@ from longcrawl.text.gopher._page_characters import (
 )
 from longcrawl.text.gopher.variants.definitions import LOWERED, READINGS, Definitions
 
-__all__ = ["Words", "count_pages", "distinct_words", "find_marks", "load_segmenter"]
-
 Doubles = npt.NDArray[np.float64]
 Span = tuple[int, int]
 Words = Literal["whitespace", "characters", "icu"]
@@ -57,7 +55,6 @@ def count_pages(
         words: what a word is in scripts that are written without spaces.
         short_line: a line of up to so many characters is short.
         definitions: whose reading of Gopher's rules is taken; others than the paper's have no LINE_RULES.
-
     """
     from longcrawl.text.gopher._page_kernels import make_page
     from longcrawl.text.gopher._page_measures import measure_pages
@@ -121,7 +118,6 @@ def load_segmenter() -> Any:
 
     Raises:
         StageError: ``icu4py`` is not installed.
-
     """
     try:
         from icu4py.breakers import WordBreaker

@@ -21,8 +21,6 @@ from longcrawl.text.gopher.variants.definitions import Definitions, Share, quali
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import language_files, read_languages
 
-__all__ = ["FineWebQuality", "GopherQuality", "GopherRepetition", "TextRules"]
-
 Doubles = npt.NDArray[np.float64]
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
@@ -52,7 +50,6 @@ class TextRules(Judge):
         languages: thresholds by language, see :func:`longcrawl.text.read_languages`.
         on_unknown_language: what a document gets whose language is not among them: the stage's own thresholds
             ("default"), no judgement ("keep"), or an "error".
-
     """
 
     words: Words = "whitespace"
@@ -121,7 +118,6 @@ class TextRules(Judge):
 
         Raises:
             StageError: a threshold below 0, a least above the most, or stop words that no document can have.
-
         """
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, bound in own.items():

@@ -69,7 +69,6 @@ def read_model(path: str) -> Model:
     Raises:
         StageError: there is no such file, it is not fastText's or damaged, or the model does not
             classify texts by their words and parts of words.
-
     """
     if not Path(path).is_file():
         raise StageError(f"{path} does not exist; give the path of a fastText model (.bin or .ftz)")

@@ -4,8 +4,6 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Tag", "iso_639_code", "language_code", "main_script", "parse_tag", "script_family"]
-
 _TAG = re.compile(r"(?P<language>[a-z]{2,3})(?P<rest>(?:[-_][a-z0-9]{1,8})*)", re.IGNORECASE)
 _SCRIPT = re.compile(r"[-_]([a-z]{4})(?![a-z0-9])", re.IGNORECASE)
 

@@ -21,8 +21,6 @@ from longcrawl.text.language.codes import language_code, parse_tag
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import language_files, read_languages
 
-__all__ = ["Identified", "Identifier", "IdentifyLanguage", "load_identifier", "model_file"]
-
 _ENDINGS = (".bin", ".ftz")
 _NAMES = ("lid.176", "py3langid", "resiliparse")
 _WIKIPEDIA_CODES = {"als": "gsw", "bh": "bho"}
@@ -50,7 +48,6 @@ def load_identifier(model: str) -> Identifier:
 
     Raises:
         StageError: nothing has that name, its package is not installed, or the file is not a model of languages.
-
     """
     if (path := model_file(model)) is not None:
         return _load_fasttext(path)
@@ -67,7 +64,6 @@ def model_file(model: str) -> str | None:
 
     Raises:
         StageError: the package that brings lid.176 is not installed.
-
     """
     if model != "lid.176":
         return model if model.endswith(_ENDINGS) else None
@@ -202,7 +198,6 @@ class IdentifyLanguage(Edit):
     >>> edited, (check,) = IdentifyLanguage().edit(pa.table({"text": texts}))
     >>> edited["language"].to_pylist(), check.passes.to_pylist()
     (['en', 'en'], [True, False])
-
     """
 
     counts: ClassVar[str | None] = "language"
@@ -240,7 +235,6 @@ class IdentifyLanguage(Edit):
 
         Raises:
             StageError: there is no such model, or its package is not installed.
-
         """
         load_identifier(self.model)(pa.array([], pa.large_string()))
 

@@ -15,8 +15,6 @@ from longcrawl.text.language.codes import language_code
 from longcrawl.text.languages import Languages, find_language
 from longcrawl.text.values import tables
 
-__all__ = ["language_shares", "places_of_languages"]
-
 
 def places_of_languages(
     table: pa.Table, known: Sequence[str], language: str | None, needed_by: str
@@ -28,7 +26,6 @@ def places_of_languages(
 
     Raises:
         StageError: the column is needed and not there, or holds no strings.
-
     """
     spoken = _names(table, needed_by) if language is None else pa.repeat(language, table.num_rows)
     encoded = pc.dictionary_encode(spoken)
@@ -62,7 +59,6 @@ def language_shares(documents: Any) -> pa.Table:
 
     >>> language_shares(pa.table({"language": ["en", "de", "eng_Latn", None]})).to_pylist()[0]
     {'language': 'en', 'documents': 2, 'share': 0.5}
-
     """
     counts: Counter[str | None] = Counter()
     for table in tables(documents):

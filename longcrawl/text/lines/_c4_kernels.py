@@ -316,7 +316,6 @@ def clean_page(
 
     Returns:
         Where the lines end, and how many rows there are for the log.
-
     """
     line = np.empty(FACTS, np.int64)
     kept, changed, number, run = 0, 0, 1, STAYS
@@ -372,7 +371,6 @@ def clean_pages(
 
     Returns:
         How many rows are in the log.
-
     """
     place, logged, runs = np.int64(0), 0, len(log) > 0
     ends[0] = 0

@@ -42,7 +42,6 @@ def locate_lines(
         name_of: the rule by the last column of the log.
         removed: what goes of such a line: all of it with its line end, or what ``log`` says alone. An edited line is
             listed from the first to the last character that changed.
-
     """
     if not len(log):
         return no_places()

@@ -21,8 +21,6 @@ from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import Languages, find_language
 from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
 
-__all__ = ["POLICY_PHRASES", "C4Quality"]
-
 POLICY_PHRASES = (
     "terms of use",
     "privacy policy",
@@ -96,7 +94,6 @@ class C4Quality(Edit):
     >>> text = "Home | About\nIt has one sentence[1]. It has two.\nWe use cookies on this page."
     >>> C4Quality(min_sentences=2)(pa.table({"text": [text]}))["text"][0].as_py()
     'It has one sentence. It has two.'
-
     """
 
     definitions: Literal["paper", "datatrove"] = "paper"
@@ -128,7 +125,6 @@ class C4Quality(Edit):
 
         Raises:
             StageError: the list cannot be read.
-
         """
         self.edit(pa.table({"text": pa.array([], pa.large_string()), "language": pa.array([], pa.string())}))
 

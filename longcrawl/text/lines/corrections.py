@@ -20,8 +20,6 @@ from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
 from longcrawl.text.presets import Presets
 
-__all__ = ["LINE_PATTERNS", "LineCorrections", "LinePatterns", "read_line_patterns"]
-
 Phrases = dict[str, tuple[str, ...]]
 
 _LISTS = ("counters", "prefixes", "suffixes", "anywhere")
@@ -55,7 +53,6 @@ def read_line_patterns(name: str | None) -> LinePatterns:
 
     Raises:
         StageError: there is no such file, or it is not of the form of the shipped one.
-
     """
     if name is None:
         return LinePatterns((), None, make_tree(2, []))
@@ -160,7 +157,6 @@ class LineCorrections(Edit):
 
     >>> LineCorrections().changes("Some text.\n3 likes\nThe story goes on. Read more...\n", language="en")[1]
     LineChange(line=3, before='The story goes on. Read more...', after='The story goes on.', rule='suffix')
-
     """
 
     max_uppercase_characters: float | None = 0.5
@@ -182,7 +178,6 @@ class LineCorrections(Edit):
 
         Raises:
             StageError: the patterns cannot be read, or have nothing for ``language`` while that is an error.
-
         """
         one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
         self.edit(one.slice(0, 0 if self.language is None else 1))
@@ -217,7 +212,6 @@ class LineCorrections(Edit):
 
         Raises:
             StageError: the patterns have no phrases for that language, and ``on_unknown_language`` is "error".
-
         """
         if language is not None:
             return replace(self, language=language).changes(text)

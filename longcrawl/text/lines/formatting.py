@@ -7,8 +7,6 @@ from typing import Literal
 
 from longcrawl.errors import StageError
 
-__all__ = ["format_text"]
-
 # In any case, and without IGNORECASE, by which U+017F would be an s.
 _BEGINS = r"(?:[Hh][Tt]{2}[Pp][Ss]?|[Ff][Tt][Pp])://|(?<![\w.])[Ww]{3}\.(?=[A-Za-z0-9])"
 # Below U+0E00 are Latin to Sinhala, all with spaces between words; from U+1E00 on Latin and Greek with accents.
@@ -50,7 +48,6 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
     'See, or.\n\nThe end.'
     >>> format_text("Siehe https://de.wikipedia.org/wiki/Übung hier. 参见http://example.org/路径")
     'Siehe hier. 参见路径'
-
     """
     if max_newlines is not None and max_newlines < 1:
         raise StageError(f"max_newlines is a whole number from 1 on, or None for any, got {max_newlines}")

@@ -43,7 +43,6 @@ class Presets(NamedTuple):
 
         Raises:
             StageError: there is no such file, or it is not YAML.
-
         """
         try:
             return load_yaml(self._text(name))

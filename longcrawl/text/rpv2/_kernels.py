@@ -394,7 +394,6 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
         tables: ``Tables`` of the signals.
         scratch: memory for the longest document.
         measured: ``Measured`` of the signals, written; ``rows`` and ``sums`` are zeros.
-
     """
     line = np.int64(0)
     scratch.starts[0] = 0

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-__all__ = ["DOCUMENT_SIGNALS", "LINE_SIGNALS", "SIGNALS_TYPE", "SPANS", "line_signals_type"]
-
 DOCUMENT_SIGNALS = (
     "ccnet_length",
     "ccnet_original_length",

@@ -26,8 +26,6 @@ from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import find_language
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 
-__all__ = ["Signals", "load_model", "model_scores"]
-
 OF_THE_CRAWL = "__label__cc"
 """The label of text as it comes from the crawl; every other one is of the wanted kind."""
 
@@ -38,7 +36,6 @@ def load_model(path: str) -> Any:
 
     Raises:
         StageError: there is no such file, it is not a model, or fastText is not installed.
-
     """
     if not Path(path).is_file():
         raise StageError(f"{path} does not exist; give the path of a fastText model (.bin or .ftz), or leave it out")
@@ -133,7 +130,6 @@ class Signals(Rewrite):
     >>> made = Signals(line_signals=["rps_lines_num_words"])(pa.table({"text": ["One line. And a second one!"]}))
     >>> made["signals"][0]["rps_doc_word_count"].as_py(), made["line_signals"][0].as_py()
     (6.0, {'rps_lines_num_words': [[0.0, 27.0, 6.0]]})
-
     """
 
     line_signals: tuple[str, ...] = ()
@@ -162,7 +158,6 @@ class Signals(Rewrite):
 
         Raises:
             StageError: a list or a model cannot be read.
-
         """
         for path in self._models.values():
             load_model(path)

@@ -84,7 +84,6 @@ def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
 
     Raises:
         StageError: a category is not there, nor, in UT1, is the one that it is another name of.
-
     """
     found: dict[str, str] = {}
     seen = set()
@@ -123,7 +122,6 @@ def read_block_lists(*files: str) -> BlockLists:
 
     Raises:
         StageError: a file cannot be read.
-
     """
     by_kind = [[file for file in files if _is_kind(file, kind)] for kind in _KINDS]
     return BlockLists(*(make_set(hashes for file in kind for _, hashes, _ in _hashed_file(file)) for kind in by_kind))
@@ -135,7 +133,6 @@ def read_domains(path: str | None, *domains: str) -> HashSet:
 
     Raises:
         StageError: the file cannot be read.
-
     """
     of_file = [] if path is None else [hashes for _, hashes, _ in _hashed_file(path)]
     return make_set([*of_file, *(hashes for _, hashes, _ in _hashed(["\n".join(domains).encode()], addresses=False))])
@@ -146,7 +143,6 @@ def read_curated_sources(name: str | None) -> HashSet:
 
     Raises:
         StageError: there is no such file.
-
     """
     return read_domains(name and str(_shipped_sources().get(name, name)))
 
@@ -209,7 +205,6 @@ def ascii_host(host: str) -> str:
 
     >>> ascii_host("www.bücher.example")
     'www.xn--bcher-kva.example'
-
     """
     return ".".join(_ascii_label(label) for label in _DOTS.split(host))
 
@@ -252,7 +247,6 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
 
     Returns:
         The categories of every name; none for a name that is in no file.
-
     """
     wanted = {name.encode("utf-8", "surrogateescape"): name for name in names}
     places: dict[str, list[str]] = {name: [] for name in wanted.values()}

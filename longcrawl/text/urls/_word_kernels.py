@@ -114,7 +114,6 @@ def match_words(
         parts: bool, (URLs or 1, strict words): gets which were found; with one row those of the last URL.
         words: bool, (URLs or 1, hard and soft words): the same of these.
         counts: of zeros, (URLs, 3): STRICT, HARD and SOFT.
-
     """
     strict, whole, kinds = lists.automaton, lists.vocabulary, lists.kinds
     for row in range(len(offsets) - 1):

@@ -67,7 +67,6 @@ def read_url_words(name: str) -> UrlWords:
 
     Raises:
         StageError: there is no such file, it is not of the form of the shipped one, or a word of it can never be found.
-
     """
     lists = _read(name)
     strict = sorted({_part(word, name) for word in lists["strict"]})

@@ -27,8 +27,6 @@ from longcrawl.printable import one_line
 from longcrawl.storage.files import PARTIAL, check_target, checksum, publish, write_text, writing
 from longcrawl.storage.structured import load_json
 
-__all__ = ["DESCRIPTION", "LISTS", "FetchedLists", "ListSource", "fetch_lists"]
-
 DESCRIPTION = "lists.json"
 """The file that says where the lists of a folder come from."""
 
@@ -95,7 +93,6 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
 
     Raises:
         SourceError: unknown lists, the folder is there already, or the archive cannot be had or is broken.
-
     """
     folder, source = Path(out), _source(name, url)
     check_target(folder, SourceError, "remove it to fetch the lists again, or choose another --out")

@@ -23,8 +23,6 @@ from longcrawl.text.urls._lists import (
 )
 from longcrawl.text.urls._words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
 
-__all__ = ["UrlFilter", "UrlMatch"]
-
 
 class UrlMatch(NamedTuple):
     """One rule that a URL fails, and what of the URL fails it."""
@@ -97,7 +95,6 @@ class UrlFilter(Judge):
 
     >>> UrlFilter().explain("https://my.web-cam.example/Sex_and%20ESCORT?x")
     [UrlMatch(rule='max_soft_words', matched='escort, sex', domain='my.web-cam.example', categories=())]
-
     """
 
     code_version: ClassVar[str] = "2"
@@ -142,7 +139,6 @@ class UrlFilter(Judge):
 
         Raises:
             StageError: a list or a file of words is not there or cannot be read.
-
         """
         self.checks(pa.table({"url": pa.array([], pa.large_string())}))
 
@@ -178,7 +174,6 @@ class UrlFilter(Judge):
 
         Raises:
             StageError: a list or a file of words cannot be read.
-
         """
         table = pa.table({"url": pa.array([url], pa.large_string())})
         return self.with_categories(self.matches(table)[0])

@@ -14,8 +14,6 @@ from longcrawl.errors import StageError
 from longcrawl.text.urls.filter import UrlFilter, UrlMatch
 from longcrawl.text.values import tables
 
-__all__ = ["HITS_SCHEMA", "UrlHits", "count_hits", "url_hits"]
-
 HITS_SCHEMA = pa.schema(
     [
         ("rule", pa.string()),
@@ -74,7 +72,6 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
     2 of 3 documents leave
     documents  rule       matched  domain           categories  example
             2  hard_word  xxx      a.xxx-b.example              http://a.xxx-b.example/
-
     """
     if stage is not None:
         return count_hits(tables(documents, _BATCH), stage, min_documents)

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from longcrawl.text.gopher import page_columns as page
 from longcrawl.text.gopher._page_characters import ALPHABETIC, LETTER
 
-__all__ = ["READINGS", "Definitions", "Reading", "Share", "quality_shares", "repetition_shares"]
-
 Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
 """Whose reading of Gopher's rules is taken."""
 

@@ -20,8 +20,6 @@ from longcrawl.text.gopher.variants import definitions as defined
 from longcrawl.text.gopher.variants.definitions import Reading
 from longcrawl.text.gopher.variants.ngrams import Spelling, count_grams
 
-__all__ = ["measure_readings"]
-
 _NEWLINE, _CARRIAGE_RETURN, _SPACE, _DOT, _HASH_SIGN = 0x0A, 0x0D, 0x20, 0x2E, 0x23
 
 
@@ -393,7 +391,6 @@ def measure_readings(
         page: memory for the longest document.
         spelling: the same.
         rows: float64 [documents, READING_COLUMNS], zeros, written.
-
     """
     next_break = np.int64(0)
     for document in range(len(texts.offsets) - 1):

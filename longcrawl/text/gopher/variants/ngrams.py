@@ -16,8 +16,6 @@ from longcrawl.text.gopher._page_kernels import Page, Texts, number_page_words
 from longcrawl.text.gopher.variants import definitions as defined
 from longcrawl.text.gopher.variants.definitions import Reading
 
-__all__ = ["Spelling", "count_grams", "make_spelling"]
-
 _U = np.uint64
 _BASE = _U(0x9E3779B97F4A7C15)
 _INVERSE = _U(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
