@@ -395,7 +395,7 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
         scratch: memory for the longest document.
         measured: ``Measured`` of the signals, written; ``rows`` and ``sums`` are zeros.
     """
-    line = np.int64(0)
+    line, values, sums = np.int64(0), measured.values, measured.sums
     scratch.starts[0] = 0
     for document in range(len(offsets) - 1):
         row = measured.rows[document]
@@ -404,7 +404,8 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
         stops, listed = languages[0, document], languages[1, document]
         line = read_lines(data, at, end, tables, stops, scratch, measured, row, line)
         for each in range(measured.first_lines[document], line):
-            measured.sums[document] += measured.values[each]
+            for signal in range(values.shape[1]):
+                sums[document, signal] += values[each, signal]
         words, starts, repeats = np.int64(row[WORDS]), scratch.starts, scratch.repeats
         if words > 0:
             unique = number_words(scratch.normal, starts, starts[1:], scratch.word_keys, words, repeats)
