@@ -150,7 +150,7 @@ def test_every_token_is_delivered_once_however_it_is_interrupted(
     assert samples == in_segments(folder, [], **fields)
     if shuffle == "none":
         assert samples == wanted * epochs
-    elif len(wanted) > 12 and epochs == 2:
+    elif shuffle == "blocks" and block_bytes == 60 and len(wanted) > 12 and epochs == 2:  # three files can repeat
         assert samples[: len(wanted)] != samples[len(wanted) :]
     fresh = [token for sample in samples for tokens, labels in sample for token in set(tokens) & set(labels)]
     assert len(set(fresh) - {END}) * epochs == len([token for token in fresh if token != END])
