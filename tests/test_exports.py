@@ -51,8 +51,8 @@ def test_the_public_surface():
         "Composed", "ComposedBucket", "ComposedOutput", "ComposedResult", "ComposedSamples", "Conversion",
         "DatatroveOutput", "DatatroveResult", "Documents", "GptSimpleOutput", "GptSimpleResult", "MegatronOutput",
         "MegatronResult", "NanoGptOutput", "NanoGptResult", "ParquetOutput", "ParquetResult", "RectangleOutput",
-        "RectangleResult", "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_composed", "open_shard",
-        "token_parquet", "verify_shard",
+        "RectangleResult", "TokenShard", "datatrove", "gpt_simple", "megatron", "nanogpt", "open_composed",
+        "open_shard", "token_parquet", "verify_shard",
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "ComposedBatches", "ComposedPhase", "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset",
