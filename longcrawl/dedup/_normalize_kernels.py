@@ -255,13 +255,15 @@ def convert_spans(data: Bytes, offsets: Any, rows: Any, spans: Any, to_bytes: bo
             at = offsets[row]
         end = offsets[row + 1]
         for side in range(2):
-            wanted, begins = spans[span, side], True
-            while at < end:
-                begins = data[at] & 0xC0 != 0x80
-                if (begins and characters >= wanted) if to_bytes else at - offsets[row] >= wanted:
-                    break
-                characters += begins
-                at += 1
-            # A character that the span begins within has been counted, as it must; one that it ends within must not.
-            cut = side == 1 and at < end and not begins
-            spans[span, side] = at - offsets[row] if to_bytes else characters - cut
+            wanted = spans[span, side]
+            if to_bytes:
+                while characters < wanted or (at < end and data[at] & 0xC0 == 0x80):
+                    characters += data[at] & 0xC0 != 0x80
+                    at += 1
+                spans[span, side] = at - offsets[row]
+            else:
+                while at < offsets[row] + wanted:
+                    characters += data[at] & 0xC0 != 0x80
+                    at += 1
+                # A character that the span begins within was counted, as it must; one that it ends within must not be.
+                spans[span, side] = characters - (side == 1 and at < end and data[at] & 0xC0 == 0x80)
