@@ -289,7 +289,7 @@ def test_rows_of_parquet_that_are_not_utf8_are_lost_alone(tmp_path):
         assert [(row["id"], row["text"]) for row in rows] == [("a.parquet:0", "a"), ("a.parquet:2", "c")], kind
         assert bad[0].reason == "row 1 is not UTF-8 in its field 'text' (and 1 more like it)"
         assert bad[0].records_lost == 2
-    with pytest.raises(SourceError, match="row 1 is not UTF-8 in its field 'text'; to go on"):
+    with pytest.raises(SourceError, match="row 1 is not UTF-8 in its field 'text'; to continue"):
         read(Text(data_dir=str(tmp_path)))
 
 
