@@ -244,7 +244,7 @@ def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, pyt
     assert loaded.stdout == "['a', 'b', 'c']\n['a', 'b', 'c']\n", loaded.stderr
 
 
-@pytest.mark.parametrize("named", ["json-lines", "my_poems.lines:JsonLines"])
+@pytest.mark.parametrize("named", [pytest.param("json-lines", marks=pytest.mark.slow), "my_poems.lines:JsonLines"])
 def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_command, python, hub, named):
     announced = [("outputs", "json-lines = my_poems.lines:JsonLines")] if named == "json-lines" else []
     write_package(tmp_path / "site", *announced, lines=OUTPUT)

@@ -211,7 +211,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_p
         pytest.param("work/segment-0/00002.json", "parent", 1, 2, id="in the first segment", marks=pytest.mark.slow),
         pytest.param("work/segment-0/00000.json", "group", 2, 1, id="in the first segment, with workers"),
         pytest.param("work/removed-0.parquet", "parent", 2, 1, id="after the first segment", marks=pytest.mark.slow),
-        pytest.param("work/spill/00001.json", "group", 1, 2, id="while spilling"),
+        pytest.param("work/spill/00001.json", "group", 1, 2, id="while spilling", marks=pytest.mark.slow),
         pytest.param("rectangle/zarr.json", "parent", 2, 1, id="while writing"),
     ],
 )
@@ -353,7 +353,10 @@ def assert_no_space_left(result: subprocess.CompletedProcess[str], out: Path) ->
     assert not (out / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(("limit", "num_proc"), [(200, 1), (1_500, 2), (9_000, 1)])
+@pytest.mark.parametrize(
+    ("limit", "num_proc"),
+    [pytest.param(200, 1, marks=pytest.mark.slow), (1_500, 2), pytest.param(9_000, 1, marks=pytest.mark.slow)],
+)
 def test_a_full_disk_is_one_sentence_and_the_run_is_finished_when_there_is_room(
     recipe, whole, tmp_path, limit, num_proc, directory_digest
 ):

@@ -59,6 +59,7 @@ def test_bytes_do_not_depend_on_workers(run_folder, tmp_path, source, tokenizer,
     assert directory_digest(tmp_path / "out") == directory_digest(run_folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["composed/train/128/zarr.json", "pieces/train/128/00000.parquet"])
 def test_a_killed_run_goes_on_to_the_same_bytes(
     place, run_folder, tmp_path, source, tokenizer, python, directory_digest

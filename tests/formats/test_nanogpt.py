@@ -77,7 +77,7 @@ def test_without_an_end_of_text_documents_are_unknown_and_tokens_are_not(token_t
     cut=st.integers(0, 6),
     terminate=st.sampled_from(["missing", "never"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 def test_a_loss_is_named_if_documents_are_not_read_as_they_were(
     token_table, documents_in, place, documents, cut, terminate
 ):

@@ -367,6 +367,7 @@ def test_the_bytes_do_not_depend_on_the_size_of_batches(documents, tmp_path, siz
     assert digests[0] == digests[1]
 
 
+@pytest.mark.slow
 def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames):
     folder = write_documents(tmp_path / "documents", 2, 12)
     recipe = write_recipe(tmp_path / "texts.yaml", folder, [*STAGES, "shuffle"], by="language", file_bytes=1_000)
@@ -562,7 +563,7 @@ def test_plain_datasets_loads_every_configuration_of_a_run(by_language, tmp_path
     assert everything == Counter(f"{part}-{number}" for part in range(PARTS) for number in range(DOCUMENTS))
 
 
-@pytest.mark.parametrize("fixture", ["run_folder", "by_language"])
+@pytest.mark.parametrize("fixture", ["run_folder", pytest.param("by_language", marks=pytest.mark.slow)])
 def test_the_python_on_the_card_runs_in_the_folder(request, fixture, tmp_path):
     folder = request.getfixturevalue(fixture)
     text = (folder / "README.md").read_text()

@@ -129,7 +129,7 @@ def test_auto_reads_local_blosc_files_directly(tmp_path, write):
     assert open_split(f"file://{tmp_path}").engine == "direct"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(
     rows=st.integers(1, 50),
     length=st.integers(1, 50),

@@ -104,7 +104,7 @@ def test_tokens_are_the_same_bytes_with_and_without_a_mask(tmp_path):
 
 
 @given(data=st.data(), shape=st.tuples(st.integers(1, 40), st.integers(1, 50)), zarr_format=st.sampled_from([2, 3]))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None)
 def test_batches_have_the_mask_of_their_targets(tmp_path_factory, data, shape, zarr_format):
     tokens, flags = made_up(*shape)
     path = build(tmp_path_factory.mktemp("masked") / "made", tokens, flags, zarr_format=zarr_format)

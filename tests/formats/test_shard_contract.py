@@ -44,7 +44,7 @@ def reading(name: str) -> dict[str, int]:
 
 @EVERY
 @given(documents=DOCUMENTS, cuts=st.lists(st.integers(0, 20), max_size=3), wide=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_what_is_written_is_what_is_read(token_table, documents_in, name, documents, cuts, wide):
     dtype = "uint32" if wide else "uint16"
     ids = [[each * 7_000_000 if wide and name != "megatron" else each for each in one] for one in documents]
@@ -63,7 +63,7 @@ def test_what_is_written_is_what_is_read(token_table, documents_in, name, docume
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "nanogpt"])
 @given(documents=DOCUMENTS.filter(any))
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 def test_documents_without_an_end_of_text_and_empty_ones_keep_their_ends(token_table, documents_in, name, documents):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / NAMES[name]
@@ -113,7 +113,7 @@ def test_the_end_of_text_is_added_as_the_policy_says(token_table, terminate, pla
 @EVERY
 @pytest.mark.parametrize("beside", ["with checksums", "without checksums"])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_any_cut_and_any_growth_of_any_file_is_found(token_table, name, beside, data):
     documents = data.draw(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=5).filter(any))
     masks = {"loss_mask": [[True] * len(one) for one in documents]} if "loss_mask" in FORMATS[name].holds else {}
@@ -398,7 +398,7 @@ def test_ids_are_bounded_by_a_vocabulary_that_is_named(token_table, sentence_of,
 
 @EVERY
 @given(data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(deadline=None)
 def test_a_file_of_changed_bytes_is_read_or_refused_in_one_sentence(token_table, documents_in, sentence_of, name, data):
     table = token_table([[1, 2], [3], [4, 5, 6]], loss_mask=[[True] * length for length in (2, 1, 3)])
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -169,7 +169,7 @@ phases = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(phases, st.integers(0, 5), st.integers(0, 12))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_curriculum_is_one_sequence_that_never_repeats_a_sample(curriculum, seed, stop):
@@ -240,7 +240,7 @@ def test_batches_are_of_the_samples_that_are_read(stored_as, tmp_path):
     assert delivered == dict.fromkeys(samples, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(drawn_stocks, st.integers(1, 3), st.integers(0, 3), st.sampled_from(["drop", "fill"]))
 def test_schedules_order_the_same_steps(stock, size, seed, last_step):
     buckets = [BucketStock(*name.split("/"), samples) for name, samples in stock.items()]

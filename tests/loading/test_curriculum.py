@@ -60,7 +60,7 @@ mixes = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abc"}).filte
 some_phases = st.lists(st.builds(Phase, st.integers(1, 120), mixes), min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(some_phases, stocks, st.integers(0, 5), st.sampled_from(["tokens", "samples"]), st.booleans())
 def test_a_plan_is_what_drawing_one_sample_at_a_time_gives(phases, inventory, seed, mix_by, renormalize):
     on_exhausted = "renormalize" if renormalize else "halt"

@@ -119,7 +119,7 @@ def in_segments(path, segments, **fields):
     return samples
 
 
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 25), max_size=12), min_size=1, max_size=3).filter(any),
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(1, 3)), max_size=4),
@@ -156,7 +156,7 @@ def test_every_token_is_delivered_once_however_it_is_interrupted(
     assert len(set(fresh) - {END}) * epochs == len([token for token in fresh if token != END])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=20), st.integers(1, 60), st.booleans())
 def test_a_plain_file_is_cut_as_a_stream_is(tmp_path_factory, lengths, block_bytes, ended):
     path = tmp_path_factory.mktemp("cut") / "a.jsonl"

@@ -11,7 +11,7 @@ EIGHT = [7, 2, 4, 0, 1, 5, 3, 6]
 """Of the first pass of windows with seed 0; a state that is kept counts on it."""
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(count=st.integers(1, 2000), seed=st.integers(0, 2**63), purpose=st.sampled_from(["windows of pass 0", "\udcff"]))
 def test_a_keyed_order_has_each_place_once_however_it_is_asked(count, seed, purpose):
     order = KeyedOrder(count, seed, purpose)(np.arange(count))

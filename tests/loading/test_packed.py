@@ -80,7 +80,7 @@ def test_a_curriculum_is_the_same_sequence_under_any_topology(buckets, global_sa
     assert in_segments(buckets, global_samples, segments, **fields) == whole_pass(buckets, global_samples, **fields)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(2, 30), st.sampled_from(["in-order", "separate"]))
 def test_a_packing_in_order_has_every_token_once_and_in_order(lengths, max_length, packing):
     plan = plan_packing(np.array(lengths, np.int64), max_length, packing)
@@ -99,7 +99,7 @@ def test_a_packing_in_order_has_every_token_once_and_in_order(lengths, max_lengt
         assert all(sizes.sum() + first > max_length for sizes, first in zip(samples, nexts, strict=False))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 50), max_size=60), st.integers(2, 30),
     st.sampled_from(["length-binned", "best-fit", "first-fit"]),
@@ -143,7 +143,7 @@ def naive_row(pieces, max_length, positions):
     return row | {"seq_lengths": lengths + [padding] * (padding > 0), "n_tokens": sum(lengths)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=20).filter(
         lambda documents: any(length for length, _ in documents)

@@ -98,7 +98,7 @@ shapes = st.tuples(st.integers(1, 60), st.integers(1, 60))
 chunk_shapes = st.tuples(st.integers(1, 20), st.integers(1, 30))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(data=st.data(), shape=shapes, chunks=chunk_shapes, prefetch=st.sampled_from(["on", "off"]))
 def test_every_batch_of_every_rank_is_the_articles(tmp_path_factory, data, shape, chunks, prefetch):
     batch_size = data.draw(st.integers(1, shape[0]), "batch_size")
@@ -127,7 +127,7 @@ def test_every_batch_of_every_rank_is_the_articles(tmp_path_factory, data, shape
     assert original == (batches.pad_token == 50256)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     worlds=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), min_size=1, max_size=4),
     prefetch=st.sampled_from(["on", "off"]),

@@ -46,7 +46,7 @@ def by_cumulative_sum(length: int, ends) -> np.ndarray:
     return np.cumsum(positions)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(0, 60), max_size=40), seq_len=st.integers(1, 70), data=st.data())
 def test_windows_and_positions_are_those_of_the_seed(tmp_path_factory, lengths, seq_len, data):
     path = tmp_path_factory.mktemp("shards") / "a.ds"
@@ -69,6 +69,7 @@ def test_windows_and_positions_are_those_of_the_seed(tmp_path_factory, lengths, 
             np.testing.assert_array_equal(window["positions"], by_cumulative_sum(seq_len + 1, ends - start))
 
 
+@pytest.mark.slow
 def test_windows_of_every_length_up_to_two_thousand(tmp_path):
     lengths = np.random.default_rng(0).geometric(1 / 60, 90).tolist()
     tokens, places = write(tmp_path / "a.ds", lengths)[:4001], np.arange(4001)
@@ -94,7 +95,7 @@ def test_an_empty_document_does_not_lose_the_reset(tmp_path, positions):
 files_of_lengths = st.lists(st.lists(st.integers(0, 25), max_size=8), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     files=files_of_lengths,
     seq_len=st.integers(1, 12),
@@ -172,7 +173,7 @@ topologies = st.lists(
 with_workers = st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(1, 3), st.sampled_from([0, 2]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     files=st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=5), min_size=1, max_size=4),
     shuffle=st.sampled_from(["none", "files", "windows"]),
@@ -206,7 +207,7 @@ def check_passes(folder, files, shuffle, plan, seed):
     assert all(sorted(order) == stored for order in orders)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     count=st.integers(1, 40),
     world_size=st.integers(1, 5),

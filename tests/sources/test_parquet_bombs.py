@@ -49,6 +49,7 @@ def test_a_dictionary_of_another_column(tmp_path, field):
     assert lost.startswith(f"9999 row 1 has more than 1,048,576 bytes in its field {field!r}; to read it, set max_rec")
 
 
+@pytest.mark.slow
 def test_a_dictionary_behind_a_plain_page(tmp_path):
     """A first page of plain texts hides the dictionary, which the pages behind it use."""
     path = tmp_path / "a.parquet"
@@ -72,6 +73,7 @@ def test_a_dictionary_behind_a_plain_page(tmp_path):
     assert bad.found[0].reason.startswith("row 96 has more than 1,048,576 bytes")
 
 
+@pytest.mark.slow
 def test_values_that_share_their_prefix(tmp_path):
     """400 texts of 4 MB, each but the first stored as the length that it shares with the one before."""
     table = pa.table({"text": pa.repeat("a" * (4 << 20), 400)})
@@ -80,6 +82,7 @@ def test_values_that_share_their_prefix(tmp_path):
     assert read_confined(tmp_path / "a.parquet", 8 << 20) == ["400"]
 
 
+@pytest.mark.slow
 def test_pages_of_one_row_each(tmp_path):
     """800 pages of 2 MB, each of some hundred bytes."""
     table = pa.table({"text": pa.repeat("a" * (2 << 20), 800)})

@@ -10,7 +10,7 @@ from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
 def examples(**by_definitions):
     """Return an example for each definition; those whose kernels only `make slow` compiles are slow."""
     named = {name.replace("_", "-"): value for name, value in by_definitions.items()}
-    slow = {"dclm", "dolma", "nemo-curator"}
+    slow = {"datatrove", "dclm", "dolma", "nemo-curator"}
     return [pytest.param(name, value, marks=[pytest.mark.slow] * (name in slow)) for name, value in named.items()]
 
 

@@ -110,7 +110,7 @@ def test_every_rule_of_a_judge_has_the_value_and_verdict_of_its_check():
     assert told.first_failure.rule == judge.judge(table)["rule"][0].as_py() == "min_words"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
 def test_the_verdict_is_that_of_a_crawl(text):
     stages = [lc.text.MinChars(5), lc.text.GopherQuality(min_words=3), lc.text.FineWebQuality()]

@@ -595,7 +595,10 @@ def test_explain_says_that_it_works_on_html():
 # Real pages, and any page.
 
 
-@pytest.mark.parametrize(("name", "wanted", "unwanted"), [("trafilatura", 0.88, 0.1), ("resiliparse", 0.9, 0.28)])
+@pytest.mark.parametrize(
+    ("name", "wanted", "unwanted"),
+    [pytest.param("trafilatura", 0.88, 0.1, marks=pytest.mark.slow), ("resiliparse", 0.9, 0.28)],
+)
 def test_real_pages_give_what_they_must_and_little_that_they_must_not(real_data, name, wanted, unwanted):
     import extraction as benchmark
 

@@ -87,6 +87,7 @@ def test_plans_are_those_of_the_algorithm_spelled_out(lengths, capacities, thres
     assert_as_spelled_out(lengths, capacities, threshold)
 
 
+@pytest.mark.slow
 def test_three_thousand_plans_more_are_those_of_the_algorithm():
     """The same for the price of a few hundred: hypothesis takes its time to make a list."""
     chance = np.random.default_rng(0)
