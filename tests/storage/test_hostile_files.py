@@ -256,7 +256,7 @@ def test_the_card_of_a_run_that_cannot_be_written_is_one_sentence(copy):
     (copy / "README.md").unlink()
     copy.chmod(0o555)
     for above in copy.parents:
-        if above.stat().st_uid == os.getuid() and above.is_relative_to("/tmp"):  # noqa: S108  # where pytest's folders are
+        if above.stat().st_uid == os.getuid() and "pytest-of-" in str(above):
             above.chmod(above.stat().st_mode | 0o011)
     reader, writer = os.pipe()
     child = os.fork()

@@ -49,6 +49,7 @@ def test_what_a_bullet_is(definitions, bullets):
     assert [line for line in lines if value_of("max_bullet_lines", line, definitions)] == bullets
 
 
+@pytest.mark.slow
 def test_datatrove_spells_ngrams_without_spaces():
     text = "ab c d e f x a bc d e f"
     assert value_of("max_duplicate_5grams", text, "datatrove") == 6 / len(text)
