@@ -191,10 +191,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Raises:
         RunError: there is none, the run is not finished, or it is not one that this longcrawl reads.
     """
-    if not (folder / MANIFEST).is_file():
-        raise RunError(_why_no_manifest(folder))
     try:
         manifest = load_json((folder / MANIFEST).read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise RunError(_why_no_manifest(folder)) from None
+    except PermissionError as error:
+        raise RunError(
+            f"{folder / MANIFEST} cannot be read ({error.strerror}): ask the owner of {folder} for access"
+        ) from error
     except (OSError, ValueError) as broken:
         raise RunError(
             f"{folder / MANIFEST} is not JSON: {broken}; copy it back from where it is whole, or run the recipe again "

@@ -251,10 +251,17 @@ def test_a_long_value_in_a_recipe_is_shown_in_part(run, where):
     assert len(str(wrong.value)) < 700
 
 
-def test_the_card_of_a_run_that_cannot_be_written_is_one_sentence(copy):
+@pytest.mark.parametrize(
+    ("mode", "file", "fix"),
+    [
+        (0o555, "README.md cannot be written (", "make {} writable"),
+        (0o600, "manifest.json cannot be read (", "ask the owner of {} for access"),
+    ],
+)
+def test_the_card_of_a_run_that_may_not_be_used_is_one_sentence(copy, mode, file, fix):
     """Root may write anywhere, so a process without its rights does it."""
     (copy / "README.md").unlink()
-    copy.chmod(0o555)
+    copy.chmod(mode)
     for above in copy.parents:
         if above.stat().st_uid == os.getuid() and "pytest-of-" in str(above):
             above.chmod(above.stat().st_mode | 0o011)
@@ -273,8 +280,8 @@ def test_the_card_of_a_run_that_cannot_be_written_is_one_sentence(copy):
     os.waitpid(child, 0)
     said = os.read(reader, 10_000).decode()
     copy.chmod(0o755)
-    assert said.startswith(f"RunError: {copy / 'README.md'} cannot be written ("), said
-    assert f"make {copy} writable" in said
+    assert said.startswith(f"RunError: {copy}/{file}"), said
+    assert fix.format(copy) in said
 
 
 @pytest.mark.parametrize(("protocol", "package"), [("gs", "gcsfs"), ("s3", "s3fs")])
