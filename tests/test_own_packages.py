@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from longcrawl.core.results import Result
+
 LINES = [
     {"id": "a", "text": "the sea\nthe sea\nand the moon"},
     {"id": "b", "text": "minutes of the meeting of the third of May"},
@@ -338,3 +340,11 @@ def test_a_stage_that_cannot_be_had_is_one_sentence(tmp_path, type_command, stag
     assert told.stderr.startswith("RecipeError: recipe 'poems': stage 1 ")
     assert sentence in told.stderr
     assert told.stderr.count("\n") == 1
+
+
+def test_an_output_that_names_no_tables_has_no_rows_to_ask(tmp_path):
+    class Silent(Result):
+        name, description = "silent", "silent.json"
+        summary = read_back = configs = contents = verify = inspect = None  # not called
+
+    assert Silent().ids(tmp_path).files == []

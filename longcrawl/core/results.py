@@ -156,7 +156,7 @@ class Result(ABC):
         Whether a document was kept, how long documents are and where they come from is read here; the dataset has no
         files where nothing says it. It is the tables that ``lengths`` names.
         """
-        return scan_tables(sorted(folder.glob(self.lengths)))
+        return scan_tables(sorted(folder.glob(self.lengths)) if self.lengths else [])
 
 
 class Results(Mapping[str, Result]):
