@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import gc
 import gzip
 import hashlib
 import http.server
@@ -38,7 +39,7 @@ datasets.disable_progress_bars()
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 # A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
-settings.register_profile("longcrawl", deadline=None, max_examples=25)
+settings.register_profile("longcrawl", deadline=None, max_examples=15)
 # `make slow` takes this one. Tests give the number of their examples as a multiple of the profile's, or not at all.
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("longcrawl")
@@ -101,6 +102,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return (folder == whole, names.index(name) if name in names else len(names))
 
     items.sort(key=turn)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of the garbage collector: each fork copies the pages that a collection touches."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

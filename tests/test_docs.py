@@ -25,6 +25,8 @@ from longcrawl.cli.commands import app
 ROOT = Path(__file__).parent.parent
 NOT_HERE = ("pytest", "longcrawl push")
 """What stands in shell blocks of the README that another test runs."""
+LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "plan")
+"""Pages whose blocks take seconds: .ci/run runs them beside the wheel."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TINY = """
 longcrawl: 1
@@ -68,7 +70,9 @@ def release(workplace, make_release):
 
 
 PAGE = """
-import json, sys
+import json, os, sys
+
+os.chdir(sys.argv[1])
 
 def run(texts, names, bare):
     for number, text in enumerate(texts):
@@ -76,36 +80,38 @@ def run(texts, names, bare):
         names.update(bare)
         exec(compile(text, f"<block {number}>", "exec"), names)
 
-run(json.load(sys.stdin), globals(), {name: globals()[name] for name in ("__name__", "__builtins__")})
+run(json.loads(sys.argv[2]), globals(), {name: globals()[name] for name in ("__name__", "__builtins__")})
 """
 
 
-def run(command: list[str], folder: Path, **options: str) -> None:
-    """Run a command with `longcrawl` of this environment; it must end well."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    environment |= {"HF_DATASETS_CACHE": str(folder / ".cache"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stderr[-2000:]
+@pytest.fixture(scope="module")
+def blocks_of_python(python):
+    """Return a function that runs blocks one after the other, none with names of another, in one process."""
+
+    def run_blocks(texts: list[str], folder: Path) -> None:
+        done = python(PAGE, folder, json.dumps(texts))
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    return run_blocks
 
 
 def shell(command: str, folder: Path) -> None:
-    """Run what stands in a shell block; installing has been done."""
-    run(["bash", "-euc", command], folder)
-
-
-def python(texts: list[str], folder: Path) -> None:
-    """Run blocks of Python one after the other, none with names of another, in one process that imports once."""
-    run([sys.executable, "-c", PAGE], folder, input=json.dumps(texts))
+    """Run what stands in a shell block with `longcrawl` of this environment; installing has been done."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"HF_DATASETS_CACHE": str(folder / ".cache"), "HF_HUB_OFFLINE": "1"}
+    words = ["bash", "-euc", command]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.slow
-def test_every_block_of_the_readme_runs(workplace, release, longcrawl, monkeypatch):
+def test_every_block_of_the_readme_runs(workplace, release, longcrawl, blocks_of_python, monkeypatch):
     monkeypatch.chdir(workplace)
     ran = 0
     for language, group in itertools.groupby(blocks("README.md"), key=operator.itemgetter(0)):
         texts = [text for _, text in group if language == "python" or not any(word in text for word in NOT_HERE)]
         if language == "python":
-            python(texts, workplace)
+            blocks_of_python(texts, workplace)
         for text in texts if language == "sh" else ():
             lines = text.splitlines()
             if all(line.startswith("longcrawl ") and not line.endswith("\\") for line in lines):
@@ -120,16 +126,17 @@ def test_every_block_of_the_readme_runs(workplace, release, longcrawl, monkeypat
     assert json.loads((workplace / "mini64" / "manifest.json").read_text())["output"]["shapes"]["train"] == [11, 65536]
 
 
-def test_every_block_of_the_formats_runs(workplace):
+@pytest.mark.slow
+def test_every_block_of_the_formats_runs(workplace, blocks_of_python):
     if not (workplace / "mini.zarr").exists():
         text = next(text for language, text in blocks("README.md") if language == "python")
         assert 'lc.open("installed")' in text
         lines = [" ".join(f"word{(number + 7 * i) % 1009}" for i in range(5000)) for number in range(13)]
         (workplace / "long.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
-        python([text.replace('"installed"', '"text", data_files="long.jsonl"')], workplace)
+        blocks_of_python([text.replace('"installed"', '"text", data_files="long.jsonl"')], workplace)
     texts = [text for language, text in blocks("docs/formats.md") if language == "python"]
     assert len(texts) == 8
-    python(texts, workplace)
+    blocks_of_python(texts, workplace)
 
 
 def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
@@ -152,11 +159,11 @@ def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
     assert hub.repositories["me/quickstart"].tags
 
 
-@pytest.mark.parametrize("page", ["filters", "dedup", "refinedweb", "composition", "feeds", "plan", "extend"])
-def test_every_block_of_a_page_runs(page, tmp_path):
+@pytest.mark.parametrize("page", ["extend", *(pytest.param(page, marks=pytest.mark.slow) for page in LONG)])
+def test_every_block_of_a_page_runs(page, tmp_path, blocks_of_python):
     texts = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
     assert texts
-    python(texts, tmp_path)
+    blocks_of_python(texts, tmp_path)
 
 
 def test_the_readme_holds_the_two_commands():

@@ -68,9 +68,14 @@ def named_modules(node: ast.AST) -> list[str]:
 
 
 @cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(module)))
+
+
+@cache
 def imported(module: str) -> frozenset[str]:
     """Return the modules of ours that a module imports, wherever it does so."""
-    found = {name for node in ast.walk(tree(module)) for name in named_modules(node)}
+    found = {name for node in nodes(module) for name in named_modules(node)}
     return frozenset(found.intersection(FILES) - {module})
 
 
@@ -88,8 +93,8 @@ def test_a_package_imports_only_from_packages_to_its_left():
 
 
 def test_no_import_is_relative():
-    nodes = ((module, node) for module in FILES for node in ast.walk(tree(module)))
-    assert [module for module, node in nodes if isinstance(node, ast.ImportFrom) and node.level] == []
+    relative = ((module, node) for module in FILES for node in nodes(module))
+    assert [module for module, node in relative if isinstance(node, ast.ImportFrom) and node.level] == []
 
 
 def test_inside_a_package_modules_form_no_circle():
@@ -137,7 +142,7 @@ def code_lines(module: str) -> frozenset[int]:
     for token in tokenize.generate_tokens(io.StringIO(FILES[module].read_text("utf-8")).readline):
         if token.type not in nothing:
             found.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             found.difference_update(range(node.lineno, node.end_lineno + 1))
     return frozenset(found)
@@ -145,9 +150,9 @@ def code_lines(module: str) -> frozenset[int]:
 
 def import_lines(module: str) -> set[int]:
     """Return the lines of a module that hold imports and ``__all__``."""
-    nodes = [node for node in tree(module).body if is_list_of_names(node)]
-    nodes += [node for node in ast.walk(tree(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    return {line for node in nodes for line in range(node.lineno, node.end_lineno + 1)} & code_lines(module)
+    named = [node for node in tree(module).body if is_list_of_names(node)]
+    named += [node for node in nodes(module) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {line for node in named for line in range(node.lineno, node.end_lineno + 1)} & code_lines(module)
 
 
 def private_imports() -> list[str]:
@@ -161,7 +166,7 @@ def docstrings(begin: str) -> list[str]:
     functions = (
         (module, node)
         for module in FILES
-        for node in ast.walk(tree(module))
+        for node in nodes(module)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     return [

@@ -15,6 +15,8 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 TRAINING = {"05_feeds"}
 PUBLISHING = "07_publish"
 """It needs a Hub: `huggingface_hub` is told which before it is imported."""
+SHORTEST = "06_buckets"
+"""What every run of the suite runs; `make notebooks` runs all."""
 OFFLINE = "datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True\n"
 CELLS = (
     """
@@ -72,8 +74,11 @@ def needs(path):
         pytest.importorskip("torch", reason="this notebook trains a model")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.stem == SHORTEST else pytest.mark.slow) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_cells_of_a_notebook_run(path, tmp_path, environment, python, request):
     """In IPython, which shows what cells return."""
     needs(path)
@@ -87,11 +92,8 @@ def test_cells_of_a_notebook_run(path, tmp_path, environment, python, request):
     assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-4000:]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [NOTEBOOKS[0], *(pytest.param(path, marks=pytest.mark.slow) for path in NOTEBOOKS[1:] if path.stem != PUBLISHING)],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem != PUBLISHING], ids=lambda path: path.stem)
 def test_a_notebook_runs_in_a_kernel(path, tmp_path, environment, monkeypatch):
     needs(path)
     for name, value in environment.items():

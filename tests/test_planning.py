@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -116,7 +116,6 @@ def test_what_was_read_whole_is_exact(values):
     assert (estimate.low, estimate.value, estimate.high) == (pytest.approx(sum(values)),) * 3
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 10]), st.sampled_from([0.2, 0.5, 0.8]))
 def test_more_duplicates_are_expected_of_more_documents(seed, cluster, share):
     """Clusters of one size, of which a share of all documents is drawn; the survey removes all but one of each."""

@@ -196,7 +196,7 @@ def test_removed_and_kept_are_what_was_read(whole):
     assert {row.stage for row in funnel if row.removed} == {"min_chars", "exact_documents", "min_tokens"}
 
 
-@pytest.mark.parametrize("num_proc", [2, 5])
+@pytest.mark.parametrize("num_proc", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_path, num_proc, directory_digest):
     lc.run(recipe, tmp_path / "out", num_proc)
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
@@ -212,7 +212,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_p
         pytest.param("work/segment-0/00000.json", "group", 2, 1, id="in the first segment, with workers"),
         pytest.param("work/removed-0.parquet", "parent", 2, 1, id="after the first segment", marks=pytest.mark.slow),
         pytest.param("work/spill/00001.json", "group", 1, 2, id="while spilling", marks=pytest.mark.slow),
-        pytest.param("rectangle/zarr.json", "parent", 2, 1, id="while writing"),
+        pytest.param("rectangle/zarr.json", "parent", 2, 1, id="while writing", marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_run_is_finished_by_the_same_command(
@@ -227,7 +227,7 @@ def test_a_killed_run_is_finished_by_the_same_command(
     assert directory_digest(out) == directory_digest(whole)
 
 
-@pytest.mark.parametrize("step", [16, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [40, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames, step):
     """Every so many files from the second on."""
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(write_documents(tmp_path / "documents", 2, 12))})
@@ -239,6 +239,7 @@ def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, k
     assert [point for point, told in zip(points, killed, strict=False) if told != finished] == []
 
 
+@pytest.mark.slow
 def test_killed_just_before_the_manifest_a_run_ends_the_same(recipe, whole, tmp_path, directory_digest):
     """All is written but the manifest: as a kill there leaves it, with what was left half-written beside it."""
     out = tmp_path / "out"
@@ -367,6 +368,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_is_finished_when_there_is_room(
     assert directory_digest(out) == directory_digest(whole)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_in_the_second_pass_is_no_different(recipe, whole, tmp_path, directory_digest):
     out = tmp_path / "out"
     kill_a_run(recipe, out, lambda: len(list(out.glob("work/segment-2/*.json"))) == PARTS)
@@ -466,6 +468,7 @@ def test_input_that_changed_since_the_run_began_is_refused(tmp_path):
     assert lc.verify(tmp_path / "out").problems == ()
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_changed_since_the_run_began_is_refused(source, whole, tmp_path):
     tokenizer = tmp_path / "tokenizer.json"
     shutil.copy(whole / "rectangle" / "tokenizer.json", tokenizer)
@@ -489,6 +492,7 @@ def listed(source, tmp_path) -> tuple[Path, Path]:
     return words, write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(source)}, stages + STAGES[2:])
 
 
+@pytest.mark.slow
 def test_a_data_file_that_changed_since_the_run_began_is_refused_and_an_unchanged_one_goes_on(
     listed, tmp_path, directory_digest
 ):
@@ -602,6 +606,7 @@ def test_without_shuffle_rows_are_in_the_order_of_the_parts(source, tmp_path):
     assert names == sorted(names)
 
 
+@pytest.mark.slow
 def test_stages_before_and_after_two_surveys(source, tmp_path, directory_digest):
     """A second survey, and a judge between: every document is counted once and leaves once."""
     stages = [

@@ -153,7 +153,9 @@ lc.run({str(recipe)!r}, {str(out)!r}, overrides=[{against!r}])
     assert not (out / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("sign", ["index/urls/ids.arrow", "index/urls/index.json"])
+@pytest.mark.parametrize(
+    "sign", [pytest.param("index/urls/ids.arrow", marks=pytest.mark.slow), "index/urls/index.json"]
+)
 def test_a_run_killed_while_it_saves_is_finished_to_the_same_bytes(parts, tmp_path, sign):
     against = f"stages.urls.against=[{parts / 'RUN1'}]"
     run_until(sign, parts / "two.yaml", tmp_path / "out", against)

@@ -1,7 +1,6 @@
 """What the URL filter of a run dropped."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -44,7 +43,7 @@ def recipe(tmp_path):
     return tmp_path / "urls.yaml"
 
 
-def test_the_hits_of_a_run_are_those_of_its_ledger(tmp_path, recipe):
+def test_the_hits_of_a_run_are_those_of_its_ledger(tmp_path, recipe, longcrawl):
     summary = lc.run(recipe, tmp_path / "run")
     assert dict(summary.funnel.rows[1].rules) == {"blocked_domain": 4, "curated_source": 2, "hard_word": 2}
     hits = run_url_hits(tmp_path / "run")
@@ -55,8 +54,7 @@ def test_the_hits_of_a_run_are_those_of_its_ledger(tmp_path, recipe):
         {"matched": "porn", "documents": 2, "categories": []},
     ]
     assert run_url_hits(tmp_path / "run", min_documents=3).table.num_rows == 1
-    command = [sys.executable, "-m", "longcrawl.cli", "lists", "hits", str(tmp_path / "run"), "--min-documents", "3"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    said = longcrawl("lists", "hits", tmp_path / "run", "--min-documents", "3").stdout.splitlines()
     assert said[0] == "8 of 50 documents leave"
     assert said[2].split() == ["4", "blocked_domain", "bad.example", "bad.example", "adult", "http://bad.example/1"]
     (tmp_path / "documents" / "1.jsonl").unlink()

@@ -48,6 +48,7 @@ def run(example, shards, monkeypatch):
     return go
 
 
+@pytest.mark.slow
 def test_its_loss_falls_and_a_checkpoint_goes_on_with_the_very_batches(run, tmp_path):
     losses, seen, trainer = run(tmp_path / "whole")
     assert 0.7e6 < trainer.model.num_parameters() < 1.3e6

@@ -111,6 +111,7 @@ def test_ids_are_taken_from_their_chunks(chunks, data):
     assert taken.to_pylist() == [None if place < 0 else ids[place] for place in places]
 
 
+@pytest.mark.slow
 def test_ids_of_more_than_two_gib_are_taken():
     """Arrow's own ``take`` joins the chunks, whose offsets overflow."""
     chunk = pa.array(["a" * 60_000_000, "b" * 60_000_000])

@@ -421,7 +421,7 @@ def real_documents(real_data, name="short"):
 
 
 @pytest.mark.parametrize("step", [100, pytest.param(20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("unit", ["word", "token"])
+@pytest.mark.parametrize("unit", ["word", pytest.param("token", marks=pytest.mark.slow)])
 def test_signatures_of_real_text_equal_those_of_datasketch(real_data, unit, step):
     texts = [document["text"] for document in real_documents(real_data)][::step]
     stage = MinHash(bands=14, rows=8, unit=unit, tokenizer=str(real_data / "gpt2-tokenizer.json"))
@@ -430,6 +430,7 @@ def test_signatures_of_real_text_equal_those_of_datasketch(real_data, unit, step
     assert len(texts) > 5000 // step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "preset", ["fineweb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lee2022", "refinedweb"))]
 )

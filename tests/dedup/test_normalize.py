@@ -59,6 +59,7 @@ def test_every_character_by_itself_and_between_letters():
             assert found == plain(document), ascii(document)
 
 
+@pytest.mark.slow
 def test_there_is_memory_for_every_form():
     from longcrawl.dedup._normalize_kernels import MOST_PER_BYTE
 
@@ -138,6 +139,7 @@ def test_tables_are_kept(tmp_path, monkeypatch):
     assert all(np.array_equal(one, other) for one, other in zip(made, again, strict=True))
 
 
+@pytest.mark.slow
 def test_real_text(real_data):
     import io
     import json

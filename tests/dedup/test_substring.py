@@ -325,7 +325,8 @@ with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as la
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is read from Linux's /proc")
-@pytest.mark.parametrize("memory", [64 << 20, pytest.param(128 << 20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [64 << 20, 128 << 20])
 def test_a_search_keeps_to_its_memory(memory):
     command = [sys.executable, "-c", MEASURED, str(memory)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -334,6 +335,7 @@ def test_a_search_keeps_to_its_memory(memory):
     assert peak <= memory, f"{peak:,} bytes in {passes} passes"
 
 
+@pytest.mark.slow
 def test_a_document_of_fifty_million_tokens():
     draw = np.random.default_rng(0)
     letters = draw.integers(ord("a"), ord("z") + 1, 50_000_000, dtype=np.uint8)
@@ -697,7 +699,7 @@ def many_texts():
     }
 
 
-@pytest.mark.parametrize("policy", ["cut", "drop-partial"])
+@pytest.mark.parametrize("policy", ["cut", pytest.param("drop-partial", marks=pytest.mark.slow)])
 def test_a_run_gives_what_a_crawl_gives_and_the_same_bytes_with_two_processes(tmp_path, many_texts, policy, tokenizer):
     stages = [
         {"min_chars": {"n": 100}},
@@ -778,7 +780,7 @@ def test_spans_are_found_by_id_and_pickle_without_what_was_asked():
     assert pickle.loads(before).table.equals(spans.table)
 
 
-@pytest.mark.parametrize("policy", ["cut", "mask"])
+@pytest.mark.parametrize("policy", [pytest.param("cut", marks=pytest.mark.slow), "mask"])
 def test_real_text_by_tokens_of_gpt2(real_data, policy):
     with (real_data / "short.jsonl.zst").open("rb") as packed:
         lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), "utf-8")
@@ -802,6 +804,7 @@ def test_real_text_by_tokens_of_gpt2(real_data, policy):
         assert again.funnel.rows[-1].removed < 0.02 * len(crawl.data)
 
 
+@pytest.mark.slow
 def test_storing_tokens_takes_at_most_40_bytes_per_document_beside_a_batch(tmp_path):
     documents, batch = 100_000, 500
     lists = pa.LargeListArray.from_arrays(pa.array(np.arange(batch + 1)), pa.array(np.zeros(batch, np.uint16)))

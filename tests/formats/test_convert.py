@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
@@ -27,7 +27,6 @@ PAIRS = [(one, other) for one in NAMES for other in NAMES]
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 @given(documents=st.lists(st.lists(st.integers(0, END - 1), max_size=9), min_size=1, max_size=12), wide=st.booleans())
-@settings(max_examples=20, deadline=None)
 def test_any_format_becomes_any_other_and_nothing_is_lost(token_table, documents_in, one, other, documents, wide):
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -344,7 +344,7 @@ def test_a_description_that_names_no_file_to_read_back_is_one_sentence(recipe, r
         lc.run(recipe, tmp_path / "run")
 
 
-@pytest.mark.parametrize("num_proc", [2, 5])
+@pytest.mark.parametrize("num_proc", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, run_folder, tmp_path, num_proc, directory_digest):
     lc.run(recipe, tmp_path / "out", num_proc)
     assert directory_digest(tmp_path / "out") == directory_digest(run_folder)

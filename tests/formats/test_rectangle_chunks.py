@@ -16,7 +16,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec
 
@@ -129,7 +129,6 @@ def test_auto_reads_local_blosc_files_directly(tmp_path, write):
     assert open_split(f"file://{tmp_path}").engine == "direct"
 
 
-@settings(deadline=None)
 @given(
     rows=st.integers(1, 50),
     length=st.integers(1, 50),
@@ -333,8 +332,18 @@ def test_a_missing_remote_file_is_an_error(memory_store):
     assert (open_split(memory_store, on_missing_chunks="fill").read_chunk(5, 2) == END_OF_TEXT).all()
 
 
-@pytest.mark.parametrize("before", [[503], [429], [0]], ids=str)
-@pytest.mark.parametrize("engine", ["direct", "zarr"])
+@pytest.mark.parametrize(
+    ("engine", "before"),
+    [
+        ("direct", [503]),
+        ("zarr", [0]),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("direct", [429]), ("direct", [0]), ("zarr", [503]), ("zarr", [429]))
+        ),
+    ],
+    ids=str,
+)
 def test_a_server_is_asked_again_that_does_not_answer_now(tmp_path, web_server, monkeypatch, engine, before):
     monkeypatch.setattr(network, "PAUSE", 0.001)
     monkeypatch.setattr(network, "_silent", set())

@@ -247,7 +247,7 @@ def masked_texts():
     return texts
 
 
-@pytest.mark.parametrize("escaped", [False, True])
+@pytest.mark.parametrize("escaped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_writes_what_a_crawl_writes_and_batches_mask_the_duplicates(
     tmp_path, masked_texts, escaped, directory_digest
 ):

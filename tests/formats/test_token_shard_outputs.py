@@ -151,7 +151,7 @@ def test_shards_are_about_equal_and_no_larger_on_average(run_folder):
     assert sum(sizes) / len(sizes) <= 3_000
 
 
-@pytest.mark.parametrize("name", ["gpt-simple", "datatrove"])
+@pytest.mark.parametrize("name", ["gpt-simple", pytest.param("datatrove", marks=pytest.mark.slow)])
 def test_bytes_do_not_depend_on_workers(name, tmp_path, source, tokenizer, directory_digest):
     made = recipe_of(tmp_path / "r.yaml", source, tokenizer, name, buckets="language", heldout=2)
     digests = set()
@@ -162,7 +162,14 @@ def test_bytes_do_not_depend_on_workers(name, tmp_path, source, tokenizer, direc
 
 
 @pytest.mark.parametrize(
-    "place", ["work/spill/00002.index", "gpt-simple/train/00002.idx", "gpt-simple/gpt-simple.json"]
+    "place",
+    [
+        "gpt-simple/train/00002.idx",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("work/spill/00002.index", "gpt-simple/gpt-simple.json")
+        ),
+    ],
 )
 def test_a_killed_run_goes_on_to_the_same_bytes(place, tmp_path, source, tokenizer, python, directory_digest):
     made = recipe_of(tmp_path / "r.yaml", source, tokenizer)

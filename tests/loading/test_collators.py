@@ -156,6 +156,7 @@ def test_attention_within_those_borders_is_that_of_documents_alone(batch, docume
         assert torch.allclose(logits[0, border : border + document[2]], alone, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_flex_attention_keeps_documents_and_padding_apart(batch, torch):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 

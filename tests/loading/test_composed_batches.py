@@ -118,7 +118,6 @@ drawn_stocks = st.dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
 @given(drawn_stocks, st.sampled_from(SCHEDULES), st.integers(1, 2), st.data())
 def test_every_sample_once_on_any_ranks_with_any_interruptions(stock, schedule, epochs, data):
     unit = lcm(*(int(name.split("/")[1]) for name in stock))

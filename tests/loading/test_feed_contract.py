@@ -23,6 +23,11 @@ from longcrawl.formats.shards.folders import HELD_OUT
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 
 KINDS = ("windows", "packed", "buckets", "jsonl", "rectangle")
+WORKERS = [
+    pytest.param(kind, workers, marks=pytest.mark.slow if workers == 2 and kind not in ("rectangle", "jsonl") else ())
+    for kind in KINDS
+    for workers in (None, 0, 2)
+]
 LENGTHS = [3 + 7 * number % 40 for number in range(40)]
 ROWS, LENGTH = 24, 60
 WORDS = 2_000
@@ -168,8 +173,7 @@ def test_a_state_names_its_version_kind_and_position(kind, folder_of):
     assert len(json.dumps(state)) < 3_000
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [None, 0, 2])
+@pytest.mark.parametrize(("kind", "workers"), WORKERS)
 def test_a_state_goes_on_under_other_ranks_and_workers(kind, workers, folder_of, batches_of):
     if workers is not None:
         pytest.importorskip("torch")
@@ -315,8 +319,7 @@ def test_torchs_own_loaders_read_every_feed(kind, folder_of, batches_of):
     batch = next(iter(feed.dataloader()))
     assert before.equal(torch.get_rng_state())
     assert all(isinstance(values, torch.Tensor | list) for values in batch.values())
-    spawned = {"num_workers": 1, "multiprocessing_context": "spawn"}  # which takes seconds
-    ways: list[dict[str, Any]] = [{}, {"num_workers": 2}, *([spawned] if kind == "packed" else [])]
+    ways: list[dict[str, Any]] = [{}, {"num_workers": 2}]
     data = [open_feed(kind, folder_of(kind)).iterable() for _ in ways]
     loaders = [torch.utils.data.DataLoader(each, batch_size=None, **way) for each, way in zip(data, ways, strict=True)]
     if kind != "jsonl":  # whose length is not known
@@ -324,9 +327,6 @@ def test_torchs_own_loaders_read_every_feed(kind, folder_of, batches_of):
         assert len(feed.dataloader()) == len(feed)
     for loader in loaders:
         assert [plain(batch) for batch in loader] == batches_of(kind)
-    if kind == "rectangle":
-        through_workers = open_feed(kind, folder_of(kind)).dataloader(**spawned)
-        assert [plain(batch) for batch in through_workers] == batches_of(kind)
     with pytest.raises(LoaderError, match="shuffle, batch_size cannot be set, as "):
         feed.dataloader(shuffle=True, batch_size=4)
 
@@ -348,8 +348,20 @@ def through_stateful_loaders(make: Callable[[], Any], workers: int, epochs: int 
     return found
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+def test_spawned_workers_read_every_feed(kind, folder_of, batches_of):
+    torch = pytest.importorskip("torch")
+    spawned = {"num_workers": 1, "multiprocessing_context": "spawn"}  # which takes seconds
+    data = open_feed(kind, folder_of(kind))
+    for loader in (
+        data.dataloader(**spawned),
+        torch.utils.data.DataLoader(data.iterable(), batch_size=None, **spawned),
+    ):
+        assert [plain(batch) for batch in loader] == batches_of(kind)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [each for each in WORKERS if None not in each.values])
 def test_a_stateful_loader_goes_on_in_the_middle_of_a_pass(kind, workers, folder_of, batches_of):
     assert len(batches_of(kind)) > 6 + 4
     found = through_stateful_loaders(lambda: open_feed(kind, folder_of(kind)).iterable(), workers)

@@ -50,7 +50,6 @@ packings = st.sampled_from(["in-order", "length-binned", "best-fit"])
 topologies = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4), st.integers(1, 4)), max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
 @given(topologies, st.sampled_from([16, 33, 64]), st.sampled_from(["drop", "fill"]), packings)
 def test_every_token_is_delivered_once_however_it_is_interrupted(
     buckets, global_samples, segments, max_length, last_batch, packing
@@ -73,7 +72,6 @@ def test_numbers_of_workers_that_change_at_stops_change_nothing(buckets, global_
     assert in_segments(buckets, global_samples, segments, **fields) == whole_pass(buckets, global_samples, **fields)
 
 
-@settings(max_examples=25, deadline=None)
 @given(topologies)
 def test_a_curriculum_is_the_same_sequence_under_any_topology(buckets, global_samples, segments):
     fields = {"curriculum": MIX, "max_length": 32}

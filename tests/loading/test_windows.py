@@ -248,6 +248,7 @@ def test_a_pass_that_drops_its_end_has_full_steps_only(tmp_path):
     np.testing.assert_array_equal(feeds[1][-1]["input_ids"], read[1][1]["input_ids"])
 
 
+@pytest.mark.slow
 def test_a_loader_of_torch_reads_single_windows_in_order(tmp_path):
     torch = pytest.importorskip("torch")
     for number in range(3):

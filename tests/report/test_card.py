@@ -221,6 +221,7 @@ def test_plain_datasets_loads_the_rows_and_the_ledger_from_the_folder(run_folder
     }
 
 
+@pytest.mark.slow
 def test_a_run_that_removed_nothing_loads_too(bare_folder, tmp_path):
     told = read_without_longcrawl(bare_folder, tmp_path)
     assert set(told) == {"rows/train", "edits/changed", "default"}

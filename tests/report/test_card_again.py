@@ -309,7 +309,10 @@ def test_a_manifest_of_an_earlier_longcrawl_makes_a_card_that_says_what_is_missi
     assert lc.verify(run_folder).problems == ()
 
 
-@pytest.mark.parametrize("name", ["parquet", "rectangle", "composed", "gpt-simple"])
+@pytest.mark.parametrize(
+    "name",
+    ["parquet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rectangle", "composed", "gpt-simple"))],
+)
 def test_whatever_a_manifest_lacks_is_said_in_a_sentence(runs, name, tmp_path):
     folder = Path(shutil.copytree(runs[name], tmp_path / "out"))
     manifest, refused = manifest_of(folder), set()

@@ -488,6 +488,7 @@ def test_the_real_release_value_by_value(real_data):
     assert counted == documents_per_file(real_data / "CONTENTS.md")
 
 
+@pytest.mark.slow
 def test_real_line_signals_and_signatures(real_data):
     source = RedPajamaV2(data_dir=str(real_data / "rpv2"), snapshots=("2022-49",), minhash=True, line_signals=("all",))
     for part in source.splits()["train"]:

@@ -342,6 +342,7 @@ def test_web_servers_and_other_file_systems(tmp_path, web_server):
     assert read(Text(data_dir=f"file://{tmp_path}/a"))[0] == expected
 
 
+@pytest.mark.slow
 def test_real_long_documents(real_data):
     rows, bad = read(Text(data_files=str(real_data / "long.jsonl.zst"), id_field="id", language_field="lang"))
     assert bad == []

@@ -871,6 +871,7 @@ def test_fastwarc_reads_the_same_pages(tmp_path):
         assert [(row["id"], row["html"], row["offset"]) for row in rows] == expected
 
 
+@pytest.mark.slow
 def test_fuzzed_archives_are_survived():
     script = ROOT / "benchmarks" / "fuzz_warc.py"
     done = subprocess.run(

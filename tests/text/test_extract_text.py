@@ -196,6 +196,7 @@ def test_an_empty_extraction_is_in_the_ledger(name, source):
     assert str(crawl.why("empty")) == "empty: removed at extract_text, rule no_text: 0 against 1"
 
 
+@pytest.mark.slow
 def test_favor_balanced_keeps_more_than_precision():
     teaser = (
         '<div class="teaser"><p>Read also what the mayor said about the bridge that was lost in the flood.</p></div>'
@@ -259,7 +260,13 @@ def test_a_page_that_waits_is_not_stopped_by_the_limit_of_time(engine):
     assert run_engine(engine("time.sleep(0.6)\nreturn html"), ["a"], max_seconds=0.3) == [("a", None)]
 
 
-@pytest.mark.parametrize("loop", ["while True: pass", "sum(range(10**12))", "re.match('(a*)*b', 'a' * 99)"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "re.match('(a*)*b', 'a' * 99)",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("while True: pass", "sum(range(10**12))")),
+    ],
+)
 def test_an_endless_loop_is_ended_in_python_and_in_c(engine, loop):
     path = engine(f"if html == 'loop':\n    {loop}\nreturn html")
     found = run_engine(path, ["a", "loop", "b", "loop", "c"], max_seconds=0.3)
@@ -310,11 +317,12 @@ def test_a_page_beyond_its_memory_leaves(name):
 @pytest.mark.parametrize(
     "death",
     [
-        "os._exit(0)",
-        "os.kill(os.getpid(), signal.SIGKILL)",
         "os.kill(os.getpid(), signal.SIGSEGV)",
         "raise ValueError",
-        "sys.exit()",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "sys.exit()")
+        ),
     ],
 )
 def test_a_page_that_kills_its_worker_leaves(engine, death):
@@ -379,7 +387,10 @@ def test_ctrl_c_is_not_for_the_worker(engine):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("body", ["return html", "time.sleep(1000)"], ids=["idle", "at work"])
+@pytest.mark.parametrize(
+    "body",
+    [pytest.param("return html", id="idle", marks=pytest.mark.slow), pytest.param("time.sleep(1000)", id="at work")],
+)
 def test_a_worker_ends_with_its_parent(engine, body):
     """The parent is killed, and a process that was forked from it, and has its pipes, lives on."""
     path = engine(f"if 'warm' in html or 'first' in html:\n    return html\n{body}")
@@ -484,7 +495,7 @@ def test_map_a_crawl_a_stream_and_fused_stages_agree(name):
     assert [{name: row[name] for name in ("id", "text")} for row in stream] == expected
 
 
-@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("num_proc", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_run_extracts_as_a_crawl_does(tmp_path, monkeypatch, num_proc):
     monkeypatch.setitem(STAGES, TextAsHtml.name, TextAsHtml)
     (tmp_path / "pages").mkdir()
@@ -577,13 +588,13 @@ def test_a_worker_that_cannot_begin_is_one_sentence(engine):
         run_engine(path, ["a"])
 
 
-def test_this_process_imports_no_engine():
+def test_this_process_imports_no_engine(python):
     code = f"""
 import sys, pyarrow as pa, longcrawl as lc
 made = lc.text.ExtractText()(pa.table({{"html": [{page(*STORY)!r}]}}))
 print(made.num_rows, [name for name in ("trafilatura", "resiliparse", "lxml") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = python(code)
     assert (done.stdout, done.stderr) == ("1 []\n", "")
 
 
@@ -613,7 +624,7 @@ def test_real_pages_give_what_they_must_and_little_that_they_must_not(real_data,
     assert sum(found["must_not_contain"]) / len(found["must_not_contain"]) < unwanted
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_pages_that_nobody_would_write(seed):
     import fuzz_html as fuzz
 

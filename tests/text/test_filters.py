@@ -24,6 +24,7 @@ def test_words_are_counted_as_redpajama_v2_does(text):
     assert count_words(text) == naive_words(text)
 
 
+@pytest.mark.slow
 def test_words_equal_the_release_signal_on_real_documents(real_data):
     from longcrawl.core.sources import BadFiles, make_source
 

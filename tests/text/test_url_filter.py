@@ -598,6 +598,7 @@ def test_categories_are_found_letter_by_letter(tmp_path):
     assert found == {"a.example": ("adult", "dating"), "xn--bcher-kva.example": ("adult",), "b.example": ()}
 
 
+@pytest.mark.slow
 def test_real_urls_are_judged_as_plain_python_does(real_data):
     urls = [
         line["url"]

@@ -63,6 +63,7 @@ def test_what_is_no_documents_is_one_sentence():
         lc.text.rule_values(DatasetDict(train=Dataset(TABLE)), stage)
 
 
+@pytest.mark.slow
 def test_a_picture_of_thresholds_by_language_counts_what_they_remove():
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     table = TABLE.append_column("language", pa.array(["en", "de", None]))

@@ -426,6 +426,7 @@ def test_rank_file_that_merges_cannot_make(tmp_path, rank_file):
         encoder.save(tmp_path)
 
 
+@pytest.mark.slow
 def test_real_ranks_and_merges_equal_tiktoken(real_data):
     import tiktoken
 

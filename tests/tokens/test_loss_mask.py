@@ -184,6 +184,7 @@ def test_a_mask_that_does_not_fit_its_tokens_is_refused(stage):
         stage(holed)
 
 
+@pytest.mark.slow
 def test_real_text_masked_by_duplicates_decodes_to_what_was_masked(real_data):
     tokenizer = str(real_data / "gpt2.tiktoken")
     copy = "Read the terms and conditions of this page — all of them — before you go on to the next. "

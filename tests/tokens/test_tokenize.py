@@ -124,6 +124,7 @@ Tokenize("trained", vocabulary_size=400).fit(tables, directory)
 """
 
 
+@pytest.mark.slow
 def test_fit_depends_only_on_the_documents(tmp_path):
     for seed in ("1", "2"):
         environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "TOKENIZERS_PARALLELISM": "true"}
