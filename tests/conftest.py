@@ -39,7 +39,7 @@ datasets.disable_progress_bars()
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 # A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
-settings.register_profile("longcrawl", deadline=None, max_examples=15)
+settings.register_profile("longcrawl", deadline=None, max_examples=12)
 # `make slow` takes this one. Tests give the number of their examples as a multiple of the profile's, or not at all.
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("longcrawl")
@@ -495,7 +495,7 @@ def web_server() -> Iterator[Callable[..., str]]:
         left, scripts = iter(range(failures)), collections.defaultdict(lambda: iter(before))
         handler = functools.partial(_QuietHandler, directory=str(folder), failures=left, scripts=scripts)
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
         return f"http://127.0.0.1:{server.server_port}"
 

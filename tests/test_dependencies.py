@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -133,6 +134,7 @@ def test_readme_and_ci_install_with_the_constraints():
     assert "constraints.txt" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_wheel_built_from_a_source_distribution_holds_every_file(tmp_path):
     """longcrawl.plan was once missing from a list of packages, so that no installed longcrawl could be imported."""
     for folder in FOLDERS:

@@ -190,7 +190,7 @@ def manifest_of(run: Path) -> dict:
     return json.loads((run / "manifest.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("named", ["only_poems", "my_poems.stages:OnlyPoems"])
+@pytest.mark.parametrize("named", [pytest.param("only_poems", marks=pytest.mark.slow), "my_poems.stages:OnlyPoems"])
 def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     announced = [("stages", "only_poems = my_poems.stages:OnlyPoems")] if named == "only_poems" else []
     write_package(tmp_path / "site", *announced, stages=STAGE)
@@ -219,7 +219,7 @@ def test_an_own_stage_runs_from_the_command_line(tmp_path, type_command, named):
     assert manifest_of(tmp_path / "again")["digest"] == manifest["digest"]
 
 
-@pytest.mark.parametrize("named", ["poems", "my_poems.sources:Poems"])
+@pytest.mark.parametrize("named", ["poems", pytest.param("my_poems.sources:Poems", marks=pytest.mark.slow)])
 def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, python, named):
     announced = [("sources", "poems = my_poems.sources:Poems")] if named == "poems" else []
     write_package(tmp_path / "site", *announced, sources=SOURCE)

@@ -196,6 +196,7 @@ def test_more_of_small_parts_are_read_until_there_are_documents(recipe):
     assert lc.plan(recipe, parts=2, overrides=held_out).sample == "160 documents of 4 of 4 parts"
 
 
+@pytest.mark.slow
 def test_costs_are_known_of_any_number_of_processes(recipe):
     made = lc.run(recipe, "out", num_proc=2)
     assert list(made.costs) == ["text", "min_chars", "exact_documents", "tokenize", "shuffle", "gpt-simple"]

@@ -111,7 +111,7 @@ def archives(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["refinedweb", "refinedweb-multilingual"])
+@pytest.fixture(scope="module", params=["refinedweb", pytest.param("refinedweb-multilingual", marks=pytest.mark.slow)])
 def whole(request, tmp_path_factory, archives) -> tuple[str, Path]:
     """Return a recipe and the folder of its uninterrupted run in one process."""
     out = tmp_path_factory.mktemp("whole") / "out"

@@ -74,9 +74,11 @@ def write_recipe(path: Path, source: dict, stages: list | None = None, **rectang
     return path
 
 
-def longcrawl(*words: object, **options) -> subprocess.CompletedProcess[str]:
+def limited(size: int, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command that can write no file of more than ``size`` bytes."""
     command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    limits = with_no_file_larger_than(size)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **limits)
 
 
 def start(*words: object, stderr: int = subprocess.DEVNULL) -> subprocess.Popen:
@@ -227,7 +229,7 @@ def test_a_killed_run_is_finished_by_the_same_command(
     assert directory_digest(out) == directory_digest(whole)
 
 
-@pytest.mark.parametrize("step", [40, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [32, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames, step):
     """Every so many files from the second on."""
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(write_documents(tmp_path / "documents", 2, 12))})
@@ -284,7 +286,7 @@ def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
     handler = functools.partial(Unanswered, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.waiting, server.stopped = [], threading.Event()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         names = ("00.jsonl", "01.jsonl", "10.jsonl", "11.jsonl")
         urls = [f"http://127.0.0.1:{server.server_port}/{name}" for name in names]
         recipe = write_recipe(tmp_path / "stuck.yaml", {"data_files": urls})
@@ -309,13 +311,14 @@ def test_workers_end_when_their_run_is_killed(stuck):
     wait_until(lambda: not any(running(worker) for worker in workers), 20)
 
 
-def test_a_second_run_in_the_same_folder_is_refused(stuck):
+def test_a_second_run_in_the_same_folder_is_refused(stuck, longcrawl):
     recipe, out, process = stuck
     said = sentence(longcrawl("run", recipe, "--out", out))
     assert said == f"RunError: another run is working in {out}: wait for it, or choose another folder"
     assert process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(stuck):
     _, out, process = stuck
     os.kill(children(process.pid)[0], signal.SIGKILL)
@@ -363,7 +366,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_is_finished_when_there_is_room(
 ):
     out = tmp_path / "out"
     words = ("run", recipe, "--out", out, "--num-proc", num_proc)
-    assert_no_space_left(longcrawl(*words, **with_no_file_larger_than(limit)), out)
+    assert_no_space_left(limited(limit, *words), out)
     lc.run(recipe, out)
     assert directory_digest(out) == directory_digest(whole)
 
@@ -373,18 +376,18 @@ def test_a_disk_that_is_full_in_the_second_pass_is_no_different(recipe, whole, t
     out = tmp_path / "out"
     kill_a_run(recipe, out, lambda: len(list(out.glob("work/segment-2/*.json"))) == PARTS)
     words = ("run", recipe, "--out", out, "--num-proc", 2)
-    assert_no_space_left(longcrawl(*words, **with_no_file_larger_than(3_000)), out)
+    assert_no_space_left(limited(3_000, *words), out)
     lc.run(recipe, out)
     assert directory_digest(out) == directory_digest(whole)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_one_sentence(recipe, tmp_path):
+def test_a_folder_that_cannot_be_written_is_one_sentence(recipe, tmp_path, longcrawl):
     (tmp_path / "closed").mkdir(mode=0o500)
     assert "Permission denied" in sentence(longcrawl("run", recipe, "--out", tmp_path / "closed" / "out"))
 
 
-def test_a_folder_below_a_file_is_one_sentence(recipe, tmp_path):
+def test_a_folder_below_a_file_is_one_sentence(recipe, tmp_path, longcrawl):
     (tmp_path / "file").write_text("")
     said = sentence(longcrawl("run", recipe, "--out", tmp_path / "file" / "out"))
     assert str(tmp_path / "file") in said
@@ -394,7 +397,7 @@ def test_a_folder_below_a_file_is_one_sentence(recipe, tmp_path):
 # -------------------- folders that are refused
 
 
-def test_the_folder_of_another_recipe_is_refused_and_the_difference_named(recipe, whole, directory_digest):
+def test_the_folder_of_another_recipe_is_refused_and_the_difference_named(recipe, whole, longcrawl, directory_digest):
     before = directory_digest(whole)
     result = longcrawl("run", recipe, "--out", whole, "--set", "stages.min_chars.n=300")
     assert sentence(result) == (
@@ -431,7 +434,7 @@ def test_an_empty_folder_is_taken(recipe, whole, tmp_path, directory_digest):
 
 def test_any_name_of_a_folder_will_do(recipe, whole, tmp_path, directory_digest):
     out = tmp_path / "lr=3" / "spaces, é # and 100 %"
-    lc.run(recipe, out, 2)
+    lc.run(recipe, out)
     assert directory_digest(out) == directory_digest(whole)
     assert lc.why(out, "0-0").stage in (None, "min_chars", "min_tokens")
     assert lc.verify(out).problems == ()
@@ -568,7 +571,7 @@ def test_the_same_documents_in_other_files_make_the_same_rectangle(source, whole
         with gzip.open(tmp_path / "documents" / f"{number}.jsonl.gz", "wt") as file:
             file.write(text)
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(tmp_path / "documents")})
-    lc.run(recipe, tmp_path / "out", 2)
+    lc.run(recipe, tmp_path / "out")
     assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
     ledgers = [pq.read_table(out / "ledger").sort_by("id").to_pylist() for out in (tmp_path / "out", whole)]
     assert ledgers[0] == ledgers[1]
@@ -597,7 +600,7 @@ def test_without_shuffle_rows_are_in_the_order_of_the_parts(source, tmp_path):
     recipe = write_recipe(
         tmp_path / "tiny.yaml", {"data_dir": str(source)}, [each for each in STAGES if each != "shuffle"], heldout=2
     )
-    lc.run(recipe, tmp_path / "out", 2)
+    lc.run(recipe, tmp_path / "out")
     names = [
         tuple(map(int, name.split("-")))
         for split in ("heldout", "train")
@@ -703,7 +706,7 @@ def test_a_part_without_documents_is_no_obstacle(source, whole, tmp_path, direct
     (tmp_path / "documents" / "03a.jsonl").write_text("\n")
     (tmp_path / "documents" / "99.jsonl").write_text("")
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(tmp_path / "documents")})
-    lc.run(recipe, tmp_path / "out", 2)
+    lc.run(recipe, tmp_path / "out")
     assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
 
 
@@ -790,7 +793,7 @@ def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_o
     recipe = write_recipe(tmp_path / "tiny.yaml", {})
     spec = yaml.safe_load(recipe.read_text()) | {"source": {"builder": "warc", "data_dir": str(tmp_path)}}
     recipe.write_text(yaml.safe_dump(spec))
-    lc.run(recipe, tmp_path / "out", 2)
+    lc.run(recipe, tmp_path / "out")
     assert lc.funnel(tmp_path / "out").documents == 60
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["left_out"] == {"request": 20}
     card = (tmp_path / "out" / "README.md").read_text()

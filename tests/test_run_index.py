@@ -124,6 +124,7 @@ def test_the_manifest_names_the_indexes_by_content(parts):
     assert "indexes" not in json.loads((parts / "RUN1/manifest.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_number_of_processes(parts, tmp_path):
     against = [f"stages.urls.against=[{parts / 'RUN1'}]"]
     lc.run(parts / "two.yaml", tmp_path / "out", num_proc=2, overrides=against)

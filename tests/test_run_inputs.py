@@ -221,7 +221,7 @@ def server(raw, monkeypatch):
         started.down, started.asked, started.needs = set(), [], None
         started.tags = True
         started.host = f"127.0.0.1:{started.server_port}"
-        threading.Thread(target=started.serve_forever, daemon=True).start()
+        threading.Thread(target=started.serve_forever, args=(0.02,), daemon=True).start()
         yield started
         started.shutdown()
 

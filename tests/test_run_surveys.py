@@ -120,6 +120,7 @@ def test_the_earliest_part_keeps_a_url_whatever_the_order_of_ids(tmp_path, keep)
     assert left_at(tmp_path / "out", "urls") == {"y": "z", "a": "z"}
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_processes(source, in_parts, tmp_path):
     out = tmp_path / "out"
     lc.run(recipe(source), out, num_proc=2)

@@ -70,6 +70,7 @@ def test_most_documents_fall_within_2k_tokens(lengths, table):
         assert table[f"Fixed-{size}"].r_cat > size / 1024
 
 
+@pytest.mark.slow
 def test_most_of_our_documents_fall_within_2k_tokens(real_data):
     """Figure 1, on documents of ours: a significant majority are relatively short, most within 2k."""
     assert (read_lengths(f"{real_data}/*.jsonl.zst").tokens <= 2048).mean() > 0.5

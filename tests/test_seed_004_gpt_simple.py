@@ -118,6 +118,7 @@ def test_raw_text_becomes_shards_once_up_front(raw, tokenized):
     assert {file.suffix for file in Path(tokenized.path).parent.iterdir()} == {".bin", ".idx", ".crc32c"}
 
 
+@pytest.mark.slow
 def test_the_tokenizer_path_may_be_gpt2(raw, tmp_path, real_data):
     """--tokenizer_path gpt2."""
     lc.tokenize(raw / "a.jsonl", tmp_path / "out", str(real_data / "gpt2.tiktoken"), max_length=2048, overlap_size=256)
@@ -451,7 +452,7 @@ def test_a_run_resumes_with_a_different_world_size(bucketed, before, after):
     assert sorted(token for token in seen if token) == sorted(whole)
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 1)])
+@pytest.mark.parametrize(("before", "after"), [pytest.param(0, 2, marks=pytest.mark.slow), (2, 1)])
 def test_a_run_resumes_with_a_different_num_workers(bucketed, before, after):
     """A run can resume with a different … num_workers and still consume every document exactly once."""
     pytest.importorskip("torch", reason="worker processes are torch's")

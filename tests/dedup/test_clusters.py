@@ -205,6 +205,7 @@ def test_verified_clusters_of_one_bucket_do_not_depend_on_the_order():
         assert pairs(found) == {"0000001": "0000000", "0000002": "0000000"}
 
 
+@pytest.mark.slow
 def test_large_buckets_of_many_clusters_are_connected_components():
     chance = random.Random(0)
     starts = [1000 * family + chance.randrange(40) for family in range(30) for _ in range(20)]

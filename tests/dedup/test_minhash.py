@@ -274,7 +274,7 @@ def sets_of_similarity(rng, size, common, pairs):
         yield " ".join(words[size - common :])
 
 
-@pytest.mark.parametrize(("bands", "rows"), [(14, 8), (450, 20), (20, 45)])
+@pytest.mark.parametrize(("bands", "rows"), [(14, 8), pytest.param(450, 20, marks=pytest.mark.slow), (20, 45)])
 def test_the_share_of_pairs_found_is_that_of_the_curve(bands, rows):
     """Over five seeds, each with other permutations and other documents: within four standard errors, three in all."""
     pairs, size = 250, 60
@@ -384,6 +384,7 @@ def test_pickles_with_the_content_of_the_tokenizer(tokenizer, tmp_path):
         pickle.loads(pickled)
 
 
+@pytest.mark.slow
 def test_a_run_removes_what_a_crawl_removes(tmp_path):
     rows = near_copies(3, 40)
     (tmp_path / "texts").mkdir()

@@ -131,6 +131,7 @@ def test_spans_keep_accents_and_leave_punctuation_at_the_ends(document, span, or
     assert document.encode()[first:last].decode() == original
 
 
+@pytest.mark.slow
 def test_tables_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = load_normal_forms.__wrapped__()

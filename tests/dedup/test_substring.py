@@ -233,6 +233,7 @@ def test_order_batches_and_passes_do_not_matter(tmp_path, monkeypatch):
         assert passes > 2 if memory == 1 << 12 else passes
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkeypatch):
     chance = random.Random(4)
     said = ["".join(chance.choices("abcd", k=100)) for _ in range(60)]
@@ -355,6 +356,7 @@ def test_a_document_of_fifty_million_tokens():
     assert first_failure(3, checks)["rule"].to_pylist() == [None, None, "characters_left"]
 
 
+@pytest.mark.slow
 def test_fifty_million_equal_tokens_are_one_span():
     stage = lc.dedup.ExactSubstring(50, unit="byte", text="raw", policy="drop-any")
     assert spans_by_id(stage.resolve(stage.sketch(table_of(["a" * 50_000_000])))) == {("d0000", 0, 50_000_000)}

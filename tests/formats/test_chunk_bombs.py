@@ -73,7 +73,13 @@ def check(folder: Path, file: Path, bombed: bytes, request) -> None:
         array.read_chunk(0, 0)
 
 
-@pytest.mark.parametrize("name", [*CODECS, "unsized zstd"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow if name in ("bz2", "lzma") else ()) for name in CODECS),
+        "unsized zstd",
+    ],
+)
 def test_a_bomb_in_zarr_2(tmp_path, request, name):
     codec = CODECS[name.removeprefix("unsized ")]
     file = make(tmp_path, 2, compressors=codec)

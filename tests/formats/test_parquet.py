@@ -563,7 +563,8 @@ def test_plain_datasets_loads_every_configuration_of_a_run(by_language, tmp_path
     assert everything == Counter(f"{part}-{number}" for part in range(PARTS) for number in range(DOCUMENTS))
 
 
-@pytest.mark.parametrize("fixture", ["run_folder", pytest.param("by_language", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fixture", ["run_folder", "by_language"])
 def test_the_python_on_the_card_runs_in_the_folder(request, fixture, tmp_path):
     folder = request.getfixturevalue(fixture)
     text = (folder / "README.md").read_text()

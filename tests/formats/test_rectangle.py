@@ -347,6 +347,7 @@ def peak_of_the_second_pass(folder: Path, rows: int) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_one_band_whatever_the_number_of_rows(tmp_path, small_bands):
     band_bytes = 64 * 4096 * 2
     few, many = peak_of_the_second_pass(tmp_path / "few", 128), peak_of_the_second_pass(tmp_path / "many", 1600)

@@ -395,7 +395,7 @@ def test_reads_over_http(tmp_path):
     with http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Ranges, directory=str(tmp_path))
     ) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         try:
             np.testing.assert_array_equal(read_all(open_split(url)), tokens_of(75, 210))

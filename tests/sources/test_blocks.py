@@ -234,6 +234,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_bombs_of_text_take_no_memory(tmp_path):
     """Files of some kB whose one line has 64 MB, in a process that has not held so much before."""
     line, bomb = b'{"text": "one"}\n', b'{"text": "' + b"a" * (64 << 20) + b'"}\n'

@@ -139,6 +139,7 @@ def test_the_help_topics_of_python():
     assert {row["source"] for row in rows} == {"python==" + sys.version.split()[0].rstrip("+")}
 
 
+@pytest.mark.slow
 def test_this_environment():
     streamed = list(load_dataset("longcrawl", "installed", split="train", streaming=True))
     assert streamed == load_dataset("longcrawl", "installed", split="train").to_list()

@@ -462,6 +462,7 @@ def documents_per_file(contents):
     return {part.strip(): int(count) for _, part, count, _ in rows}
 
 
+@pytest.mark.slow
 def test_the_real_release_value_by_value(real_data):
     release = real_data / "rpv2"
     languages = ("de", "en", "es", "fr", "it")

@@ -49,6 +49,7 @@ def test_an_edited_file_is_judged_anew_in_the_same_process(tmp_path):
     assert (lc.Crawl(data) | judge).data["id"][:] == ["short", "long"]
 
 
+@pytest.mark.slow
 def test_an_edited_file_is_judged_anew_in_a_new_process_and_an_unchanged_one_is_not(tmp_path, python):
     Dataset.from_dict(DOCUMENTS).save_to_disk(tmp_path / "data")
 

@@ -63,7 +63,7 @@ def scripted(monkeypatch):
         }
         server.asked = []
         server.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
         return server
 
@@ -86,7 +86,7 @@ def test_a_server_is_asked_until_it_answers(scripted, answers):
     assert len(gets(server)) == len(answers) + 1
 
 
-@pytest.mark.parametrize("spelled", ["seconds", "date"])
+@pytest.mark.parametrize("spelled", ["seconds", pytest.param("date", marks=pytest.mark.slow)])
 def test_retry_after_is_honoured(scripted, spelled):
     wait = "1" if spelled == "seconds" else email.utils.formatdate(time.time() + 2, usegmt=True)
     server = scripted(a=(b"text", [(429, ("Retry-After", wait))]))

@@ -227,6 +227,7 @@ def test_the_notebook_shows_the_marked_places_in_colours_with_a_legend():
     assert told.verdict_line() in page.text
 
 
+@pytest.mark.slow
 def test_a_long_text_is_shown_around_its_marks_and_says_so():
     text = "Word. " * WHOLE + "\n# # # # #\n" + "Word. " * WHOLE
     hidden = lc.text.explain(text, lc.text.GopherQuality(max_words=None, max_hash_ratio=1e-6))

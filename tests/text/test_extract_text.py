@@ -28,6 +28,7 @@ from longcrawl.text.extract._pool import WorkerSettings, extract_pages
 
 ROOT = Path(__file__).parent.parent.parent
 ENGINES = ("trafilatura", "resiliparse")
+RESILIPARSE_TOO, TRAFILATURA_TOO = (pytest.param(name, marks=pytest.mark.slow) for name in ENGINES[::-1])
 STORY = (
     "The river rose in the night, and by the morning the lower streets of the town stood under water.",
     "Boats were brought from the coast; nobody had used them in a generation, and half of them leaked.",
@@ -237,7 +238,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", ENGINES, scope="module")
+@pytest.mark.parametrize("name", ["trafilatura", RESILIPARSE_TOO], scope="module")
 def test_a_hostile_page_costs_one_page(name):
     stage = extraction(name, max_seconds=1.0)
     sound = [page(*STORY, f"Page {number}.") for number in range(len(HOSTILE) + 1)]
@@ -256,6 +257,7 @@ def test_the_limit_of_time_is_cpu_time():
     assert str(crawl.why("0")) == "0: removed at extract_text, rule extraction_time: 0.5 against 0.5"
 
 
+@pytest.mark.slow
 def test_a_page_that_waits_is_not_stopped_by_the_limit_of_time(engine):
     assert run_engine(engine("time.sleep(0.6)\nreturn html"), ["a"], max_seconds=0.3) == [("a", None)]
 
@@ -273,6 +275,7 @@ def test_an_endless_loop_is_ended_in_python_and_in_c(engine, loop):
     assert found == [("a", None), (None, "time"), ("b", None), (None, "time"), ("c", None)]
 
 
+@pytest.mark.slow
 def test_a_worker_that_stands_still_is_ended_by_wall_time(engine):
     path = engine("if html == 'stuck':\n    time.sleep(1000)\nreturn html")
     assert run_engine(path, ["a", "stuck", "b"], wall_seconds=2.0) == [("a", None), (None, "time"), ("b", None)]
@@ -432,7 +435,7 @@ def test_texts_with_lone_surrogates_are_replaced(engine):
 # The same whoever extracts.
 
 
-@pytest.mark.parametrize("name", ENGINES, scope="module")
+@pytest.mark.parametrize("name", ["resiliparse", TRAFILATURA_TOO], scope="module")
 def test_batches_workers_and_order_change_nothing(name):
     repeated = [
         "A paragraph that many pages share, and one of them many times, as footers and cookie notices are. " * 2
@@ -624,7 +627,8 @@ def test_real_pages_give_what_they_must_and_little_that_they_must_not(real_data,
     assert sum(found["must_not_contain"]) / len(found["must_not_contain"]) < unwanted
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
 def test_pages_that_nobody_would_write(seed):
     import fuzz_html as fuzz
 

@@ -274,6 +274,7 @@ def test_rules_and_word_counts_work_on_any_source():
     assert mapped.features["signals"] == Dataset(lc.text.Signals()(data.with_format("arrow")[:])).features["signals"]
 
 
+@pytest.mark.slow
 def test_tables_are_kept_and_damaged_ones_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = _unicode.load_characters.__wrapped__("re")
@@ -305,6 +306,7 @@ def release_tables(real_data, **chosen):
         yield from source.read(part, BadFiles())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "least"), [({"snapshots": ("2022-49",)}, 180), pytest.param({}, 2000, marks=pytest.mark.slow)]
 )

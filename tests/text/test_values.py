@@ -36,6 +36,7 @@ def test_a_stage_that_does_not_judge_is_one_sentence():
         lc.text.rule_values(TABLE, lc.tokens.Truncate(4))
 
 
+@pytest.mark.slow
 def test_a_picture_has_a_panel_per_rule_and_says_what_it_removes(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     stage = lc.text.GopherQuality(min_words=3)

@@ -450,6 +450,7 @@ def test_a_run_that_only_knows_its_input_is_not_finished(tmp_path):
             ask(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_the_teams_own_documents(real_data):
     comparison = lc.compose(f"{real_data}/*.jsonl.zst")
     assert len(comparison.lengths) == 6153
