@@ -24,9 +24,8 @@ FLIPPED = [
 ]
 SMALL = {
     "fuzz": ["--n", "100", "warc.gz", "jsonl.zst", "parquet", "rectangle v3", "shard megatron", "recipe"],
-    "flips": ["--n", "12", "input warc.gz", "feed rectangle", "packed datatrove"],
 }
-"""Two of them, a few trials of each target; CONTRIBUTING.md says how to run longer ones."""
+"""A few trials of some targets; CONTRIBUTING.md says how to run longer ones."""
 LARGER = {
     "fuzz": ["--n", "900", *FUZZED],
     "flips": ["--n", "150", *FLIPPED],

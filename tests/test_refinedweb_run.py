@@ -212,12 +212,14 @@ def test_a_url_filter_with_lists_has_nothing_to_say(tmp_path):
     assert "no words" in lc.text.UrlFilter(words=None).limits()[0]
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_same_files(whole, archives, tmp_path, directory_digest):
     name, out = whole
     lc.run(name, tmp_path / "out", 2, settings(archives))
     assert directory_digest(tmp_path / "out") == directory_digest(out)
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_finished_with_the_same_files(whole, archives, tmp_path, directory_digest):
     name, out = whole
     signs = {"refinedweb": "work/segment-0/00001.json", "refinedweb-multilingual": "work/removed-0.parquet"}

@@ -229,7 +229,7 @@ def test_a_killed_run_is_finished_by_the_same_command(
     assert directory_digest(out) == directory_digest(whole)
 
 
-@pytest.mark.parametrize("step", [32, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [24, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames, step):
     """Every so many files from the second on."""
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(write_documents(tmp_path / "documents", 2, 12))})

@@ -154,9 +154,8 @@ lc.run({str(recipe)!r}, {str(out)!r}, overrides=[{against!r}])
     assert not (out / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    "sign", [pytest.param("index/urls/ids.arrow", marks=pytest.mark.slow), "index/urls/index.json"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", ["index/urls/ids.arrow", "index/urls/index.json"])
 def test_a_run_killed_while_it_saves_is_finished_to_the_same_bytes(parts, tmp_path, sign):
     against = f"stages.urls.against=[{parts / 'RUN1'}]"
     run_until(sign, parts / "two.yaml", tmp_path / "out", against)
@@ -174,6 +173,7 @@ def test_an_index_of_other_settings_is_refused_before_anything_is_read(parts, tm
         lc.run(parts / "two.yaml", tmp_path / "out", overrides=none)
 
 
+@pytest.mark.slow
 def test_an_index_that_changed_since_the_run_began_is_refused(parts, tmp_path):
     against, out = f"stages.urls.against=[{parts / 'RUN1'}]", tmp_path / "out"
     run_until("segment-0/00000.json", parts / "two.yaml", out, against)

@@ -271,6 +271,7 @@ def test_an_outage_ends_a_stream_of_datasets(server, monkeypatch, query):
         list(stream)
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_a_sentence_and_a_nonzero_code(server, tmp_path, longcrawl):
     urls = [f"http://{server.host}/{name}" for name in ("a.jsonl", "c.parquet")]
     recipe, out = write_recipe(tmp_path, data_files=urls, on_bad_files="skip"), tmp_path / "out"

@@ -212,6 +212,7 @@ def table_of(texts, ids=None):
     return pa.table({"id": pa.array(ids, pa.string()), "text": pa.array(texts, pa.large_string())})
 
 
+@pytest.mark.slow
 def test_order_batches_and_passes_do_not_matter(tmp_path, monkeypatch):
     chance = random.Random(3)
     said = ["".join(chance.choices("abcdé ", k=chance.randint(30, 200))) for _ in range(40)]
@@ -782,7 +783,8 @@ def test_spans_are_found_by_id_and_pickle_without_what_was_asked():
     assert pickle.loads(before).table.equals(spans.table)
 
 
-@pytest.mark.parametrize("policy", [pytest.param("cut", marks=pytest.mark.slow), "mask"])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["cut", "mask"])
 def test_real_text_by_tokens_of_gpt2(real_data, policy):
     with (real_data / "short.jsonl.zst").open("rb") as packed:
         lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), "utf-8")

@@ -29,6 +29,7 @@ CODECS = {
     "zstd": numcodecs.Zstd(1),
     "lz4": numcodecs.LZ4(),
 }
+COMPRESSORS = [pytest.param(name, marks=pytest.mark.slow if name in ("bz2", "lzma") else ()) for name in CODECS]
 OF_ZARR_3 = {"blosc": zarr.codecs.BloscCodec(), "gzip": zarr.codecs.GzipCodec(), "zstd": zarr.codecs.ZstdCodec()}
 
 
@@ -73,13 +74,7 @@ def check(folder: Path, file: Path, bombed: bytes, request) -> None:
         array.read_chunk(0, 0)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(name, marks=pytest.mark.slow if name in ("bz2", "lzma") else ()) for name in CODECS),
-        "unsized zstd",
-    ],
-)
+@pytest.mark.parametrize("name", [*COMPRESSORS, "unsized zstd"])
 def test_a_bomb_in_zarr_2(tmp_path, request, name):
     codec = CODECS[name.removeprefix("unsized ")]
     file = make(tmp_path, 2, compressors=codec)
@@ -92,7 +87,7 @@ def test_a_bomb_in_zarr_3(tmp_path, request, name):
     check(tmp_path, file, bomb(name), request)
 
 
-@pytest.mark.parametrize("name", [*CODECS])
+@pytest.mark.parametrize("name", COMPRESSORS)
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
 def test_a_bomb_in_a_codec_of_numcodecs_in_zarr_3(tmp_path, request, name):
     settings = {key: value for key, value in CODECS[name].get_config().items() if key != "id"}

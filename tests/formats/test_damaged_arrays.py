@@ -178,6 +178,7 @@ def cut_chunks(folder: Path, layout: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_cut_blosc_chunk_is_one_sentence_from_zarr_and_not_the_end_of_the_process(tmp_path):
     folders = [str(cut_chunks(tmp_path / layout, layout)) for layout in ("v2", "v3", "sharded")]
     ran = subprocess.run([sys.executable, "-c", CUT, *folders], check=False, capture_output=True, text=True)

@@ -344,7 +344,8 @@ def test_a_description_that_names_no_file_to_read_back_is_one_sentence(recipe, r
         lc.run(recipe, tmp_path / "run")
 
 
-@pytest.mark.parametrize("num_proc", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_proc", [2, 5])
 def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, run_folder, tmp_path, num_proc, directory_digest):
     lc.run(recipe, tmp_path / "out", num_proc)
     assert directory_digest(tmp_path / "out") == directory_digest(run_folder)
@@ -549,6 +550,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.slow
 def test_plain_datasets_loads_every_configuration_of_a_run(by_language, tmp_path):
     answer = subprocess.run(
         [sys.executable, "-c", READ, by_language, tmp_path], capture_output=True, text=True, check=True, cwd=tmp_path

@@ -151,7 +151,8 @@ def test_shards_are_about_equal_and_no_larger_on_average(run_folder):
     assert sum(sizes) / len(sizes) <= 3_000
 
 
-@pytest.mark.parametrize("name", ["gpt-simple", pytest.param("datatrove", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt-simple", "datatrove"])
 def test_bytes_do_not_depend_on_workers(name, tmp_path, source, tokenizer, directory_digest):
     made = recipe_of(tmp_path / "r.yaml", source, tokenizer, name, buckets="language", heldout=2)
     digests = set()

@@ -37,7 +37,8 @@ def read_confined(path: Path, most: int = LIMIT) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("field", ["url", pytest.param("date", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("field", ["url", "date"])
 def test_a_dictionary_of_another_column(tmp_path, field):
     """One URL of 16 MB in 9,999 rows."""
     places = pa.array([0] + [1] * 9_999, pa.int32())

@@ -56,6 +56,7 @@ def test_datatrove_spells_ngrams_without_spaces():
     assert value_of("max_duplicate_5grams", text, "paper") == 0
 
 
+@pytest.mark.slow
 def test_datatrove_skips_what_a_repeated_ngram_covers():
     text = "a b c d e " * 2 + "b c d e a"
     assert value_of("max_duplicate_5grams", text, "datatrove") == 10 / len(text)

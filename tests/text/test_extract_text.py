@@ -305,7 +305,7 @@ def test_what_earlier_pages_left_in_memory_is_not_charged_to_a_page(engine):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space")
-@pytest.mark.parametrize("name", ENGINES, scope="module")
+@pytest.mark.parametrize("name", ["resiliparse", TRAFILATURA_TOO], scope="module")
 def test_a_page_beyond_its_memory_leaves(name):
     big = f"<html><body><article>{P}{'<p>x<b>y</b>' * 200_000}</article></body></html>"
     found = outcomes(table(page(*STORY), big, page(*STORY)), extraction(name, max_memory=10_000_000, max_seconds=60.0))
@@ -591,6 +591,7 @@ def test_a_worker_that_cannot_begin_is_one_sentence(engine):
         run_engine(path, ["a"])
 
 
+@pytest.mark.slow
 def test_this_process_imports_no_engine(python):
     code = f"""
 import sys, pyarrow as pa, longcrawl as lc

@@ -84,6 +84,7 @@ def test_repeated_words_equal_plain_python(lists, document):
     assert_equals_plain([document], lists)
 
 
+@pytest.mark.slow
 def test_long_documents_go_through_in_blocks(lists):
     lines = [f"Line {number} of {number % 7} ab É\u0301 the end." for number in range(3000)]
     assert_equals_plain(["\n".join(lines), " ".join(lines), "é" * 50_000, "a b " * 5000], lists)

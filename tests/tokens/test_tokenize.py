@@ -213,6 +213,7 @@ def test_wrong_settings_and_tables(documents, fitted):
         Tokenize(fitted.tokenizer, end_of_text="</s>")(documents)
 
 
+@pytest.mark.slow
 def test_importing_the_stage_imports_no_tokenizer():
     code = (
         "import sys, longcrawl.tokens.tokenize, longcrawl.tokens.encoders; "
