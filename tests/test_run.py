@@ -229,7 +229,8 @@ def test_a_killed_run_is_finished_by_the_same_command(
     assert directory_digest(out) == directory_digest(whole)
 
 
-@pytest.mark.parametrize("step", [24, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [16, 5])
 def test_killed_just_before_a_file_gets_its_name_a_run_ends_the_same(tmp_path, killed_before_renames, step):
     """Every so many files from the second on."""
     recipe = write_recipe(tmp_path / "tiny.yaml", {"data_dir": str(write_documents(tmp_path / "documents", 2, 12))})
@@ -302,6 +303,7 @@ def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_run_is_killed(stuck):
     _, _, process = stuck
     workers = children(process.pid)

@@ -242,6 +242,7 @@ def test_large_clusters_are_in_the_manifest_and_on_the_card(tmp_path):
     assert "reports" not in json.loads((tmp_path / "silent/manifest.json").read_text())
 
 
+@pytest.mark.slow
 def test_published_signatures_are_compared_run_after_run(make_release, tmp_path):
     texts = {name: text_of(name) for name in "abcdefgh"}
     make_release(

@@ -55,6 +55,14 @@ MADE = {
     "windows": lc.tokens.Windows(2),
 }
 FORMATS = [None, "arrow", "numpy", "pandas", "polars", "torch"]
+CALLS = [
+    pytest.param(
+        name, form, marks=() if form is None or name in ("min_words", "roll", "exact_documents") else pytest.mark.slow
+    )
+    for name in sorted(MADE)
+    for form in FORMATS
+]
+"""Every stage by rows, and one of each kind in every format; the others are slow."""
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +95,7 @@ def test_every_stage_is_called_here():
     assert sorted(MADE) == sorted(shipped)
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=str)
-@pytest.mark.parametrize("name", sorted(MADE))
+@pytest.mark.parametrize(("name", "form"), CALLS)
 def test_a_call_gives_the_rows_of_a_crawl_or_one_sentence(made, name, form):
     if form is not None and form not in ("arrow", "numpy"):
         pytest.importorskip(form)

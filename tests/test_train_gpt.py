@@ -7,15 +7,14 @@ from statistics import fmean
 
 import pytest
 
-pytest.importorskip("torch", reason="the Trainer is torch's")
-pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
-
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_gpt.py"
 STEPS = 40
 
 
 @pytest.fixture(scope="module")
 def example():
+    pytest.importorskip("torch", reason="the Trainer is torch's")
+    pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
     spec = importlib.util.spec_from_file_location("train_gpt", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

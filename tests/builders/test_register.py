@@ -200,6 +200,7 @@ def run_python(code: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_repository_root_works_without_installation():
     root = Path(longcrawl.__file__).resolve().parent.parent
     if not (root / "builders").is_dir():

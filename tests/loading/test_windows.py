@@ -186,6 +186,7 @@ def test_every_window_comes_once_in_each_pass_through_stops_and_topologies(
     check_passes(tmp_path_factory.mktemp("shards"), files, shuffle, plan, seed)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=4)
 @given(shuffle=st.sampled_from(["files", "windows"]), plan=st.lists(with_workers, min_size=1, max_size=2))
 def test_numbers_of_worker_processes_that_change_at_stops_change_nothing(tmp_path_factory, shuffle, plan):

@@ -52,7 +52,10 @@ def test_hostile_json_is_a_value_error(text):
         load_json(text)
 
 
-@pytest.mark.parametrize("name", [name for name in HOSTILE if name != "surrogate"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "list" else ()) for name in HOSTILE if name != "surrogate"],
+)
 def test_every_reader_of_yaml_says_one_sentence(tmp_path, name):
     file = tmp_path / "hostile.yaml"
     file.write_text(HOSTILE[name])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from longcrawl.text.gopher.stages import STOP_WORDS, GopherQuality, GopherRepetition
 
 OTHERS = ("datatrove", "dclm", "dolma", "nemo-curator")
-VARIANTS = [OTHERS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS[1:])]
+VARIANTS = [pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 """Each has kernels of its own, which take seconds to compile: all but one are in `make slow`."""
 
 NEMO_BULLETS = tuple("•‣\N{HYPHEN BULLET}⁌⁍∙○●◘◦⦾⦿")

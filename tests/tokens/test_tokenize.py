@@ -149,6 +149,7 @@ def test_map_in_every_format(documents, fitted, form, engine, tmp_path):
     assert set(mapped.column_names) == {"id", "url", "tokens", "n_tokens"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["tiktoken", "tokenizers"])
 def test_map_in_two_processes(documents, fitted, engine, tmp_path):
     stage = fitted if engine == "tiktoken" else only_tokenizers(fitted, tmp_path)

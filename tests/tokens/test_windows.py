@@ -12,7 +12,10 @@ from longcrawl.errors import StageError
 from longcrawl.tokens.windows import document_windows, windows_of_tokens
 
 END = 0
-SIZES = [(1, 0), (2, 1), (3, 1), (16, 0), (16, 4), (16, 8), (64, 16), (100, 20), (100, 50), (2048, 256)]
+SIZES = [
+    *(pytest.param(*each, marks=pytest.mark.slow) for each in [(1, 0), (2, 1), (3, 1)]),
+    *[(16, 0), (16, 4), (16, 8), (64, 16), (100, 20), (100, 50), (2048, 256)],
+]
 
 
 def naive(length: int, max_length: int, overlap_size: int) -> list[tuple[int, int, int]]:
@@ -32,7 +35,10 @@ def tokens_of(*lengths: int) -> pa.Table:
     return pa.table({"tokens": pa.array([list(range(1, n + 1)) for n in lengths], pa.list_(pa.uint16()))})
 
 
-@pytest.mark.parametrize(("max_length", "overlap_size"), SIZES)
+@pytest.mark.parametrize(
+    ("max_length", "overlap_size"),
+    SIZES,
+)
 def test_every_length_up_to_2000_is_cut_as_by_hand(max_length, overlap_size):
     made = document_windows(np.arange(2001), max_length, overlap_size)
     rows = list(zip(made.starts.tolist(), made.stops.tolist(), made.overlaps.tolist(), strict=True))
