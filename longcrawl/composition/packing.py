@@ -111,10 +111,10 @@ class Packing:
         if entries.overlaps is not None:
             left = entries.overlaps[documents].astype(np.int64) - plan.starts[numbers]
             pieces[2] = np.clip(left, pieces[2], pieces[1])
-        flags = np.zeros(0, bool) if entries.loss_mask is None else np.asarray(entries.loss_mask)
+        flags = np.zeros(0, bool) if entries.loss_mask is None else entries.loss_mask
         out = np.empty((4, len(chosen), self.max_length), np.int64)
         padding, reset, end = self._rules()
-        kernels().fill_pieces(np.asarray(entries.tokens), flags, 0, pieces, reset, end, out)
+        kernels().fill_pieces(entries.tokens, flags, 0, pieces, reset, end, out)
         return padded_rows(out, [pieces], counts, filled, padding, reset)
 
     def _strategy(self) -> Strategy:

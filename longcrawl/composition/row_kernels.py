@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.texts import read_only
 
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[Any]
@@ -76,7 +77,6 @@ def mask_after(end: int, ids: npt.NDArray[np.int64], after: bool, labels: npt.ND
         after = ids[at] == end
 
 
-@compiled
 def fill_pieces(
     tokens: npt.NDArray[np.uint32],
     flags: npt.NDArray[np.bool_],
@@ -98,6 +98,14 @@ def fill_pieces(
         end: the id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
     """
+    _fill_pieces(read_only(tokens), read_only(flags), base, pieces, reset, end, out)
+
+
+@compiled
+def _fill_pieces(
+    tokens: Any, flags: npt.NDArray[np.bool_], base: int, pieces: Longs, reset: int, end: int, out: Longs
+) -> None:
+    """Move the tokens of pieces into samples."""
     for piece in range(pieces.shape[1]):
         start, size, sample, place = pieces[0, piece] - base, pieces[1, piece], pieces[3, piece], pieces[4, piece]
         if start < 0 or start >= len(tokens):

@@ -30,16 +30,16 @@ def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
     """Return the bytes of valid texts, and where each document starts and the last ends; a null is an empty text."""
     filled: Any = pc.fill_null(texts, "") if texts.null_count else texts
     _, offset_buffer, data_buffer = filled.buffers()
-    offsets = np.frombuffer(offset_buffer or b"", np.int64)[filled.offset : filled.offset + len(filled) + 1]
+    offsets = np.frombuffer(offset_buffer or bytes(8), np.int64)[filled.offset : filled.offset + len(filled) + 1]
     data = np.frombuffer(data_buffer or b"\0", np.uint8)
-    return _read_only(data, np.uint8), _read_only(offsets, np.int64)
+    return read_only(data), read_only(offsets)
 
 
-def _read_only(values: npt.NDArray[Any], kind: type[np.generic]) -> npt.NDArray[Any]:
-    """Return an array, or one zero for none, not for writing: some buffers are not, and kernels would compile twice."""
-    values = values if len(values) else np.zeros(1, kind)
-    values.flags.writeable = False
-    return values
+def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a view that cannot be written to: of arrays of both kinds, kernels would compile twice."""
+    view = np.asarray(values).view()
+    view.flags.writeable = False
+    return view
 
 
 def text_column(

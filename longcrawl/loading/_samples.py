@@ -172,8 +172,8 @@ class ShardBucket:
                 inside = (pieces[0] >= base) & (pieces[0] < base + len(shard.tokens))
                 for first, length in zip((pieces[0][inside] - base).tolist(), pieces[1][inside].tolist(), strict=True):
                     shard.compare(first, first + length)
-            flags = NO_FLAGS if shard.loss_mask is None else np.asarray(shard.loss_mask)
-            kernels().fill_pieces(np.asarray(shard.tokens), flags, base, pieces, into.reset, -1, into.out)
+            flags = NO_FLAGS if shard.loss_mask is None else shard.loss_mask
+            kernels().fill_pieces(shard.tokens, flags, base, pieces, into.reset, -1, into.out)
         return [pieces]
 
     @cached_property
