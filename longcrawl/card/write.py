@@ -13,26 +13,13 @@ from typing import Any
 
 import yaml
 
+from longcrawl.card import sections
 from longcrawl.card.citations import citations, software
 from longcrawl.card.datasheet import datasheet
 from longcrawl.card.edits import Merged, card_text, is_marked, merge
 from longcrawl.card.front_matter import card_problems, front_matter
 from longcrawl.card.paths import elsewhere
 from longcrawl.card.plots import draw_pictures
-from longcrawl.card.sections import (
-    PICTURES,
-    CardSource,
-    Section,
-    duplicates,
-    edited,
-    funnel_and_rates,
-    known_limits,
-    lengths,
-    missing_sentence,
-    paragraphs,
-    places,
-    reasons,
-)
 from longcrawl.display.markdown import code, fenced, plain
 from longcrawl.errors import RunError, unreadable
 from longcrawl.manifest import MANIFEST, MissingEntry, input_names, lost_ledger, read_sealed, writer_of
@@ -59,29 +46,29 @@ NO_OPT_OUT = (
 )
 
 
-def _summary(card: CardSource) -> str:
+def _summary(card: sections.CardSource) -> str:
     title = " ".join(str(card.facts["pretty_name"] or card.recipe["name"]).split())
     try:
         contents = card.result.contents(card.output)
     except MissingEntry as missing:
-        contents = missing_sentence(missing)
-    return paragraphs(f"# {title}", card.recipe.get("about", ""), contents)
+        contents = sections.missing_sentence(missing)
+    return sections.paragraphs(f"# {title}", card.recipe.get("about", ""), contents)
 
 
-def _load(card: CardSource) -> str:
+def _load(card: sections.CardSource) -> str:
     left = any((card.folder / "ledger").glob("*.parquet"))
     words = {"ledger": REMOVED if left else "", **card.result.card_words(card.output)}
     text = Template(card.result.card_template()).substitute(words)
-    return paragraphs(PLACE, re.sub("\n{3,}", "\n\n", text).rstrip())
+    return sections.paragraphs(PLACE, re.sub("\n{3,}", "\n\n", text).rstrip())
 
 
-def _made(card: CardSource) -> str:
+def _made(card: sections.CardSource) -> str:
     manifest, recipe = card.manifest, card.recipe
     digest = f", digest `{manifest['digest']}`" if "digest" in manifest else ""
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     paths = elsewhere(recipe)
     moved = ["It names paths of the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
-    return paragraphs(
+    return sections.paragraphs(
         f"Recipe {code(recipe['name'])}, `recipe.yaml` beside this card{digest}. "
         "With the same versions and input, this makes the dataset again, byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
@@ -93,16 +80,18 @@ def _made(card: CardSource) -> str:
     )
 
 
-def _composition(card: CardSource) -> str:
+def _composition(card: sections.CardSource) -> str:
     return card.result.composition(card.folder / card.result.name, card.output)
 
 
-def _limits(card: CardSource) -> str:
-    described = [f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in known_limits(card.manifest)]
+def _limits(card: sections.CardSource) -> str:
+    described = [
+        f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in sections.known_limits(card.manifest)
+    ]
     return "\n".join(described)
 
 
-def _broken(card: CardSource) -> str:
+def _broken(card: sections.CardSource) -> str:
     found: Sequence[Mapping[str, Any]] = card.manifest["bad_files"]
     lines = ["None: every input file was read whole."]
     if found:
@@ -113,17 +102,17 @@ def _broken(card: CardSource) -> str:
     rules = card.manifest.get("left_out", {})
     described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
     left_out = [f"Records of the source that are no documents, by its rules: {described}."] if rules else []
-    return paragraphs("\n".join(lines), *left_out)
+    return sections.paragraphs("\n".join(lines), *left_out)
 
 
-def _contact(card: CardSource) -> str:
+def _contact(card: sections.CardSource) -> str:
     contact, opt_out = card.facts["contact"], card.facts["opt_out"]
-    return paragraphs(
+    return sections.paragraphs(
         f"Contact: {contact}" if contact else NO_CONTACT, f"Opt-out: {opt_out}" if opt_out else NO_OPT_OUT
     )
 
 
-def _citation(card: CardSource) -> str:
+def _citation(card: sections.CardSource) -> str:
     works = citations(card.recipe, input_names(card.manifest))
     made_by = software(writer_of(card.manifest))
     own = str(card.facts["citation"] or "").strip()
@@ -131,15 +120,15 @@ def _citation(card: CardSource) -> str:
     builds = f"It builds on {', '.join(said)}; `{made_by.key}` made it:" if said else f"`{made_by.key}` made it:"
     entries = fenced("\n\n".join(each.bibtex for each in (*works, made_by)), "bibtex")
     if own:
-        return paragraphs("Cite this dataset as:", fenced(own, "bibtex"), builds, entries)
-    return paragraphs(f"How to cite this dataset itself is not recorded. {builds}", entries)
+        return sections.paragraphs("Cite this dataset as:", fenced(own, "bibtex"), builds, entries)
+    return sections.paragraphs(f"How to cite this dataset itself is not recorded. {builds}", entries)
 
 
-def _datasheet(card: CardSource) -> str:
+def _datasheet(card: sections.CardSource) -> str:
     try:
         instance = card.result.contents(card.output).splitlines()[-1].partition(". ")[0].rstrip(".") + "."
     except MissingEntry as missing:
-        instance = missing_sentence(missing)
+        instance = sections.missing_sentence(missing)
     try:
         cut = card.result.cut(card.folder / card.result.name, card.output)
     except MissingEntry:  # What an instance is was not recorded either.
@@ -147,22 +136,22 @@ def _datasheet(card: CardSource) -> str:
     return datasheet(card.manifest, card.facts, card.funnel, instance, cut)
 
 
-SECTIONS: dict[str, Callable[[CardSource], str]] = {
+SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
     "summary": _summary,
-    "load": Section("Load it", _load),
-    "limits": Section("What to know", _limits),
-    "made": Section("How it was made", _made),
-    "funnel": Section("Documents kept by each stage", funnel_and_rates),
-    "reasons": Section("Why documents were removed", reasons),
-    "edited": Section("What was changed in documents", edited),
-    "lengths": Section("Lengths", lengths),
-    "places": Section("Domains and languages", places),
-    "duplicates": Section("Duplicates", duplicates),
-    "composition": Section("Composition", _composition),
-    "broken": Section("Broken input", _broken),
-    "contact": Section("Opt-out and contact", _contact),
-    "citation": Section("Citation", _citation),
-    "datasheet": Section("Datasheet", _datasheet),
+    "load": sections.Section("Load it", _load),
+    "limits": sections.Section("What to know", _limits),
+    "made": sections.Section("How it was made", _made),
+    "funnel": sections.Section("Documents kept by each stage", sections.funnel_and_rates),
+    "reasons": sections.Section("Why documents were removed", sections.reasons),
+    "edited": sections.Section("What was changed in documents", sections.edited),
+    "lengths": sections.Section("Lengths", sections.lengths),
+    "places": sections.Section("Domains and languages", sections.places),
+    "duplicates": sections.Section("Duplicates", sections.duplicates),
+    "composition": sections.Section("Composition", _composition),
+    "broken": sections.Section("Broken input", _broken),
+    "contact": sections.Section("Opt-out and contact", _contact),
+    "citation": sections.Section("Citation", _citation),
+    "datasheet": sections.Section("Datasheet", _datasheet),
 }
 """Every section by the name that its comments give it, in the order of the card; one that gives "" is left out."""
 
@@ -174,7 +163,7 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _sections(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> dict[str, str]:
-    source = CardSource(folder, manifest, pictures)
+    source = sections.CardSource(folder, manifest, pictures)
     return {name: text for name, section in SECTIONS.items() if (text := section(source))}
 
 
@@ -227,7 +216,9 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     # Nothing is written before it is known that the card can be.
     with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
         drawn = draw_pictures(manifest) if plots else {}
-        there = [name for name in PICTURES if name in drawn or (folder / PICTURE_FOLDER / f"{name}.svg").is_file()]
+        there = [
+            name for name in sections.PICTURES if name in drawn or (folder / PICTURE_FOLDER / f"{name}.svg").is_file()
+        ]
         written = _merged(folder, manifest, there)
     pictures = tuple(f"{PICTURE_FOLDER}/{name}.svg" for name in there)
     with writing(folder / CARD, RunError, f"make {folder} writable, or copy the run"):
@@ -243,15 +234,15 @@ def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merg
     """Return the card with the edits of the one that is there; only an unedited one may have no marks."""
     file = folder / CARD
     there = _read(file) if file.exists() else ""
-    entries, sections = front_matter(folder, manifest), _sections(folder, manifest, pictures)
+    entries, written = front_matter(folder, manifest), _sections(folder, manifest, pictures)
     if is_marked(there):
-        return merge(there, entries, sections, str(file))
+        return merge(there, entries, written, str(file))
     if there and checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
         raise RunError(
             f"{file} has none of the comments that tell your edits from what longcrawl wrote: "
             "move it away and type the same command again"
         )
-    return Merged(card_text(entries, sections), ())
+    return Merged(card_text(entries, written), ())
 
 
 def _read(file: Path) -> str:

@@ -17,33 +17,7 @@ from longcrawl.card.write import CARD
 from longcrawl.core.results import RESULTS
 from longcrawl.display.numbers import counted
 from longcrawl.errors import FormatError, HubError, RunError
-from longcrawl.hub.client import (
-    FILE_BYTES,
-    NOTHING_SENT,
-    SOME_SENT,
-    Repository,
-    Visibility,
-    check_same_visibility,
-    check_visibility,
-    connect,
-    hub_errors,
-    over_limits,
-    read_repository,
-)
-from longcrawl.hub.remote import (
-    DESCRIPTION_BYTES,
-    TAG,
-    TAG_BEGINS,
-    UNFINISHED,
-    UnfinishedPush,
-    check_card_is_ours,
-    check_front_matter,
-    is_intact,
-    read_card,
-    read_remote,
-    says_how_to_read,
-    warn_of_edits,
-)
+from longcrawl.hub import client, remote
 from longcrawl.manifest import MANIFEST, read_manifest, read_sealed
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum
@@ -66,7 +40,7 @@ class Push:
     """What a push sends, or has sent."""
 
     repo: str
-    visibility: Visibility
+    visibility: client.Visibility
     send: Mapping[str, int]
     """Bytes by path of the files that are new or changed."""
     unchanged: Mapping[str, int]
@@ -107,7 +81,7 @@ class Push:
 
 
 def push(
-    run: str | Path, repo: str, visibility: Visibility, *, dry_run: bool = False, instead_of: str | None = None
+    run: str | Path, repo: str, visibility: client.Visibility, *, dry_run: bool = False, instead_of: str | None = None
 ) -> Push:
     """Send a finished run to a dataset repository of the Hub, and tag it.
 
@@ -126,40 +100,40 @@ def push(
         RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
         HubError: the Hub rejects it or cannot be reached; the message says what to do.
     """
-    check_visibility(repo, visibility)
+    client.check_visibility(repo, visibility)
     folder = Path(run)
     manifest = read_sealed(folder)
     _check_limits(folder, manifest)
     _check_whole(folder, manifest)
-    card = read_card(folder / CARD)
+    card = remote.read_card(folder / CARD)
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     # A person may edit the card of a finished run.
     digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
-    warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
-    with hub_errors(repo, NOTHING_SENT):
-        api = connect()
-        there = read_repository(api, repo)
-        check_same_visibility(repo, visibility, there)
-        tag = f"{TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
+    remote.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
+    with client.hub_errors(repo, client.NOTHING_SENT):
+        api = client.connect()
+        there = client.read_repository(api, repo)
+        client.check_same_visibility(repo, visibility, there)
+        tag = f"{remote.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
-        planned = _plan(folder, digests, repo, tag, there or Repository(visibility, "", {}, {}), earlier)
+        planned = _plan(folder, digests, repo, tag, there or client.Repository(visibility, "", {}, {}), earlier)
         _check_instead_of(instead_of, planned, there, earlier)
         before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
         if there and before and not before.is_like(folder / CARD, digests[CARD]):
-            check_card_is_ours(api, repo, there.head)
+            remote.check_card_is_ours(api, repo, there.head)
         if dry_run:
             return replace(planned, problems=tuple(card_problems(card)))
         if CARD in planned.send:
-            check_front_matter(folder / CARD, card)
-    with hub_errors(repo, SOME_SENT):
+            remote.check_front_matter(folder / CARD, card)
+    with client.hub_errors(repo, client.SOME_SENT):
         return _carry_out(api, folder, planned, there)
 
 
 def _check_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
     sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
-    if beyond := over_limits(sizes):
+    if beyond := client.over_limits(sizes):
         result = RESULTS[manifest["output"]["format"]]
-        advice = result.smaller_files if max(sizes.values()) > FILE_BYTES else result.fewer_files
+        advice = result.smaller_files if max(sizes.values()) > client.FILE_BYTES else result.fewer_files
         raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
 
 
@@ -180,13 +154,13 @@ class _Earlier:
     """The tag of a push that was stopped between two of its commits."""
 
 
-def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlier:
+def _earlier(repo: str, there: client.Repository, accepted: set[str | None]) -> _Earlier:
     """Look up what an earlier push has put on the Hub, as the manifest there says, or its beginning."""
     files: frozenset[str] = frozenset()
     unfinished = None
     if MANIFEST in there.files:
         files = frozenset({*_manifest_files(repo, there), CARD, MANIFEST})
-    if UNFINISHED in there.files:
+    if remote.UNFINISHED in there.files:
         begun = _begun(repo, there)
         if begun.tag not in accepted:
             raise HubError(
@@ -197,12 +171,14 @@ def _earlier(repo: str, there: Repository, accepted: set[str | None]) -> _Earlie
     return _Earlier(files, unfinished)
 
 
-def _check_instead_of(instead_of: str | None, planned: Push, there: Repository | None, earlier: _Earlier) -> None:
+def _check_instead_of(
+    instead_of: str | None, planned: Push, there: client.Repository | None, earlier: _Earlier
+) -> None:
     """Check that ``instead_of`` names what may be replaced; the same command again finds its own push there."""
     own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
-    if instead_of in (None, CARD, earlier.unfinished) or (own and TAG.fullmatch(str(instead_of))):
+    if instead_of in (None, CARD, earlier.unfinished) or (own and remote.TAG.fullmatch(str(instead_of))):
         return
-    whole = ", ".join(sorted(tag for tag in there.tags if TAG.fullmatch(tag))) if there else ""
+    whole = ", ".join(sorted(tag for tag in there.tags if remote.TAG.fullmatch(tag))) if there else ""
     found = f"a part of {earlier.unfinished}" if earlier.unfinished else f"no unfinished push, and {whole or 'no run'}"
     raise HubError(
         f"--instead-of {instead_of!r} names nothing that could be replaced, as {planned.repo} holds {found}: "
@@ -210,25 +186,25 @@ def _check_instead_of(instead_of: str | None, planned: Push, there: Repository |
     )
 
 
-def _begun(repo: str, there: Repository) -> UnfinishedPush:
+def _begun(repo: str, there: client.Repository) -> remote.UnfinishedPush:
     try:
-        return UnfinishedPush.read(_fetch(repo, there, UNFINISHED))
+        return remote.UnfinishedPush.read(_fetch(repo, there, remote.UNFINISHED))
     except FormatError as wrong:
         raise HubError(
-            f"{repo} holds an {UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or delete it "
-            "on the Hub"
+            f"{repo} holds an {remote.UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or "
+            "delete it on the Hub"
         ) from wrong
 
 
-def _manifest_files(repo: str, there: Repository) -> set[str]:
+def _manifest_files(repo: str, there: client.Repository) -> set[str]:
     try:
         text = _fetch(repo, there, MANIFEST)
-        manifest = read_remote(text, "it")
+        manifest = remote.read_remote(text, "it")
     except FormatError as wrong:
         raise _not_ours(repo, MANIFEST) from wrong
     if "longcrawl_run" not in manifest:
         raise _not_ours(repo, MANIFEST)
-    if not is_intact(manifest, text):
+    if not remote.is_intact(manifest, text):
         raise HubError(
             f"{repo} holds a {MANIFEST} that was changed after a run put it there, so nothing says which files are the "
             "run's: restore it from its history on the Hub, or choose another repository"
@@ -236,10 +212,10 @@ def _manifest_files(repo: str, there: Repository) -> set[str]:
     return set(manifest["files"])
 
 
-def _fetch(repo: str, there: Repository, name: str) -> bytes:
+def _fetch(repo: str, there: client.Repository, name: str) -> bytes:
     from huggingface_hub import HfFileSystem
 
-    if there.files[name].size > DESCRIPTION_BYTES:
+    if there.files[name].size > remote.DESCRIPTION_BYTES:
         raise _not_ours(repo, name)
     content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
     return content
@@ -252,7 +228,9 @@ def _not_ours(repo: str, name: str) -> HubError:
     )
 
 
-def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: Repository, earlier: _Earlier) -> Push:
+def _plan(
+    folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: client.Repository, earlier: _Earlier
+) -> Push:
     """Compare what a run has with what lies on the Hub."""
     same = {
         name
@@ -261,10 +239,10 @@ def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: 
     }
     _check_ours(repo, digests, same, there, earlier)
     delete = tuple(sorted((earlier.files & there.files.keys()) - digests.keys()))
-    changes = sum(not says_how_to_read(name) for name in digests.keys() - same) + len(delete)
+    changes = sum(not remote.says_how_to_read(name) for name in digests.keys() - same) + len(delete)
     begins = changes > COMMIT_FILES and earlier.unfinished != tag
     if begins:
-        same = {name for name in same if not says_how_to_read(name)}
+        same = {name for name in same if not remote.says_how_to_read(name)}
     sizes = {name: (folder / name).stat().st_size for name in sorted(digests)}
     return Push(
         repo,
@@ -280,7 +258,9 @@ def _plan(folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: 
     )
 
 
-def _check_ours(repo: str, digests: Mapping[str, str], same: set[str], there: Repository, earlier: _Earlier) -> None:
+def _check_ours(
+    repo: str, digests: Mapping[str, str], same: set[str], there: client.Repository, earlier: _Earlier
+) -> None:
     """Check that no file of others would be overwritten, or be loaded with the files of the run."""
     if ".gitignore" in there.files:
         raise HubError(
@@ -295,7 +275,7 @@ def _check_ours(repo: str, digests: Mapping[str, str], same: set[str], there: Re
             raise _not_ours(repo, name)
 
 
-def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | None) -> Push:
+def _carry_out(api: "HfApi", folder: Path, planned: Push, there: client.Repository | None) -> Push:
     if there is None:
         api.create_repo(planned.repo, repo_type="dataset", private=planned.visibility == "private")
         there = _found(api, planned.repo)
@@ -308,20 +288,20 @@ def _carry_out(api: "HfApi", folder: Path, planned: Push, there: Repository | No
     return replace(planned, commit=commit)
 
 
-def _found(api: "HfApi", repo: str) -> Repository:
-    there = read_repository(api, repo)
+def _found(api: "HfApi", repo: str) -> client.Repository:
+    there = client.read_repository(api, repo)
     if there is None:
         raise HubError(f"the Hub has taken {repo} and does not show it: type the same command again in a minute")
     return there
 
 
-def _commit(api: "HfApi", folder: Path, planned: Push, there: Repository) -> str:
+def _commit(api: "HfApi", folder: Path, planned: Push, there: client.Repository) -> str:
     """Commit what is to be sent and deleted, and return the last commit."""
     from huggingface_hub.errors import HfHubHTTPError
 
     left = [part for part in _parts(folder, planned, there) if part]
     head, done = there.head, 0
-    divisible = planned.begins or UNFINISHED in there.files
+    divisible = planned.begins or remote.UNFINISHED in there.files
     while left:
         of = f", part {done + 1} of {done + len(left)}" if done or len(left) > 1 else ""
         try:
@@ -338,32 +318,41 @@ def _commit(api: "HfApi", folder: Path, planned: Push, there: Repository) -> str
     return head
 
 
-def _parts(folder: Path, planned: Push, there: Repository) -> list[list[Any]]:
+def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[Any]]:
     """Return the operations of each commit; what says how to read the files is taken away first and comes last."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     opening: list[Any] = [
-        CommitOperationDelete(name, is_folder=False) for name in planned.delete if says_how_to_read(name)
+        CommitOperationDelete(name, is_folder=False) for name in planned.delete if remote.says_how_to_read(name)
     ]
     changes: list[Any] = [
-        CommitOperationDelete(name, is_folder=False) for name in planned.delete if not says_how_to_read(name)
+        CommitOperationDelete(name, is_folder=False) for name in planned.delete if not remote.says_how_to_read(name)
     ]
-    changes += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if not says_how_to_read(name)]
+    changes += [
+        CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if not remote.says_how_to_read(name)
+    ]
     parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
     if planned.begins:
-        begun = UnfinishedPush(planned.tag, frozenset({*planned.digests, *planned.delete}))
-        gone = [name for name in planned.digests if says_how_to_read(name) and name in there.files.keys() - {CARD}]
+        begun = remote.UnfinishedPush(planned.tag, frozenset({*planned.digests, *planned.delete}))
+        gone = [
+            name for name in planned.digests if remote.says_how_to_read(name) and name in there.files.keys() - {CARD}
+        ]
         opening += [CommitOperationDelete(name, is_folder=False) for name in gone]
         # Whatever the first commit is cut down to, it says whose push this is.
-        opening[:0] = [CommitOperationAdd(UNFINISHED, begun.as_json()), CommitOperationAdd(CARD, begun.as_card())]
+        opening[:0] = [
+            CommitOperationAdd(remote.UNFINISHED, begun.as_json()),
+            CommitOperationAdd(CARD, begun.as_card()),
+        ]
     parts[0] = opening + parts[0]
-    parts[-1] += [CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if says_how_to_read(name)]
-    if planned.begins or UNFINISHED in there.files:
-        parts[-1].append(CommitOperationDelete(UNFINISHED, is_folder=False))
+    parts[-1] += [
+        CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if remote.says_how_to_read(name)
+    ]
+    if planned.begins or remote.UNFINISHED in there.files:
+        parts[-1].append(CommitOperationDelete(remote.UNFINISHED, is_folder=False))
     return parts
 
 
-def _check_sent(folder: Path, planned: Push, there: Repository) -> None:
+def _check_sent(folder: Path, planned: Push, there: client.Repository) -> None:
     """Compare what the Hub holds with what was sent, by the Hub's own digests."""
     for name, size in (*planned.send.items(), *planned.unchanged.items()):
         found = there.files.get(name)

@@ -17,14 +17,7 @@ import numpy as np
 
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.formats.rectangle.spec import (
-    Engine,
-    OnMissingChunks,
-    SplitArray,
-    has_split,
-    open_loss_mask,
-    open_split,
-)
+from longcrawl.formats.rectangle import spec
 from longcrawl.formats.shards.folders import named_split
 from longcrawl.loading._data_identity import changed_values, row_fingerprint, sample_changes, sample_digests
 from longcrawl.loading._rectangle_chunks import LOOKAHEAD, Chunk, ChunkCache, Walk
@@ -85,8 +78,8 @@ class Rectangle(Feed):
     dtype: Literal["int64", "int32", "store"] = "int64"
     cache_bytes: int = 512 * 2**20
     prefetch: Literal["auto", "on", "off"] = "auto"
-    on_missing_chunks: OnMissingChunks = "error"
-    engine: Engine = "auto"
+    on_missing_chunks: spec.OnMissingChunks = "error"
+    engine: spec.Engine = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
@@ -101,15 +94,15 @@ class Rectangle(Feed):
         self._check_memory()
 
     @cached_property
-    def array(self) -> SplitArray:
+    def array(self) -> spec.SplitArray:
         """The split that is read."""
-        split = named_split(self.split, lambda name: has_split(self.path, name))
-        return open_split(self.path, split, self.engine, self.on_missing_chunks)
+        split = named_split(self.split, lambda name: spec.has_split(self.path, name))
+        return spec.open_split(self.path, split, self.engine, self.on_missing_chunks)
 
     @cached_property
-    def mask(self) -> SplitArray | None:
+    def mask(self) -> spec.SplitArray | None:
         """The loss mask of the split; None where the rectangle has none."""
-        return open_loss_mask(self.array) if self.array.masked else None
+        return spec.open_loss_mask(self.array) if self.array.masked else None
 
     @cached_property
     def walk(self) -> Walk:
@@ -279,7 +272,7 @@ class Rectangle(Feed):
         return {name: value for name, value in self.__dict__.items() if name != "_own_cache"}
 
 
-def _read_chunk(array: SplitArray, mask: SplitArray | None, row_chunk: int, column_chunk: int) -> Chunk:
+def _read_chunk(array: spec.SplitArray, mask: spec.SplitArray | None, row_chunk: int, column_chunk: int) -> Chunk:
     # No method of Rectangle: the cache would hold what holds it, and outlive it until the next garbage collection.
     flags = None if mask is None else mask.read_chunk(row_chunk, column_chunk)
     return array.read_chunk(row_chunk, column_chunk), flags

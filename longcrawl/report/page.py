@@ -33,6 +33,7 @@ from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest import MANIFEST, PLAN, WORK, MissingEntry, read_manifest
 from longcrawl.printable import shortened
+from longcrawl.report import texts
 from longcrawl.report.removed_documents import removed_documents
 from longcrawl.report.sections import (
     domain_table,
@@ -43,15 +44,6 @@ from longcrawl.report.sections import (
     named,
     notes,
     reason_table,
-)
-from longcrawl.report.texts import (
-    RemovedDocument,
-    RemovedDocuments,
-    brief,
-    cluster_list,
-    escape,
-    facts_list,
-    text_block,
 )
 from longcrawl.storage.files import check_target, write_text, writing
 
@@ -67,7 +59,7 @@ class ReportPage:
     """All that a report shows; :meth:`html` gives the file."""
 
     manifest: Mapping[str, Any]
-    removed: RemovedDocuments
+    removed: texts.RemovedDocuments
     clusters: Clusters
 
     def html(self) -> str:
@@ -79,7 +71,7 @@ class ReportPage:
         parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in sections)
         return Template(_asset("report.html")).substitute(
             policy=_policy(style, script),
-            title=escape(self.manifest["recipe"]["name"]),
+            title=texts.escape(self.manifest["recipe"]["name"]),
             style=style,
             header=self._header(),
             links=links,
@@ -93,7 +85,7 @@ class ReportPage:
         yield "reasons", "Why documents were removed", self._reasons
         yield "removed", "Removed documents", self._removed
         yield "edits", "What was changed in documents", lambda: edit_table(self._funnel)
-        yield "clusters", "Duplicates", lambda: cluster_list(self.clusters) if self.clusters.count else ""
+        yield "clusters", "Duplicates", lambda: texts.cluster_list(self.clusters) if self.clusters.count else ""
         yield "lengths", "Lengths", self._lengths
         yield "places", "Domains and languages", self._places
         yield "notes", "What to know", self._notes
@@ -126,10 +118,10 @@ class ReportPage:
             ("digest", self.manifest.get("digest", "unknown")),
             (output["format"], _summary(output)),
         ]
-        about = f'<p class="about">{escape(recipe["about"])}</p>' if recipe.get("about") else ""
+        about = f'<p class="about">{texts.escape(recipe["about"])}</p>' if recipe.get("about") else ""
         name = recipe.get("card", {}).get("pretty_name") or recipe["name"]
-        tiles_shown, facts_shown = facts_list(figures, "tiles"), facts_list(facts, "facts")
-        return f"<h1><bdi>{escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
+        tiles_shown, facts_shown = texts.facts_list(figures, "tiles"), texts.facts_list(facts, "facts")
+        return f"<h1><bdi>{texts.escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
 
     def _reasons(self) -> str:
         places: dict[tuple[str, str], int] = {}
@@ -142,11 +134,11 @@ class ReportPage:
             left = self.removed.removed or self._funnel.documents - self._funnel.kept
             said = "The run has no ledger any more." if left else "No document was removed."
             return f'<p class="empty">{said}</p>'
-        note = f'<p class="note">{escape(self.removed.note)}</p>' if self.removed.note else ""
+        note = f'<p class="note">{texts.escape(self.removed.note)}</p>' if self.removed.note else ""
         said = self.removed.summary()
         items = "".join(_document(number, document) for number, document in enumerate(self.removed))
         return (
-            f"<p>{escape(said[:1].upper() + said[1:])}. Marked is what the rule is about.</p>{note}"
+            f"<p>{texts.escape(said[:1].upper() + said[1:])}. Marked is what the rule is about.</p>{note}"
             f'{_asset("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 
@@ -169,7 +161,7 @@ class ReportPage:
         domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
         others = [each for each in analysis.place_tables() if each.columns[0].title != "domain"]
         tables = "".join(
-            f"<section><h3>{escape(title)}</h3>{drawn(each)}</section>"
+            f"<section><h3>{texts.escape(title)}</h3>{drawn(each)}</section>"
             for title, each in [
                 *((f"{each.columns[0].title.capitalize()} of what was kept", each) for each in others),
                 *((f"{each.columns[0].title.capitalize()} on the way", each) for each in value_tables(self._funnel)),
@@ -186,8 +178,8 @@ class ReportPage:
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
         found = self.manifest.get("versions")
-        versions = facts_list(found.items()) if found else "<p>They were not written down.</p>"
-        shown = escape(shortened(recipe, LONGEST_RECIPE))
+        versions = texts.facts_list(found.items()) if found else "<p>They were not written down.</p>"
+        shown = texts.escape(shortened(recipe, LONGEST_RECIPE))
         return (
             "<p>The same recipe over the same input gives the same bytes:</p>"
             '<pre class="command">longcrawl run recipe.yaml --out FOLDER</pre>'
@@ -217,21 +209,21 @@ def _is_page(file: Path) -> bool:
     return begin.startswith(b"<!DOCTYPE html>") and TITLE in begin.partition(b"<style>")[0]
 
 
-def _document(number: int, document: RemovedDocument) -> str:
+def _document(number: int, document: texts.RemovedDocument) -> str:
     reason = document.reason
     heading = (
-        f'<b>{named(reason.rule)}</b> <span class="value">{escape(shortened(brief(reason), 60))}</span> '
-        f'<span class="opening" dir="auto">{escape(document.opening or reason.id)}</span>'
+        f'<b>{named(reason.rule)}</b> <span class="value">{texts.escape(shortened(texts.brief(reason), 60))}</span> '
+        f'<span class="opening" dir="auto">{texts.escape(document.opening or reason.id)}</span>'
     )
-    note = f'<p class="note">{escape(shortened(document.note, 1_000))}</p>' if document.note else ""
-    text = text_block(document.passages, "Text") if document.passages else ""
+    note = f'<p class="note">{texts.escape(shortened(document.note, 1_000))}</p>' if document.note else ""
+    text = texts.text_block(document.passages, "Text") if document.passages else ""
     return (
         f'<details class="document" id="removed-{number}"><summary>{heading}</summary>'
-        f"{facts_list(document.facts())}{note}{text}</details>"
+        f"{texts.facts_list(document.facts())}{note}{text}</details>"
     )
 
 
-def _hosts(removed: RemovedDocuments) -> list[str | None]:
+def _hosts(removed: texts.RemovedDocuments) -> list[str | None]:
     urls = pa.chunked_array([pa.array([document.url for document in removed], pa.string())])
     hosts: list[str | None] = url_hosts(urls).to_pylist()
     return hosts
@@ -245,7 +237,7 @@ def _or_missing_note(body: Callable[[], str]) -> str:
 
 
 def _missing_note(missing: MissingEntry) -> str:
-    return f'<p class="note">{escape(missing_sentence(missing))}</p>'
+    return f'<p class="note">{texts.escape(missing_sentence(missing))}</p>'
 
 
 def _summary(output: Mapping[str, Any]) -> str:
@@ -322,7 +314,7 @@ def write_report(
     place = _place(target, folder, manifest)
     # A manifest in which something is not as runs write it fails here already, by the page that it alone makes.
     with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
-        ReportPage(manifest, RemovedDocuments((), 0), Clusters((), 0, 0)).html()
+        ReportPage(manifest, texts.RemovedDocuments((), 0), Clusters((), 0, 0)).html()
     page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)).html()
     with writing(target, RunError, ELSEWHERE):
         write_text(place, page)

@@ -40,20 +40,8 @@ from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.ledger.reasons import count_rules
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
+from longcrawl.run import inputs
 from longcrawl.run.costs import RunCosts, StageCost
-from longcrawl.run.inputs import (
-    check_files,
-    check_stages,
-    described,
-    files_read,
-    no_documents,
-    pin_inputs,
-    recorded_versions,
-    reject_duplicate_documents,
-    reject_other_contents,
-    source_lengths,
-    train_parts,
-)
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.run.surveys import find_spans, group_inputs, indexes_used, resolve, save_index
@@ -93,7 +81,7 @@ def run(
             f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan again"
         )
     folder = Path(out)
-    reject_other_contents(folder, chosen)
+    inputs.reject_other_contents(folder, chosen)
     costs: dict[str, StageCost] = {}
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
@@ -158,7 +146,7 @@ class _Job:
         self.folder = folder
         self.work = folder / WORK
         self.num_proc = num_proc
-        self.parts = train_parts(recipe.source)
+        self.parts = inputs.train_parts(recipe.source)
         self.groups = group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
@@ -182,7 +170,7 @@ class _Job:
         if (self.folder / MANIFEST).exists():
             return read_manifest(self.folder)
         remove_partial(self.folder)
-        pin_inputs(self.folder, self.recipe, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
+        inputs.pin_inputs(self.folder, self.recipe, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # rejects what it cannot write
         for label, stage in self.recipe.stages:
             stage.prepare()
@@ -190,9 +178,9 @@ class _Job:
                 self.reports[label] = list(sentences)
         self._write_recipe()
         writer = self._run_stages()
-        check_stages(self.folder, self._fingerprints())
+        inputs.check_stages(self.folder, self._fingerprints())
         written = self._write_output(writer)
-        check_files(self.folder, self.parts, self.files_read)
+        inputs.check_files(self.folder, self.parts, self.files_read)
         self._save_indexes()
         with self.costs.measure(self.recipe.output.name, "describe"):
             manifest = self._describe(written)
@@ -227,7 +215,7 @@ class _Job:
             )
             self._run_segment(segment, writer)
             if not number and any(stage.needs in ("removals", "spans") for _, stage in stages):
-                reject_duplicate_documents(self.recipe.source, self.work, self.parts)
+                inputs.reject_duplicate_documents(self.recipe.source, self.work, self.parts)
             done += [stage for _, stage in segment.stages]
             stages = stages[len(segment.stages) :]
             if segment.ends_with is None:
@@ -291,11 +279,13 @@ class _Job:
             documents = sum(each["documents"] for each in results)
             self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
-            self.files_read = files_read(results)
+            self.files_read = inputs.files_read(results)
             self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
-            self.source_lengths = source_lengths(results)
+            self.source_lengths = inputs.source_lengths(results)
             if not self.funnel.documents:
-                raise no_documents(self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out)
+                raise inputs.no_documents(
+                    self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out
+                )
         self._add_counts(results)
 
     def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
@@ -346,8 +336,8 @@ class _Job:
             "longcrawl_run": VERSION,
             "recipe": self.recipe.as_dict(),
             "digest": self.recipe.digest,
-            "versions": recorded_versions(self.recipe.others.values()),
-            "inputs": described(self.parts, self.files_read),
+            "versions": inputs.recorded_versions(self.recipe.others.values()),
+            "inputs": inputs.described(self.parts, self.files_read),
             "bad_files": self.bad_files,
             "left_out": dict(sorted(self.left_out.items())),
             "funnel": self.funnel.as_dict(),

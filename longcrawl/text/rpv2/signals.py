@@ -11,16 +11,9 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import Rewrite, column, stage, with_column
 from longcrawl.errors import StageError
+from longcrawl.kernels import word_lists
 from longcrawl.kernels.code_points import Characters, load_characters
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.kernels.word_lists import (
-    Phrases,
-    Vocabulary,
-    make_phrases,
-    make_vocabulary,
-    read_domain_categories,
-    read_word_lists,
-)
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.language.spoken import places_of_languages
 from longcrawl.text.languages import find_language
@@ -162,7 +155,7 @@ class Signals(Rewrite):
         for path in self._models.values():
             load_model(path)
         if self.domain_categories is not None:
-            read_domain_categories(self.domain_categories)
+            word_lists.read_domain_categories(self.domain_categories)
         self.rewrite(pa.table({"text": pa.array([], pa.large_string()), "url": pa.array([], pa.string())}))
 
     def rewrite(self, table: pa.Table) -> pa.Table:
@@ -216,7 +209,7 @@ class Signals(Rewrite):
         for signal, path in self._models.items():
             known[signal] = model_scores(path, texts)
         if self.domain_categories is not None:
-            categories = read_domain_categories(self.domain_categories)
+            categories = word_lists.read_domain_categories(self.domain_categories)
             known["rps_doc_ut1_blacklist"] = _looked_up(self._domains(table), categories)
         return known
 
@@ -231,9 +224,9 @@ class Tables(NamedTuple):
     """What kernels compare text with."""
 
     characters: Characters
-    stop_words: Vocabulary
+    stop_words: word_lists.Vocabulary
     """Of all languages."""
-    phrases: Phrases
+    phrases: word_lists.Phrases
     """The listed ones of all languages."""
 
 
@@ -254,12 +247,12 @@ class Measured(NamedTuple):
 
 @reread_when_changed(4)
 def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
-    stops = read_word_lists(stop_words) if stop_words is not None else {}
-    bad = read_word_lists(bad_words) if bad_words is not None else {}
+    stops = word_lists.read_word_lists(stop_words) if stop_words is not None else {}
+    bad = word_lists.read_word_lists(bad_words) if bad_words is not None else {}
     return _Lists(
         (tuple(stops), tuple(bad)),
-        make_vocabulary((number, word) for number, words in enumerate(stops.values()) for word in words),
-        make_phrases((number, word) for number, words in enumerate(bad.values()) for word in words),
+        word_lists.make_vocabulary((number, word) for number, words in enumerate(stops.values()) for word in words),
+        word_lists.make_phrases((number, word) for number, words in enumerate(bad.values()) for word in words),
     )
 
 
