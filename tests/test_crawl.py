@@ -12,7 +12,7 @@ import longcrawl as lc
 from longcrawl.core.stages import Check
 from longcrawl.errors import LedgerError, LongCrawlError, StageError
 from longcrawl.ledger.reasons import LEDGER_SCHEMA
-from longcrawl.run.fused import Tally, run_fused
+from longcrawl.run.part import Tally, run_fused
 
 WORDS = 12
 ONLY_WORD_COUNT = {

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longcrawl.composition.baselines import BestFit, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
-from longcrawl.composition.buckets import Buckets
 from longcrawl.composition.measures import LEGEND, Composition, measure, table_of
 from longcrawl.composition.plan import Longs, Strategy, checked_lengths, whole_capacities
+from longcrawl.composition.strategies import BestFit, Buckets, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
 from longcrawl.errors import StageError
 
 StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]

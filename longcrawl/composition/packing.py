@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.composition.baselines import BestFit, BinnedGreedy, FirstFit, cut_long
 from longcrawl.composition.plan import Longs, PackingPlan, Plan, Strategy, check_capacities
+from longcrawl.composition.strategies import BestFit, BinnedGreedy, FirstFit, cut_long
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError, StageError
 

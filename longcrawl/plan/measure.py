@@ -26,7 +26,7 @@ from longcrawl.plan.estimates import Doubles, Drawn, Thinning, Values
 from longcrawl.plan.sample import TYPICAL, Sample
 from longcrawl.recipe import Recipe
 from longcrawl.run.costs import CoreClock
-from longcrawl.run.fused import Tally, characters, run_fused
+from longcrawl.run.part import Tally, characters, run_fused
 from longcrawl.run.surveys import group_inputs
 from longcrawl.storage.files import folder_bytes
 

@@ -14,7 +14,7 @@ from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.ledger.funnel import total
 from longcrawl.plan.estimates import Doubles, Drawn
 from longcrawl.run.costs import CoreClock
-from longcrawl.run.fused import characters
+from longcrawl.run.part import characters
 
 TYPICAL = 3000.0
 """Characters: documents below it are drawn almost alike, longer ones in proportion to their length."""

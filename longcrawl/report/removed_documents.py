@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from longcrawl.audit.source_texts import source_documents
+from longcrawl.audit.finished import source_documents
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.pipeline import label_stages
 from longcrawl.core.stages import Stage

@@ -13,8 +13,7 @@ from longcrawl.text.lines.c4 import C4Quality
 from longcrawl.text.lines.corrections import LineCorrections
 from longcrawl.text.lines.formatting import format_text
 from longcrawl.text.rpv2.signals import Signals
-from longcrawl.text.urls.filter import UrlFilter, UrlMatch
-from longcrawl.text.urls.hits import UrlHits, url_hits
+from longcrawl.text.urls.filter import UrlFilter, UrlHits, UrlMatch, url_hits
 from longcrawl.text.values import rule_values
 
 __all__ = [

@@ -1,18 +1,18 @@
 """Stages that make and shape tokens, and plans that compose documents into training samples."""
 
-from longcrawl.composition.baselines import (
+from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies, named_strategy
+from longcrawl.composition.measures import Composition, measure
+from longcrawl.composition.packing import Packing, TokenEntries
+from longcrawl.composition.plan import Plan
+from longcrawl.composition.strategies import (
     BestFit,
     BinnedGreedy,
+    Buckets,
     DatasetDecomposition,
     FirstFit,
     FixedLength,
     MultiBucket,
 )
-from longcrawl.composition.buckets import Buckets
-from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies, named_strategy
-from longcrawl.composition.measures import Composition, measure
-from longcrawl.composition.packing import Packing, TokenEntries
-from longcrawl.composition.plan import Plan
 from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
 from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import DocumentWindows, Windows, document_windows

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.composition.buckets import Buckets
 from longcrawl.composition.measures import Bucket, Composition, combine, measure
 from longcrawl.composition.plan import Longs, Plan, Strategy
+from longcrawl.composition.strategies import Buckets
 from longcrawl.formats.documents.spec import UNKNOWN
 from longcrawl.formats.rectangle.build import BAND, Layout, write_band
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
