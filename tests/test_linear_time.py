@@ -166,19 +166,19 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/sources/warc/records.py:_NEWLINES": (match(warc_records._NEWLINES), repeated(*HEADERS)),
     "longcrawl/sources/warc/records.py:_LENGTH": (match(warc_records._LENGTH), repeated("|1|")),
     "longcrawl/dedup/ngrams.py:_WORD": (ngrams.split_words, repeated("|a|", "|a |", "| |", "|双|", "|双a|")),
-    "longcrawl/dedup/urls.py:TRACKING_PARAMETERS": (
+    "longcrawl/dedup/exact.py:TRACKING_PARAMETERS": (
         match(urls.TRACKING_PARAMETERS),
         repeated("utm_|a|", "aspsessionid|a|", "|a|"),
     ),
-    "longcrawl/dedup/urls.py:_SHORT_SESSION": (
+    "longcrawl/dedup/exact.py:_SHORT_SESSION": (
         search(urls._SHORT_SESSION),
         repeated("|sid=|", "sid=|a|", "sid=|0|", "|sid=a|"),
     ),
-    "longcrawl/dedup/urls.py:_SESSION_IN_PATH": (search(urls._SESSION_IN_PATH), repeated("|;sid=|", ";sid=|a|")),
-    "longcrawl/dedup/urls.py:_SCHEME": (match(urls._SCHEME), repeated("|a|", "|a:|", "a+|.|")),
-    "longcrawl/dedup/urls.py:_AUTHORITY_END": (urls.normalise_url, repeated(*URLS)),
-    "longcrawl/dedup/urls.py:_ESCAPE": (urls.normalise_url, repeated(*URLS)),
-    "longcrawl/dedup/urls.py:_query": (urls.normalise_url, repeated(*URLS)),
+    "longcrawl/dedup/exact.py:_SESSION_IN_PATH": (search(urls._SESSION_IN_PATH), repeated("|;sid=|", ";sid=|a|")),
+    "longcrawl/dedup/exact.py:_SCHEME": (match(urls._SCHEME), repeated("|a|", "|a:|", "a+|.|")),
+    "longcrawl/dedup/exact.py:_AUTHORITY_END": (urls.normalise_url, repeated(*URLS)),
+    "longcrawl/dedup/exact.py:_ESCAPE": (urls.normalise_url, repeated(*URLS)),
+    "longcrawl/dedup/exact.py:_query": (urls.normalise_url, repeated(*URLS)),
     "longcrawl/ledger/analysis.py:url_hosts": (arrow(analysis.url_hosts), repeated(*URLS)),
     "longcrawl/text/language/codes.py:_TAG": (
         _language_codes.parse_tag,
@@ -271,8 +271,8 @@ OWN: dict[str, str] = {
     "longcrawl/ledger/reasons.py:leads_on": "names of rules",
     "longcrawl/storage/listing.py:match_files": "the pattern of files that a user types",
     "longcrawl/card/front_matter.py:FRONT_MATTER": "a run's README.md",
-    "longcrawl/card/edits.py:_LAST": "a run's README.md",
-    "longcrawl/card/edits.py:_SECTION": "a run's README.md",
+    "longcrawl/card/write.py:_LAST": "a run's README.md",
+    "longcrawl/card/write.py:_SECTION": "a run's README.md",
     "longcrawl/card/front_matter.py:_bcp47": "names of languages of a card",
     "longcrawl/card/front_matter.py:front_matter": "names of languages of a card",
     "longcrawl/card/paths.py:PATH": "values of a recipe",

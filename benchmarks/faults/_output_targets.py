@@ -265,8 +265,8 @@ def _just_manifest(folder: Path) -> None:
 
 
 def _read_card(folder: Path) -> object:
-    from longcrawl.card.edits import merge
     from longcrawl.card.front_matter import read_front_matter
+    from longcrawl.card.write import merge
     from longcrawl.hub.remote import read_card
 
     card = (folder / "README.md").read_bytes().decode("utf-8", "replace")

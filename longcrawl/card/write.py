@@ -1,8 +1,19 @@
 """The dataset card that a run writes beside its output, and the same card written again later.
 
-A finished run's card is written again with pictures, by a newer longcrawl, or after a person has edited it.
+A finished run's card is written again with pictures, by a newer longcrawl, or after a person has edited it. What a
+person has changed in it is kept. Each generated section stands between two comments, which no page shows::
+
+    <!-- longcrawl:funnel 0f3a5d7c9b12 -->
+    …
+    <!-- /longcrawl:funnel -->
+
+The number is the beginning of the SHA-256 of the text as it was generated: a text that has another one is a person's,
+and so is all that stands outside of sections. A last comment does the same for the entries of the front matter, and
+names the sections, so that one that a person has removed stays away. All of that is in the card itself: it survives a
+download, an upgrade of longcrawl, and whoever edits the card on the Hub.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +27,7 @@ import yaml
 from longcrawl.card import sections
 from longcrawl.card.citations import citations, software
 from longcrawl.card.datasheet import datasheet
-from longcrawl.card.edits import Merged, card_text, is_marked, merge
-from longcrawl.card.front_matter import card_problems, front_matter
+from longcrawl.card.front_matter import FRONT_MATTER, card_problems, front_matter, read_front_matter, yaml_block
 from longcrawl.card.paths import elsewhere
 from longcrawl.card.plots import draw_pictures
 from longcrawl.display.markdown import code, fenced, plain
@@ -26,6 +36,7 @@ from longcrawl.manifest import MANIFEST, MissingEntry, input_names, lost_ledger,
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum, file_entries, write_text, writing
 from longcrawl.storage.sealed import seal
+from longcrawl.storage.structured import load_json
 
 CARD = "README.md"
 PICTURE_FOLDER = "card"
@@ -44,6 +55,12 @@ NO_OPT_OUT = (
     "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
     "the tables say which documents these are, and a recipe made again without them leaves them out."
 )
+DIGITS = 12
+_SECTION = re.compile(
+    r"^<!-- longcrawl:(?P<name>[a-z]+) (?P<digest>[0-9a-f]{12}) -->\n(?P<text>.*?)^<!-- /longcrawl:(?P=name) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_LAST = re.compile(r"^<!-- longcrawl (?P<recorded>\{.*\}) -->$", re.MULTILINE)
 
 
 def _summary(card: sections.CardSource) -> str:
@@ -168,6 +185,15 @@ def _sections(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]
 
 
 @dataclass(frozen=True)
+class Merged:
+    """A card, and what in it is a person's."""
+
+    text: str
+    kept: tuple[str, ...]
+    """Sections, and entries of the front matter as "head license", that were changed, added or removed by a person."""
+
+
+@dataclass(frozen=True)
 class Card:
     """A card that was written again."""
 
@@ -262,3 +288,106 @@ def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence
     changed = {**manifest, "files": dict(sorted((others | file_entries(folder, [CARD, *pictures])).items()))}
     if json.dumps(changed) != json.dumps(manifest):
         write_text(folder / MANIFEST, seal(changed))
+
+
+def card_text(head: Mapping[str, Any], written: Mapping[str, str]) -> str:
+    """Return a card that nobody has edited; its sections are Markdown by name."""
+    return _join(head, [_marked(name, text) for name, text in written.items()], head, list(written))
+
+
+def is_marked(card: str) -> bool:
+    """Return whether a card has the comments by which edits are known."""
+    return _LAST.search(card) is not None or _SECTION.search(card) is not None
+
+
+def merge(card: str, head: Mapping[str, Any], written: Mapping[str, str], file: str = "README.md") -> Merged:
+    """Return a card with new front matter and new sections, but for what a person has edited.
+
+    Args:
+        card: as it is now.
+        head: the generated front matter.
+        written: the generated sections, in order.
+        file: the name of the card, for messages.
+
+    Raises:
+        FormatError: the front matter of the card is not YAML.
+    """
+    text = card.replace("\r\n", "\n")
+    found = FRONT_MATTER.match(text)
+    body = text[found.end() if found else 0 :]
+    last = _LAST.search(body)
+    recorded = _recorded(last["recorded"]) if last else {}
+    body = _LAST.sub("", body)
+    merged_head, kept = _merge_head(read_front_matter(card, file), recorded.get("head", {}), head)
+    pieces: list[tuple[str | None, str]] = []
+    place = 0
+    for section in _SECTION.finditer(body):
+        pieces.append((None, body[place : section.start()]))
+        name, text, place = section["name"], section["text"], section.end()
+        if _digest(text) != section["digest"]:
+            pieces.append((name, section[0]))
+            kept.append(name)
+        elif name in written:
+            pieces.append((name, _marked(name, written[name])))
+    pieces.append((None, body[place:]))
+    there = {name for name, _ in pieces if name}
+    removed = [name for name in recorded.get("sections", []) if name in written and name not in there]
+    names = list(written)
+    for number, name in enumerate(names):
+        if name not in there and name not in removed:
+            before = [place for place, (other, _) in enumerate(pieces) if other in names[:number]]
+            pieces.insert(before[-1] + 1 if before else 0, (name, _marked(name, written[name])))
+    if any(name is None and text.strip() for name, text in pieces):
+        kept.append("text between sections")
+    kept += [f"{name} (removed)" for name in removed]
+    return Merged(_join(merged_head, [text for _, text in pieces], head, names), tuple(kept))
+
+
+def _merge_head(
+    now: Mapping[str, Any], digests: Mapping[str, str], head: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the entries of both, and name those that are a person's."""
+    merged, kept = dict(head), []
+    for name, value in now.items():
+        if digests.get(name) != _digest_of(value) and head.get(name) != value:
+            merged[name] = value
+            kept.append(f"head {name}")
+    for name in digests.keys() & head.keys() - now.keys():
+        del merged[name]
+        kept.append(f"head {name} (removed)")
+    return merged, sorted(kept)
+
+
+def _join(head: Mapping[str, Any], pieces: list[str], generated: Mapping[str, Any], names: list[str]) -> str:
+    recorded = {"head": {name: _digest_of(value) for name, value in generated.items()}, "sections": names}
+    body = [text for piece in pieces if (text := piece.strip("\n"))]
+    return yaml_block(head) + "\n\n".join([*body, f"<!-- longcrawl {json.dumps(recorded)} -->"]) + "\n"
+
+
+def _marked(name: str, text: str) -> str:
+    # A recipe that talks about these comments must not end a section.
+    safe = text.replace("<!-- longcrawl", "<!-- Longcrawl").replace("<!-- /longcrawl", "<!-- /Longcrawl").strip("\n")
+    return f"<!-- longcrawl:{name} {_digest(safe)} -->\n{safe}\n<!-- /longcrawl:{name} -->"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.strip().encode()).hexdigest()[:DIGITS]
+
+
+def _digest_of(value: Any) -> str:
+    return _digest(json.dumps(value, sort_keys=True, default=str))
+
+
+def _recorded(text: str) -> dict[str, Any]:
+    """Read the last comment; where somebody has broken it, all of the front matter is a person's."""
+    try:
+        recorded = load_json(text)
+    except ValueError:
+        return {}
+    if not isinstance(recorded, dict):
+        return {}
+    head, names = recorded.get("head"), recorded.get("sections")
+    known: dict[str, Any] = {"head": head if isinstance(head, dict) else {}, "sections": []}
+    if isinstance(names, list) and all(isinstance(each, str) for each in names):
+        known["sections"] = names
+    return known

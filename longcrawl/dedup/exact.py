@@ -1,10 +1,15 @@
-"""Exact duplicates: those that a release lists, and those that have equal hashes, such as of their text."""
+"""Exact duplicates: those that a release lists, and those that have equal hashes, of their text or of their URL.
+
+Documents of the same URL are the same page, crawled twice, or under parameters that change nothing.
+"""
 
 import hashlib
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +20,34 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, Check, Judge, column, document_ids, reject_duplicate_ids, stage
 from longcrawl.dedup.index import IndexedSurvey, SaveIndex, removal_table, write_index
 from longcrawl.dedup.normalize import normalize
+from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_rows, valid_texts
 from longcrawl.ledger.reasons import number_rule
 
 HASH_BYTES = 16
+Query = Literal["all", "drop-tracking", "none"]
+
+TRACKING_PARAMETERS = re.compile(
+    r"utm_.*|mc_[ce]id|_ga|_gl|_hs(?:enc|mi)|hsctatracking|fbclid|gclid|gclsrc|gbraid|wbraid|dclid|msclkid|yclid|twclid"
+    r"|igshid|ttclid|li_fat_id|oly_(?:anon|enc)_id|vero_id|mkt_tok|ref|ref_src|ref_url|referrer|cmpid|campaign"
+    r"|(?:php|j|asp)?sess(?:ion)?_?id|aspsessionid.*|cfid|cftoken|zenid|oscsid|replytocom|share|print|amp",
+    re.IGNORECASE,
+)
+"""Names of parameters that follow a visitor or a session, or show the same page to be printed or shared."""
+
+_SHORT_SESSION = re.compile(r"s_?id=(?=[^=]*\d)[0-9a-z]{16,}", re.IGNORECASE)
+"""``sid`` is a session where its value looks like one; else it may well be the story's number."""
+
+_SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/;]*", re.IGNORECASE)
+_SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+_AUTHORITY_END = re.compile("[/?#]")
+_ESCAPE = re.compile(r"%([0-9a-f]{2})", re.IGNORECASE)
+_UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+_ALLOWED = ":/?#[]@!$&'()*+,;=%"
+MOST_AUTHORITY = 1_000
+"""Characters of user, host and port together, where the host is not ASCII. A host has 255 at most, by the DNS."""
+
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -158,3 +187,113 @@ class ExactDocuments(EqualHashes):
     def hashed(self) -> dict[str, Any]:
         """Return the settings on which the hashes depend."""
         return {"text": self.text, "code_version": self.code_version}
+
+
+def normalise_url(url: str, query: Query = "drop-tracking") -> str:
+    """Return the form in which URLs are compared; it is empty, or begins with a slash, where there is no host.
+
+    * The scheme, user names, ``www.``, a default port, the fragment and slashes at the end of the path go.
+    * The host is lowered, and spelled in ASCII (IDNA).
+    * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are undone; others are upper case, and what needs an
+      escape gets one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
+    * Session ids in the path go: ``;jsessionid=…``.
+    * Of the query, parameters whose name is one of ``TRACKING_PARAMETERS`` go ("drop-tracking"), as does ``sid`` with
+      16 or more letters and digits; all of them go ("none") or none ("all"). The rest are sorted.
+
+    What cannot be parsed keeps its host as it stands.
+
+    >>> normalise_url("HTTPS://www.Example.org:443/a%2Db/;jsessionid=1F?b=2&utm_source=x&a=1#top")
+    'example.org/a-b?a=1&b=2'
+    """
+    stripped = url.strip()
+    try:
+        split = urlsplit(_checked(stripped if _SCHEME.match(stripped) else f"//{stripped}"))
+        host, port = _ascii(split.hostname or "").removeprefix("www."), split.port
+    except ValueError:
+        before, _, asked = stripped.partition("#")[0].partition("?")
+        return _spell(before).rstrip("/") + _query(asked, query)
+    if port is not None and port != _PORTS.get(split.scheme, 80):
+        host = f"{host}:{port}"
+    path = _spell(_SESSION_IN_PATH.sub("", split.path))
+    return host + path.rstrip("/") + _query(split.query, query)
+
+
+def _checked(url: str) -> str:
+    """Return a URL whose host, if not ASCII, is as short as a host can be: time grows with the square of its length.
+
+    Raises:
+        ValueError: it is longer.
+    """
+    authority = _AUTHORITY_END.split(url.partition("//")[2], 1)[0]
+    if len(authority) > MOST_AUTHORITY and not authority.isascii():
+        raise ValueError("no host is that long")
+    return url
+
+
+def _ascii(host: str) -> str:
+    try:
+        return host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return host
+
+
+def _spell(text: str) -> str:
+    """Escape what must be escaped, and nothing that need not be."""
+    unescaped = _ESCAPE.sub(_unescape, text)
+    return (
+        unescaped if unescaped.isascii() and unescaped.isalnum() else quote(unescaped, _ALLOWED, errors="surrogatepass")
+    )
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
+
+
+def _query(asked: str, query: Query) -> str:
+    kept = sorted(_spell(part) for part in re.split("[&;]", asked) if _stays(part, query))
+    return "?" + "&".join(kept) if kept else ""
+
+
+def _stays(parameter: str, query: Query) -> bool:
+    if not parameter or query == "none":
+        return False
+    if query == "all":
+        return True
+    name = parameter.partition("=")[0]
+    return TRACKING_PARAMETERS.fullmatch(name) is None and _SHORT_SESSION.fullmatch(parameter) is None
+
+
+@stage
+class Urls(EqualHashes):
+    """Keep one of all documents whose URL is the same by :func:`normalise_url`.
+
+    RefinedWeb works on its parts one after the other, and the URLs that earlier parts have kept remove documents from
+    later ones: ``parts`` in one run, or ``index="save"`` in each run and ``against=[the runs before]`` in the next. A
+    document without a URL, or with one that names no host, stays.
+
+    Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ in parameters only.
+    """
+
+    query: Query = "drop-tracking"
+
+    same: ClassVar[str] = "same_url"
+    copies_share = "url"
+    code_version: ClassVar[str] = "2"
+
+    def hashes(self, table: pa.Table) -> pa.Array:
+        """Hash the normal form of ``url``."""
+        urls = column(table, "url", self.name)
+        if not (pa.types.is_string(urls.type) or pa.types.is_large_string(urls.type) or pa.types.is_null(urls.type)):
+            raise StageError(f"urls needs texts in the column 'url', it holds {urls.type}")
+        return pa.array([self._hash(url) for url in urls.to_pylist()], pa.binary(16))
+
+    def hashed(self) -> dict[str, Any]:
+        """Return the settings on which the hashes depend."""
+        return {"query": self.query, "code_version": self.code_version}
+
+    def _hash(self, url: str | None) -> bytes | None:
+        normal = normalise_url(url or "", self.query)
+        if not normal or normal.startswith(("/", "?")):
+            return None
+        return hashlib.blake2b(normal.encode("utf-8", "surrogatepass"), digest_size=16).digest()

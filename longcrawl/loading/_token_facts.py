@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, LoaderError, warn_user
-from longcrawl.formats.shards.folders import KIND
-from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.spec import FORMATS, KIND
 from longcrawl.storage import sealed
 from longcrawl.storage.file_systems import fetch
 from longcrawl.urls import is_url

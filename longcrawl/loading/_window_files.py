@@ -11,8 +11,7 @@ import filelock
 
 from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.datatrove import SUFFIX
-from longcrawl.formats.shards.folders import beside_shards, named_split, sort_into_splits
-from longcrawl.formats.shards.spec import shard_suffixes, shards_in
+from longcrawl.formats.shards.spec import beside_shards, named_split, shard_suffixes, shards_in, sort_into_splits
 from longcrawl.sources.files import absolute, list_tree, match_remote
 from longcrawl.storage.file_systems import information_of, sizes_of
 from longcrawl.storage.files import write_text

@@ -16,7 +16,7 @@ import numpy as np
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
 from longcrawl.formats.buckets.spec import ComposedBucket, open_composed
-from longcrawl.formats.shards.folders import named_split
+from longcrawl.formats.shards.spec import named_split
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._planned_feed import MOST_EPOCHS, TOLERANCE, CurriculumReport, PlannedFeed, Stock
 from longcrawl.loading._samples import (

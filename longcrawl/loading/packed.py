@@ -16,8 +16,7 @@ import numpy as np
 from longcrawl.composition.packing import AnyPacking, check_packing, plan_packing
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import FormatError, LoaderError
-from longcrawl.formats.shards.folders import SPLITS, named_split
-from longcrawl.formats.shards.spec import find_format, shards_in
+from longcrawl.formats.shards.spec import SPLITS, find_format, named_split, shards_in
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._planned_feed import MOST_EPOCHS, CurriculumReport, PlannedFeed, Stock, demand_of
 from longcrawl.loading._samples import (

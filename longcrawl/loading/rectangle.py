@@ -18,7 +18,7 @@ import numpy as np
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
 from longcrawl.formats.rectangle import spec
-from longcrawl.formats.shards.folders import named_split
+from longcrawl.formats.shards.spec import named_split
 from longcrawl.loading._data_identity import changed_values, row_fingerprint, sample_changes, sample_digests
 from longcrawl.loading._rectangle_chunks import LOOKAHEAD, Chunk, ChunkCache, Walk
 from longcrawl.loading._token_facts import TokenFacts

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
 from longcrawl.errors import FormatError, SourceError
 from longcrawl.formats.shards.base import Check
-from longcrawl.formats.shards.folders import sort_into_splits
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
-from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.spec import FORMATS, sort_into_splits
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.storage.block_checksums import SUFFIX as CHECKSUMS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.dedup.urls import normalise_url
+from longcrawl.dedup.exact import normalise_url
 from longcrawl.errors import StageError
 
 

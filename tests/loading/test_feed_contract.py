@@ -19,7 +19,7 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, LoaderError, LongCrawlError
-from longcrawl.formats.shards.folders import HELD_OUT
+from longcrawl.formats.shards.spec import HELD_OUT
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 
 KINDS = ("windows", "packed", "buckets", "jsonl", "rectangle")

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.card.edits import Merged, card_text, merge
 from longcrawl.card.front_matter import head_problems
 from longcrawl.card.sections import CardSource
-from longcrawl.card.write import SECTIONS
+from longcrawl.card.write import SECTIONS, Merged, card_text, merge
 from longcrawl.cli.commands import app
 from longcrawl.display.markdown import code, plain, table
 from longcrawl.errors import FormatError, RunError

@@ -1,4 +1,4 @@
-"""Token shards as outputs have them, the formats by name, and which of them a file is in.
+"""Token shards as outputs have them, the formats by name, and which of them and of which split a file is.
 
 Specification
 -------------
@@ -17,9 +17,14 @@ Specification
 Every document ends with the end-of-text token, which is added where it is missing; under the header of llm.c it begins
 with it instead. Documents come part after part as they were read, or in the order of the shuffle where there was one.
 A document and its windows are in one shard.
+
+Below any folder, one with a usual name of held-out data, :data:`HELD_OUT`, is a split: held-out shards are never those
+to train on. Names are relative to the folder that the user named, with ``/`` between their steps, so that local and
+remote folders are looked at alike.
 """
 
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from longcrawl.core.results import Verification
@@ -27,15 +32,23 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, parquet  # noqa: F401  # each registers its format
 from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.checks import local_path
-from longcrawl.formats.shards.folders import beside_shards, described_shards, named_split, sort_into_splits
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.storage import sealed
 from longcrawl.storage.listing import list_files
+from longcrawl.storage.structured import load_json
 
 __all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in", "verify_shard", "verify_shards"]
 
 
 VERSION = 1
+TRAIN = "train"
+HELD_OUT = ("val", "valid", "validation", "dev", "eval", "test", "heldout")
+"""Usual names of folders with held-out data; all but "test" are names for the same thing."""
+SPLITS = (TRAIN, *HELD_OUT)
+TABLES = ("documents", "pieces")
+"""Folders that outputs have beside their splits, with tables of where documents or pieces came from."""
+KIND = "longcrawl_token_shards"
+"""The entry that says what a description describes."""
 
 
 def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat]:
@@ -122,7 +135,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
         folder: an output, a run, a split, a bucket, or any other.
         name: of the format; None for all.
         split: "train" for those that are not held out, "val" or another usual name for those that are, None for all;
-            see :func:`longcrawl.formats.shards.folders.sort_into_splits`.
+            see :func:`sort_into_splits`.
 
     Raises:
         FormatError: there are none, or the split of one is unknown.
@@ -133,7 +146,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     outputs = _outputs(folder, there)
     found = []
     for file in (file for file in there if Path(file).suffix in suffixes):
-        output = next((each for each in _parents(file) if each in outputs), None)
+        output = next((each for each in reversed(_folders(file)) if each in outputs), None)
         if output is not None:
             format_name, listed = outputs[output]
             if file in listed and name in (None, format_name):
@@ -162,6 +175,91 @@ def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
     return outputs
 
 
-def _parents(file: str) -> list[str]:
-    """Return the folders that a file is in, the innermost first, "" last."""
-    return ["" if each == Path() else each.as_posix() for each in Path(file).parents]
+def sort_into_splits(names: Iterable[str], outputs: Collection[str] = ()) -> dict[str, list[str]]:
+    """Sort shards into splits: those below a folder of :data:`HELD_OUT` are of that split, all others are "train".
+
+    >>> sort_into_splits(["out/train/web/0.bin", "out/val/web/0.bin", "other/0.bin"])
+    {'train': ['out/train/web/0.bin', 'other/0.bin'], 'val': ['out/val/web/0.bin']}
+
+    Args:
+        names: of shards, relative.
+        outputs: folders that are outputs by their description, whose own splits count before those around them.
+
+    Raises:
+        FormatError: a shard lies beside a split that is held out, but not in ``train/``, so that its split is unknown.
+    """
+    listed = list(names)
+    folders = {folder for name in listed for folder in _folders(name)}
+    splits: dict[str, list[str]] = {}
+    for name in listed:
+        splits.setdefault(_split_of(name, folders, outputs), []).append(name)
+    return splits
+
+
+def beside_shards(name: str, folders: Collection[str]) -> bool:
+    """Return whether a name is in a folder of tables beside splits, such as ``documents/train/00000.parquet``.
+
+    Args:
+        name: of a file, relative.
+        folders: all that there are, relative, "" for the one that names are relative to.
+    """
+    return any(
+        PurePosixPath(folder).name in TABLES and _below(folder.rpartition("/")[0], split) in folders
+        for folder in _folders(name)
+        for split in SPLITS
+    )
+
+
+def described_shards(description: Path) -> list[str] | None:
+    """Return the files in the splits that an output's description lists, relative to its folder; None if it is none."""
+    try:
+        described = load_json(description.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(described, dict) or KIND not in described or not isinstance(described.get("files"), dict):
+        return None
+    return [name for name in described["files"] if name.partition("/")[0] in SPLITS]
+
+
+def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
+    """Return the name that a split has: the one that is wanted, or else the one other usual name that is there.
+
+    >>> named_split("val", {"train", "validation", "test"}.__contains__)
+    'validation'
+
+    Raises:
+        FormatError: several other names are there.
+    """
+    alike = [name for name in HELD_OUT if name != "test"]
+    if wanted not in alike or is_there(wanted):
+        return wanted
+    found = [name for name in alike if is_there(name)]
+    if len(found) > 1:
+        raise FormatError(f"there is no split {wanted!r}, but {', '.join(map(repr, found))}: name one of them")
+    return found[0] if found else wanted
+
+
+def _split_of(name: str, folders: Collection[str], outputs: Collection[str]) -> str:
+    # An output's own splits count before those of folders around it.
+    for folder in sorted(_folders(name), key=lambda each: each not in outputs):
+        there = [split for split in SPLITS if _below(folder, split) in folders]
+        inside = next((split for split in there if name.startswith(f"{_below(folder, split)}/")), None)
+        held_out = [split for split in there if split != TRAIN]
+        if inside in held_out or (inside == TRAIN and (held_out or folder in outputs)):
+            return inside or TRAIN
+        if held_out:
+            raise FormatError(
+                f"{name} lies beside the folder{'s' * (len(there) > 1)} {' and '.join(there)}, so that its split is "
+                "unknown: move it into one of them, or into train, or name files one by one"
+            )
+    return TRAIN
+
+
+def _folders(name: str) -> list[str]:
+    """Return the folders that a file is in, the outermost, "", first."""
+    steps = name.split("/")
+    return ["/".join(steps[:count]) for count in range(len(steps))]
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
