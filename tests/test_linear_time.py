@@ -15,7 +15,7 @@ import pytest
 
 from longcrawl import printable
 from longcrawl import urls as secrets
-from longcrawl.dedup import ngrams, urls
+from longcrawl.dedup import exact, ngrams
 from longcrawl.display import markdown
 from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import FormatError
@@ -167,18 +167,18 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/sources/warc/records.py:_LENGTH": (match(warc_records._LENGTH), repeated("|1|")),
     "longcrawl/dedup/ngrams.py:_WORD": (ngrams.split_words, repeated("|a|", "|a |", "| |", "|双|", "|双a|")),
     "longcrawl/dedup/exact.py:TRACKING_PARAMETERS": (
-        match(urls.TRACKING_PARAMETERS),
+        match(exact.TRACKING_PARAMETERS),
         repeated("utm_|a|", "aspsessionid|a|", "|a|"),
     ),
     "longcrawl/dedup/exact.py:_SHORT_SESSION": (
-        search(urls._SHORT_SESSION),
+        search(exact._SHORT_SESSION),
         repeated("|sid=|", "sid=|a|", "sid=|0|", "|sid=a|"),
     ),
-    "longcrawl/dedup/exact.py:_SESSION_IN_PATH": (search(urls._SESSION_IN_PATH), repeated("|;sid=|", ";sid=|a|")),
-    "longcrawl/dedup/exact.py:_SCHEME": (match(urls._SCHEME), repeated("|a|", "|a:|", "a+|.|")),
-    "longcrawl/dedup/exact.py:_AUTHORITY_END": (urls.normalise_url, repeated(*URLS)),
-    "longcrawl/dedup/exact.py:_ESCAPE": (urls.normalise_url, repeated(*URLS)),
-    "longcrawl/dedup/exact.py:_query": (urls.normalise_url, repeated(*URLS)),
+    "longcrawl/dedup/exact.py:_SESSION_IN_PATH": (search(exact._SESSION_IN_PATH), repeated("|;sid=|", ";sid=|a|")),
+    "longcrawl/dedup/exact.py:_SCHEME": (match(exact._SCHEME), repeated("|a|", "|a:|", "a+|.|")),
+    "longcrawl/dedup/exact.py:_AUTHORITY_END": (exact.normalise_url, repeated(*URLS)),
+    "longcrawl/dedup/exact.py:_ESCAPE": (exact.normalise_url, repeated(*URLS)),
+    "longcrawl/dedup/exact.py:_query": (exact.normalise_url, repeated(*URLS)),
     "longcrawl/ledger/analysis.py:url_hosts": (arrow(analysis.url_hosts), repeated(*URLS)),
     "longcrawl/text/language/codes.py:_TAG": (
         _language_codes.parse_tag,

@@ -23,17 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sources import (
-    DOCUMENTS,
-    BadFiles,
-    Loss,
-    LostRecords,
-    OnBadFiles,
-    Part,
-    Source,
-    check_record_bytes,
-    source,
-)
+from longcrawl.core import sources
 from longcrawl.errors import SourceError
 from longcrawl.printable import listed, quoted
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at
@@ -74,8 +64,8 @@ _PART = re.compile(r"(?P<snapshot>\d{4}-\d{2})/(?P<shard>\d+)/(?P<language>[^/_]
 _LISTING = re.compile(r"(?P<language>[^/-]+)-(?P<snapshot>\d{4}-\d{2})-(?P<kind>head_middle|tail)\.txt")
 
 
-@source("redpajama-v2")
-class RedPajamaV2(Source):
+@sources.source("redpajama-v2")
+class RedPajamaV2(sources.Source):
     """Documents of RedPajama-V2.
 
     Every row has ``id``, ``text`` (the release's ``raw_content``), ``url``, ``date``, ``source``, ``language``, the
@@ -111,11 +101,11 @@ class RedPajamaV2(Source):
     minhash: bool = False
     duplicates: bool = True
     max_record_bytes: int = RECORD_BYTES
-    on_bad_files: OnBadFiles = "error"
+    on_bad_files: sources.OnBadFiles = "error"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_record_bytes(self.max_record_bytes)
+        sources.check_record_bytes(self.max_record_bytes)
         _check_known("partition", self.partitions, PARTITIONS)
         _check_known("line signal", self.line_signals, (*LINE_SIGNALS, "all"))
         if not self.languages or not self.partitions:
@@ -129,7 +119,7 @@ class RedPajamaV2(Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        fields = [*DOCUMENTS, *_OWN_FIELDS]
+        fields = [*sources.DOCUMENTS, *_OWN_FIELDS]
         if self.duplicates:
             fields.append(pa.field("duplicate", pa.bool_()))
         if self.signals:
@@ -140,7 +130,7 @@ class RedPajamaV2(Source):
             fields += [pa.field(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in SIMILARITIES]
         return pa.schema(fields)
 
-    def splits(self) -> dict[str, list[Part]]:
+    def splits(self) -> dict[str, list[sources.Part]]:
         """List the shards asked for: those that listings name, and those in ``documents``, which listings may lack.
 
         Web servers list no folders, so there the listings of the wanted snapshots decide.
@@ -166,10 +156,10 @@ class RedPajamaV2(Source):
                 f"{', '.join(self.languages)}; set data_dir, snapshots, languages, partitions or shards to what it "
                 "holds"
             )
-        parts = [Part(match[0], tuple(self._files(base, match[0]).values())) for match in wanted]
+        parts = [sources.Part(match[0], tuple(self._files(base, match[0]).values())) for match in wanted]
         return {"train": sorted([*parts, *_unreachable_parts(base)], key=lambda part: part.name)}
 
-    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+    def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one shard with all that is known about them."""
         if _PART.fullmatch(part.name) is None:
             bad_files.report(
@@ -179,7 +169,7 @@ class RedPajamaV2(Source):
         files = self._files(absolute(self.data_dir), part.name)
         columns = self._columns(part.name, files, bad_files)
         unmatched = {name: pc.count_distinct(table[0]).as_py() for name, table in columns.items()}
-        lost = LostRecords(bad_files, files["documents"])
+        lost = sources.LostRecords(bad_files, files["documents"])
         first = unread = 0
         try:
             for block in read_blocks(
@@ -275,7 +265,7 @@ class RedPajamaV2(Source):
             files["minhash"] = join(base, f"minhash/{part}.minhash.parquet")
         return files
 
-    def _columns(self, part: str, files: dict[str, str], bad_files: BadFiles) -> dict[str, pa.Table]:
+    def _columns(self, part: str, files: dict[str, str], bad_files: sources.BadFiles) -> dict[str, pa.Table]:
         """Read all that is joined to the documents: tables whose first column is their id, for each good file."""
         tables = {}
         if "signals" in files:
@@ -291,10 +281,10 @@ class RedPajamaV2(Source):
             if table is not None and _is_of_shard(table, part, files[name], bad_files)
         }
 
-    def _read_signals(self, path: str, bad_files: BadFiles) -> pa.Table | None:
+    def _read_signals(self, path: str, bad_files: sources.BadFiles) -> pa.Table | None:
         from longcrawl.sources.rpv2_signals import read_signals
 
-        lost = LostRecords(bad_files, path, "the documents without signals keep null ones")
+        lost = sources.LostRecords(bad_files, path, "the documents without signals keep null ones")
         tables: list[pa.Table] = []
         try:
             tables.extend(read_signals(path, self._line_signals, lost, self.max_record_bytes))
@@ -325,10 +315,10 @@ class RedPajamaV2(Source):
         return pa.table(columns, schema=schema)
 
 
-def _stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
+def _stop_at_damage(lost: sources.LostRecords) -> Callable[[sources.Loss], None]:
     """Note single lines that are lost, and stop at damage: nobody knows the numbers, and so the ids, of later lines."""
 
-    def note(loss: Loss) -> None:
+    def note(loss: sources.Loss) -> None:
         if loss.kind == "damage":
             stop_at(loss)
         lost.add_loss(loss)
@@ -340,7 +330,7 @@ def _document_ids(part: str, lines: npt.NDArray[np.int64]) -> pa.Array:
     return pc.binary_join_element_wise(f"{part}.json.gz", pa.array(lines).cast(pa.string()), "/")
 
 
-def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> bool:
+def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: sources.BadFiles) -> bool:
     """Check that every id of a file begins with its shard's path; report the file if one does not."""
     own = pc.fill_null(pc.starts_with(table[0], f"{part}.json.gz/"), fill_value=False)
     if (misplaced := table.num_rows - (pc.sum(own).as_py() or 0)) == 0:
@@ -354,7 +344,7 @@ def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> 
     return False
 
 
-def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: BadFiles) -> pa.Table | None:
+def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: sources.BadFiles) -> pa.Table | None:
     try:
         return _read_columns(path, pa.schema(list(columns.items())))
     except DamagedFileError as damage:
@@ -372,13 +362,13 @@ def _read_columns(path: str, schema: pa.Schema) -> pa.Table:
         return table
 
 
-def _unreachable_parts(base: str) -> list[Part]:
+def _unreachable_parts(base: str) -> list[sources.Part]:
     """Return links to nothing and folders that cannot be listed among the documents, for the policy to apply."""
     folder = join(base, "documents")
     if is_url(base):
         return []
     names = [name for name in list_tree(folder) if not name.endswith(ENDING)]
-    return [Part(name, (join(folder, name),)) for name in unreachable(folder, names)]
+    return [sources.Part(name, (join(folder, name),)) for name in unreachable(folder, names)]
 
 
 def _check_known(what: str, asked: tuple[Any, ...], known: Any, where: str = "the source") -> None:

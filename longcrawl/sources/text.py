@@ -21,16 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sources import (
-    DOCUMENTS,
-    BadFiles,
-    LostRecords,
-    OnBadFiles,
-    Part,
-    Source,
-    check_record_bytes,
-    source,
-)
+from longcrawl.core import sources
 from longcrawl.errors import SourceError
 from longcrawl.printable import MOST_QUOTED, listed, shortened
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
@@ -44,8 +35,8 @@ _PACKED = ("", ".gz", ".zst")
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
 
 
-@source("text")
-class Text(Source):
+@sources.source("text")
+class Text(sources.Source):
     """Documents of JSON lines, parquet or text files.
 
     The column ``source`` is the file; a field ``source`` of the records is taken instead only if ``fields`` names it.
@@ -82,13 +73,13 @@ class Text(Source):
     source_from: Literal["file", "folder"] = "file"
     unit: Literal["file", "line"] = "file"
     max_record_bytes: int = RECORD_BYTES
-    on_bad_files: OnBadFiles = "error"
+    on_bad_files: sources.OnBadFiles = "error"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_record_bytes(self.max_record_bytes)
+        sources.check_record_bytes(self.max_record_bytes)
         for name in self.fields:
-            if name in DOCUMENTS.names and name != "source":
+            if name in sources.DOCUMENTS.names and name != "source":
                 raise SourceError(f"text.fields names {name!r}, a column in any case: set {name}_field instead")
             if self.fields.count(name) > 1:
                 raise SourceError(f"text.fields names {name!r} twice: name it once")
@@ -97,10 +88,10 @@ class Text(Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        further = [pa.field(name, pa.string()) for name in self.fields if name not in DOCUMENTS.names]
-        return pa.schema([*DOCUMENTS, *further])
+        further = [pa.field(name, pa.string()) for name in self.fields if name not in sources.DOCUMENTS.names]
+        return pa.schema([*sources.DOCUMENTS, *further])
 
-    def splits(self) -> dict[str, list[Part]]:
+    def splits(self) -> dict[str, list[sources.Part]]:
         """List the files of every split.
 
         Raises:
@@ -112,10 +103,10 @@ class Text(Source):
                 raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
         return splits
 
-    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+    def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file."""
         (path,) = part.files
-        lost = LostRecords(bad_files, path)
+        lost = sources.LostRecords(bad_files, path)
         kind = part.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
         if kind == "parquet":
             tables = self._parquet(part.name, path, lost)
@@ -129,7 +120,7 @@ class Text(Source):
         except DamagedFileError as damage:
             lost.report(str(damage), damage.records_lost)
 
-    def _json(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+    def _json(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
         if self.id_field:
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
@@ -145,7 +136,7 @@ class Text(Source):
                 yield self._table(name, lines.table, pa.array(lines.numbers + first))
             first += lines.count
 
-    def _parquet(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+    def _parquet(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         with open_parquet(path) as (file, copy):
             names = file.schema_arrow.names
             needed = [field for field in (self.text_field, self.id_field) if field]
@@ -163,7 +154,7 @@ class Text(Source):
             for first, table in read_rows(file, copy, columns, self.max_record_bytes):
                 yield self._rows(name, table, np.arange(first, first + table.num_rows), lost)
 
-    def _rows(self, name: str, table: pa.Table, numbers: npt.NDArray[np.int64], lost: LostRecords) -> pa.Table:
+    def _rows(self, name: str, table: pa.Table, numbers: npt.NDArray[np.int64], lost: sources.LostRecords) -> pa.Table:
         """Return the rows that are short enough and UTF-8, and have a text and, where it is asked for, an id."""
 
         def keep(kept: npt.NDArray[np.bool_] | None, reason: str) -> None:
@@ -186,7 +177,7 @@ class Text(Source):
                 keep(table[field].is_valid().to_numpy(zero_copy_only=False), f"has null in its field {field!r}")
         return self._table(name, table, pa.array(numbers))
 
-    def _lines(self, name: str, path: str, lost: LostRecords) -> Iterator[pa.Table]:
+    def _lines(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         first = 0
         blocks = read_blocks(path, most_bytes=self.max_record_bytes, on_loss=lost.add_loss, after_damage="drop")
         for block in blocks:

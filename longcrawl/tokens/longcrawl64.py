@@ -10,30 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core import stages
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.places import make_places
-from longcrawl.core.stages import (
-    SORT_KEY,
-    Check,
-    Edited,
-    Judge,
-    Order,
-    Rewrite,
-    Survey,
-    column,
-    document_ids,
-    reject_duplicate_ids,
-    stage,
-    with_column,
-)
 from longcrawl.errors import StageError
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
 Integers = npt.NDArray[np.int64]
 
 
-@stage
-class MinTokens(Judge):
+@stages.stage
+class MinTokens(stages.Judge):
     """Keep documents of at least ``n`` tokens; LongCrawl64 keeps 65,536 and more.
 
     >>> import pyarrow as pa
@@ -45,14 +32,14 @@ class MinTokens(Judge):
     n: int = 65_536
     looks_at = "tokens"
 
-    def checks(self, table: pa.Table) -> list[Check]:
+    def checks(self, table: pa.Table) -> list[stages.Check]:
         """Compare the length of ``tokens`` with ``n``."""
-        lengths = _lengths(column(table, "tokens", self.name))
-        return [Check("min_tokens", lengths, pc.greater_equal(lengths, self.n), self.n, "at_least")]
+        lengths = _lengths(stages.column(table, "tokens", self.name))
+        return [stages.Check("min_tokens", lengths, pc.greater_equal(lengths, self.n), self.n, "at_least")]
 
 
-@stage
-class Truncate(Rewrite):
+@stages.stage
+class Truncate(stages.Rewrite):
     """Cut each document to its first ``n`` tokens; shorter ones stay as they are, ``n_tokens`` keeps the full count.
 
     ``loss_mask``, where there is one, is cut with the tokens. Of a document of t tokens, max(0, t - n) are lost; the
@@ -72,7 +59,7 @@ class Truncate(Rewrite):
         """Slice ``tokens``, list<uint16|uint32>, and ``loss_mask``, without touching the other columns."""
         return self.trace(table).documents
 
-    def trace(self, table: pa.Table) -> Edited:
+    def trace(self, table: pa.Table) -> stages.Edited:
         """Do what ``rewrite`` does, and list the tokens cut off each longer document."""
         lengths, columns = _token_columns(table, self.name)
         kept, done = np.minimum(lengths, self.n), table
@@ -80,13 +67,13 @@ class Truncate(Rewrite):
         for name, values in columns.items():
             flat = values.flatten().to_numpy(zero_copy_only=False)
             heads = [flat[:0], *(flat[start : start + n] for start, n in zip(starts, kept, strict=True))]
-            done = with_column(done, name, _lists(np.concatenate(heads), kept, values.type))
+            done = stages.with_column(done, name, _lists(np.concatenate(heads), kept, values.type))
         rows = np.flatnonzero(lengths > kept)
-        return Edited(done, (), make_places(rows, "cut", np.stack([kept, lengths], axis=1)[rows], unit="tokens"))
+        return stages.Edited(done, (), make_places(rows, "cut", np.stack([kept, lengths], axis=1)[rows], unit="tokens"))
 
 
-@stage
-class Shuffle(Survey):
+@stages.stage
+class Shuffle(stages.Survey):
     """Order documents by a keyed hash of their ids: no worker count, batch size or order changes the permutation."""
 
     seed: int = 0
@@ -94,23 +81,23 @@ class Shuffle(Survey):
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Return ``id`` and ``sort_key`` (uint64)."""
-        ids = document_ids(table, self.name)
+        ids = stages.document_ids(table, self.name)
         keys = keyed_hash(ids.to_pylist(), "shuffle", self.seed)
-        return pa.table({"id": ids, SORT_KEY: pa.array(keys, pa.uint64())})
+        return pa.table({"id": ids, stages.SORT_KEY: pa.array(keys, pa.uint64())})
 
-    def resolve(self, sketches: pa.Table) -> Order:
+    def resolve(self, sketches: pa.Table) -> stages.Order:
         """Sort by key, then by id.
 
         Raises:
             StageError: two documents have the same id; their order would depend on the order in which they came.
         """
-        reject_duplicate_ids(sketches["id"], self.name)
-        ordered = pc.sort_indices(sketches, sort_keys=[(SORT_KEY, "ascending"), ("id", "ascending")])
-        return Order(ordered.to_numpy().astype(np.int64))
+        stages.reject_duplicate_ids(sketches["id"], self.name)
+        ordered = pc.sort_indices(sketches, sort_keys=[(stages.SORT_KEY, "ascending"), ("id", "ascending")])
+        return stages.Order(ordered.to_numpy().astype(np.int64))
 
 
-@stage
-class Roll(Rewrite):
+@stages.stage
+class Roll(stages.Rewrite):
     """Roll each document by an amount of its own, as ``numpy.roll``: [12, 5, 7, 4, 21] by 3 is [7, 4, 21, 12, 5].
 
     The amount is uniform over the document's length and comes from ``seed`` and its id alone; it is kept in the column
@@ -123,11 +110,11 @@ class Roll(Rewrite):
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Return the rolled ``tokens`` and ``roll``."""
         lengths, columns = _token_columns(table, self.name)
-        amounts = roll_amounts(document_ids(table, self.name).to_pylist(), lengths, self.seed)
+        amounts = roll_amounts(stages.document_ids(table, self.name).to_pylist(), lengths, self.seed)
         done = table
         for name, values in columns.items():
             rolled = _rolled(values.flatten().to_numpy(zero_copy_only=False), lengths, amounts)
-            done = with_column(done, name, _lists(rolled, lengths, values.type))
+            done = stages.with_column(done, name, _lists(rolled, lengths, values.type))
         if "roll" in done.column_names:
             done = done.drop_columns("roll")
         return done.append_column("roll", pa.array(amounts, pa.int64()))
@@ -156,7 +143,7 @@ def _lengths(tokens: pa.Array) -> pa.Array:
 
 def _token_columns(table: pa.Table, needed_by: str) -> tuple[Integers, dict[str, pa.Array]]:
     """Return the tokens of each document, and the columns that have a value for each token."""
-    tokens = column(table, "tokens", needed_by)
+    tokens = stages.column(table, "tokens", needed_by)
     lengths = _lengths(tokens).to_numpy()
     masks = {LOSS_MASK: loss_mask_of_tokens(table, lengths, needed_by)} if LOSS_MASK in table.column_names else {}
     return lengths, {"tokens": tokens, **masks}
