@@ -45,7 +45,7 @@ class Recipe:
     output: Output
     card: CardFacts
     parts: int = 1
-    """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run.surveys`."""
+    """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run.segments`."""
     reference: Reference = field(default_factory=Reference)
 
     def as_dict(self) -> dict[str, Any]:

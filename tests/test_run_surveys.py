@@ -12,7 +12,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.run.surveys import group_inputs
+from longcrawl.run.segments import group_inputs
 
 WORDS = [f"word{number}" for number in range(500)]
 FILES, PARTS = 5, 2

@@ -15,7 +15,7 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.dedup.normalize import normalize
-from longcrawl.run.surveys import group_inputs
+from longcrawl.run.segments import group_inputs
 
 VOCABULARY = [f"word{number}" for number in range(5_000)]
 LICENCE = " ".join(random.Random(1).choices(VOCABULARY, k=400)) + " {owner} " + " ".join(VOCABULARY[:400])

@@ -83,7 +83,8 @@ def near_duplicates(
         samples = sketches["sample"]
         values = _estimate_pairs(samples, removed, lambda some: _sample_bytes(samples.take(kept[some])))
     else:
-        removed, kept, values = _verified(sketches, order[_in_clusters(roots)], settings, settings.verify)
+        in_clusters = np.bincount(roots, minlength=len(roots))[roots] > 1
+        removed, kept, values = _verified(sketches, order[in_clusters], settings, settings.verify)
     removed_ids, kept_ids = take_ids(sketches["id"], removed), take_ids(sketches["id"], kept)
     stays, warnings = _check_sizes(kept, kept_ids, values, settings)
     removals = removal_table(removed_ids, "near_duplicate", kept_ids, values, settings.verify)
@@ -131,11 +132,6 @@ def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions
             kernels.link_band(packed, bits, band, conditions, parents)
     kernels.find_roots(parents)
     return parents.astype(np.int64)
-
-
-def _in_clusters(roots: Longs) -> npt.NDArray[np.bool_]:
-    """Describe which documents are not alone."""
-    return np.bincount(roots, minlength=len(roots))[roots] > 1
 
 
 def _band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:

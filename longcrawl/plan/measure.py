@@ -27,7 +27,7 @@ from longcrawl.plan.sample import TYPICAL, Sample
 from longcrawl.recipe import Recipe
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.part import Tally, characters, run_fused
-from longcrawl.run.surveys import group_inputs
+from longcrawl.run.segments import group_inputs
 from longcrawl.storage.files import folder_bytes
 
 Longs = npt.NDArray[np.int64]

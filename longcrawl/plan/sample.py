@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -107,7 +106,8 @@ def _part_sizes(parts: Sequence[Part]) -> Doubles:
 
 
 def _read(source: Source, part: Part, number: int, size: float, most: int, seed: int) -> SampledPart:
-    drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(_seed(part, seed)))
+    chosen = keyed_hash([part.name], "documents of a plan", seed)
+    drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(chosen))
     letters, count, clock = total([0]), 0, CoreClock()
     tables = iter(source.read(part, BadFiles(source.on_bad_files)))
     while True:
@@ -120,21 +120,8 @@ def _read(source: Source, part: Part, number: int, size: float, most: int, seed:
         letters = total([letters, characters(table)])
     kept, chances, sizes = drawing.finish()
     return SampledPart(
-        number,
-        float(size),
-        drawing.documents,
-        letters,
-        drawing.size,
-        count,
-        clock.seconds["read"],
-        kept,
-        chances,
-        sizes,
+        number, size, drawing.documents, letters, drawing.size, count, clock.seconds["read"], kept, chances, sizes
     )
-
-
-def _seed(part: Part, seed: int) -> npt.NDArray[np.uint64]:
-    return keyed_hash([part.name], "documents of a plan", seed)
 
 
 class _Drawing:

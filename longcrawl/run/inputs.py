@@ -239,7 +239,8 @@ def reject_duplicate_documents(source: Source, work: Path, parts: Sequence[Part]
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     if not len(twice):
         return
-    names = [_file_of(part) for part, here in zip(parts, ids, strict=True) if pc.index(here, twice[0]).as_py() >= 0]
+    found = [part for part, here in zip(parts, ids, strict=True) if pc.index(here, twice[0]).as_py() >= 0]
+    names = [part.files[0] if part.files else part.name for part in found]
     by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if hasattr(source, "data_files") else ""
     where, out = f"twice in {names[0]}", "that file, or its copies,"
     if len(names) > 1:
@@ -248,10 +249,6 @@ def reject_duplicate_documents(source: Source, work: Path, parts: Sequence[Part]
         f"deduplication needs unique ids, {len(twice):,} occur more than once, such as {twice[0].as_py()!r}, {where}: "
         f"leave {out} out of the source{by_naming}, and choose another folder"
     )
-
-
-def _file_of(part: Part) -> str:
-    return part.files[0] if part.files else part.name
 
 
 def recorded_versions(others: Iterable[Implementation] = ()) -> dict[str, str]:

@@ -44,7 +44,7 @@ from longcrawl.run import inputs
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
 from longcrawl.run.summary import ComparedPlan, RunSummary
-from longcrawl.run.surveys import find_spans, group_inputs, indexes_used, resolve, save_index
+from longcrawl.run.segments import find_spans, group_inputs, indexes_used, resolve, save_index
 from longcrawl.run.tasks import WRITTEN, check_plan, check_results, check_spill, do_once, planned_files, write_file
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text

@@ -18,8 +18,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -176,7 +174,8 @@ class RedPajamaV2(sources.Source):
                 files["documents"], most_bytes=self.max_record_bytes, on_loss=_stop_at_damage(lost)
             ):
                 lines = read_lines(block, _RECORD)
-                ids = _document_ids(part.name, lines.numbers + first)
+                numbers = pa.array(lines.numbers + first).cast(pa.string())
+                ids = pc.binary_join_element_wise(f"{part.name}.json.gz", numbers, "/")
                 for number, reason in lines.lost:
                     lost.add(f"line {number + first + 1}", reason)
                 first += lines.count
@@ -324,10 +323,6 @@ def _stop_at_damage(lost: sources.LostRecords) -> Callable[[sources.Loss], None]
         lost.add_loss(loss)
 
     return note
-
-
-def _document_ids(part: str, lines: npt.NDArray[np.int64]) -> pa.Array:
-    return pc.binary_join_element_wise(f"{part}.json.gz", pa.array(lines).cast(pa.string()), "/")
 
 
 def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: sources.BadFiles) -> bool:

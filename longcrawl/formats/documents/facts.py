@@ -70,7 +70,8 @@ class ParquetResult(Result):
         files = _files(folder, read_description(folder), "train")[:1]
         first = _document(files, 0)
         features = datasets.Features.from_arrow_schema(read_footers(files)[0].schema.to_arrow_schema())
-        columns = ", ".join(f"{name} {_kind(feature)}" for name, feature in features.items())
+        kinds = {name: getattr(feature, "dtype", type(feature).__name__) for name, feature in features.items()}
+        columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
         shown = f"; the first is {first['id']}" if "id" in first else ""
         return f"documents of {columns}{shown}"
 
@@ -152,10 +153,6 @@ def _document(files: list[Path], row: int) -> dict[str, Any]:
     raise CorruptionError(
         f"the files hold fewer documents than {DESCRIPTION} says; longcrawl verify says what is wrong"
     )
-
-
-def _kind(feature: Any) -> str:
-    return str(getattr(feature, "dtype", type(feature).__name__))
 
 
 def _shown(value: Any) -> str:

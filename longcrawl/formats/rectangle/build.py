@@ -112,7 +112,7 @@ def gather(
     """
     places = read_order(spill, start, stop)
     tokens = np.full((BAND, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
-    flags = np.full((BAND, _mask_bytes(layout.context_length) if masked else 0), 0xFF, np.uint8)
+    flags = np.full((BAND, -(-layout.context_length // 8) if masked else 0), 0xFF, np.uint8)
     for chosen, batch, rows in read_batches(spill, places):
         stored = batch.column(TOKENS).flatten().to_numpy().reshape(batch.num_rows, layout.context_length)
         for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
@@ -204,7 +204,3 @@ def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] 
     lengths = np.full(table.num_rows, context_length, np.int64)
     flags = loss_mask_of_tokens(table, lengths, "a rectangle").flatten().to_numpy(zero_copy_only=False)
     return np.packbits(flags.reshape(table.num_rows, context_length), axis=1)
-
-
-def _mask_bytes(context_length: int) -> int:
-    return -(-context_length // 8)

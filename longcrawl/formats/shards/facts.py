@@ -155,7 +155,12 @@ class ShardResult(Result):
         """Return how much a split holds, and one document; buckets come one after the other."""
         described = read_description(folder, self.name)
         counts = counts_of_split(folder, described, split, row)
-        found = _document([folder / name for name in _tables(described, split)], row)
+        tables = [folder / name for name in described["files"] if name.startswith(f"documents/{split}/")]
+        found = read_row(tables, row)
+        if found is None:
+            raise CorruptionError(
+                "the tables hold fewer documents than was described; longcrawl verify says what is wrong"
+            )
         shard = self._open(folder, described, found["shard"])
         tokens = shard.tokens[shard.start(found["entry"]) : int(shard.ends[found["entry"]])]
         return ShardInspection(
@@ -177,7 +182,6 @@ class ShardResult(Result):
         )
 
     def _first(self, described: Mapping[str, Any]) -> str:
-        """Name the first shard to train on."""
         buckets = described.get("buckets")
         folder = f"train/{buckets[0]['folder']}" if buckets else "train"
         return f"{folder}/00000{FORMATS[self.name].suffix}"
@@ -227,23 +231,11 @@ class NanoGptResult(ShardResult):
         return super().card_words(described) | {"dtype": described["dtype"], "offset": offset} | dataset
 
     def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the width of a token and whether there is a header."""
         return {"token_size": _width(described), "header": described["header"]}
 
 
 def _width(described: Mapping[str, Any]) -> int:
     return 2 if described["dtype"] == "uint16" else 4
-
-
-def _tables(described: Mapping[str, Any], split: str) -> list[str]:
-    return [name for name in described["files"] if name.startswith(f"documents/{split}/")]
-
-
-def _document(tables: list[Path], row: int) -> dict[str, Any]:
-    """Read one row, of tables end to end."""
-    if (found := read_row(tables, row)) is not None:
-        return found
-    raise CorruptionError("the tables hold fewer documents than was described; longcrawl verify says what is wrong")
 
 
 def _decoded(folder: Path, tokens: list[int], described: Mapping[str, Any]) -> str | None:

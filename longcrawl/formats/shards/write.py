@@ -27,7 +27,6 @@ from longcrawl.storage.files import file_entries, write_text
 from longcrawl.storage.stored_tables import write_table
 from longcrawl.tokens.encoders import local_file
 from longcrawl.tokens.loss_mask import LOSS_MASK
-from longcrawl.tokens.tokenize import Tokenize
 from longcrawl.tokens.windows import Windows
 
 Longs = npt.NDArray[np.int64]
@@ -234,7 +233,6 @@ class ShardWriter(TokenWriter):
         return described
 
     def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
-        """Return the entries of some documents, and how many each document has."""
         # Without overlaps no window needs a mask.
         overlaps = "" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
         end_of_text = self._end_of_text() if self.settings.ends() else None
@@ -258,11 +256,12 @@ class ShardWriter(TokenWriter):
             "on_loss": self.settings.on_loss,
         }
         if self.settings.name == "datatrove" and self.tokenize is not None:
-            settings["tokenizer"] = _tokenizer_name(self.tokenize)
+            # A file is named by its name alone, since folders differ between machines.
+            file = local_file(self.tokenize.tokenizer)
+            settings["tokenizer"] = self.tokenize.tokenizer if file is None else file.name
         return FORMATS[self.settings.name].settings("write", settings | self.settings.format_settings())
 
     def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
-        """Return the shards of each split of one bucket."""
         rows = len(documents.sizes)
         of = f" of {self.settings.buckets} {documents.language!r}" if self.settings.buckets is not None else ""
         splits = split_rows(self.settings.heldout, rows, "val", of)
@@ -273,8 +272,6 @@ class ShardWriter(TokenWriter):
 
 
 class _Gathered:
-    """Gathers the recorded columns of one shard's documents."""
-
     def __init__(self, shard: str) -> None:
         self.shard = shard
         self.documents: list[pa.Table] = []
@@ -291,12 +288,6 @@ class _Gathered:
         self.dtype = str(entries.tokens.dtype)
         self._entries += int(counts.sum())
         return entries
-
-
-def _tokenizer_name(tokenize: Tokenize) -> str:
-    """Name a tokenizer as its users know it: a file by its name alone, since folders differ between machines."""
-    file = local_file(tokenize.tokenizer)
-    return tokenize.tokenizer if file is None else file.name
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

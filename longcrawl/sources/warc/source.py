@@ -225,7 +225,8 @@ class Warc(Source):
     def _page(self, kind: str, fields: Fields, block: bytes) -> dict[str, Any]:
         """Return what a row says of its page."""
         status, headers, payload, cut = None, fields, block, None
-        if kind == "response" and (block.startswith(b"HTTP/") or _is_http(fields)):
+        is_http = fields.get("content-type", "").lower().startswith("application/http")
+        if kind == "response" and (is_http or block.startswith(b"HTTP/")):
             message = parse_message(block)
             status, headers = message.status, message.fields
             if status is None:
@@ -278,10 +279,6 @@ def _types(declared: str) -> list[str]:
     """Return the types that a header names: it may have come several times, and parameters may look like types."""
     found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
     return [mime[0].lower() for mime in found if mime]
-
-
-def _is_http(fields: Fields) -> bool:
-    return fields.get("content-type", "").lower().startswith("application/http")
 
 
 def _digest(payload: bytes) -> str:
