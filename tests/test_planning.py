@@ -14,8 +14,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.sources import Part
 from longcrawl.errors import RunError
-from longcrawl.plan.estimates import Drawn, Thinning, estimate_parts, estimate_total
-from longcrawl.plan.sample import draw_sample
+from longcrawl.plan.estimates import Drawn, Thinning, draw_sample, estimate_parts, estimate_total
 from longcrawl.run.costs import RunCosts
 from longcrawl.sources.text import Text
 

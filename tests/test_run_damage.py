@@ -12,10 +12,10 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError
-from longcrawl.run.tasks import check_results
+from longcrawl.run.segments import check_results
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
-RUN, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "surveys"))
+RUN, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "segments"))
 STOPS = {
     "in a search": (SURVEYS, "keep_spans"),
     "before the manifest": (RUN, "write_card"),
@@ -84,8 +84,8 @@ def test_a_run_that_lost_what_it_began_with_is_refused(recipe, tmp_path, monkeyp
         inputs.write_bytes(content) if harm == "flipped" else inputs.unlink()
 
     if when == "while it goes on":
-        check = RUN.check_stages
-        monkeypatch.setattr(RUN, "check_stages", lambda *given: (damage(), check(*given)))
+        check = RUN.inputs.check_stages
+        monkeypatch.setattr(RUN.inputs, "check_stages", lambda *given: (damage(), check(*given)))
     else:
         damage()
     with pytest.raises(RunError, match=r"inputs\.json is missing or damaged, and nothing else records .*Remove "):
@@ -138,7 +138,7 @@ def test_what_is_damaged_again_and_again_is_one_sentence(recipe, tmp_path, monke
     def damaged(*_: object) -> None:
         raise DamagedWorkError("x.arrow has been changed: its SHA-256 differs")
 
-    monkeypatch.setattr(RUN, "check_spill", damaged)
+    monkeypatch.setattr(SURVEYS, "check_spill", damaged)
     with pytest.warns(UserWarning, match=r"x\.arrow"), pytest.raises(RunError, match="check disk and memory"):
         lc.run(recipe, tmp_path / "out")
 

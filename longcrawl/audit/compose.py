@@ -203,7 +203,6 @@ def _output(folder: Path) -> Path:
 
 
 def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Lengths]:
-    """Read the numbers of tokens that a file holds."""
     if path.endswith(SHARDS):
         entries = _entries_of_shard(path, end_of_text)
         yield Lengths(entries, np.ones(len(entries), np.bool_))

@@ -85,7 +85,6 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
 
 @cache
 def _entries() -> dict[str, str]:
-    """Return the entries of cards/citations.bib by key."""
     text = resources.files("longcrawl.cards").joinpath("citations.bib").read_text("utf-8")
     return {Cited(entry, ()).key: entry for entry in text.rstrip().split("\n\n")}
 

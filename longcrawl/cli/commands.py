@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -33,6 +33,11 @@ ShardsFrom = Annotated[
 ]
 EndOfText = Annotated[int | None, typer.Option(help="Token id that ends each document in token shards.")]
 VocabularySize = Annotated[int | None, typer.Option(help="Token ids of shards must be below this number.")]
+
+
+def set_option(about: str) -> Any:
+    """Return the option ``--set``, which may come several times."""
+    return typer.Option("--set", help=f"{about} Repeatable.", metavar="FIELD=VALUE")
 
 
 @contextmanager

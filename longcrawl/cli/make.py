@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from longcrawl.card.write import card as write_card
-from longcrawl.cli.commands import EndOfText, NumProc, RunFolder, ShardsFrom, VocabularySize, app, stoppable
+from longcrawl.cli.commands import EndOfText, NumProc, RunFolder, ShardsFrom, VocabularySize, app, set_option, stoppable
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.formats.shards.convert import convert as convert_shards
 from longcrawl.formats.shards.convert import shard_settings
@@ -23,12 +23,7 @@ from longcrawl.run.job import run as carry_out
 RecipeName = Annotated[
     str, typer.Argument(help="A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", metavar="RECIPE")
 ]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="Set a field of the recipe, such as source.data_dir=release. Repeatable.", metavar="FIELD=VALUE"
-    ),
-]
+Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, such as source.data_dir=release.")]
 
 
 @app.command(epilog="Example: longcrawl run quickstart --out quickstart")
@@ -114,12 +109,7 @@ def tokenize(
     builder: Annotated[
         str, typer.Option("--source", help="Source that reads INPUT; `longcrawl sources` lists them.")
     ] = "text",
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Set a field, such as outputs.gpt-simple.heldout=0.01. Repeatable.", metavar="FIELD=VALUE"
-        ),
-    ] = None,
+    overrides: Annotated[list[str] | None, set_option("Set a field, such as outputs.gpt-simple.heldout=0.01.")] = None,
     input_dir: Annotated[str | None, typer.Option("--input-dir", "--input_dir", help="The same as INPUT.")] = None,
 ) -> None:
     """Tokenise documents into token shards.
@@ -163,11 +153,7 @@ def convert(
     dtype: Annotated[str, typer.Option(help="Type of stored token ids: auto, uint16 or uint32.")] = "auto",
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="Setting of the format, such as reading.token_size=4 or writing.header=llm.c. Repeatable.",
-            metavar="FIELD=VALUE",
-        ),
+        set_option("Setting of the format, such as reading.token_size=4 or writing.header=llm.c."),
     ] = None,
 ) -> None:
     """Convert token shards between formats, and list what is lost."""

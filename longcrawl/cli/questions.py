@@ -13,7 +13,7 @@ import typer
 from longcrawl.audit import finished
 from longcrawl.audit.compose import compose as compare
 from longcrawl.audit.verify import verify as check
-from longcrawl.cli.commands import EndOfText, RunFolder, ShardsFrom, VocabularySize, app, new_app, stoppable
+from longcrawl.cli.commands import EndOfText, RunFolder, ShardsFrom, VocabularySize, app, new_app, set_option, stoppable
 from longcrawl.core.fields import plain, spell
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.registry import Registry
@@ -149,12 +149,7 @@ def verify(
     shard_format: ShardsFrom = None,
     end_of_text: EndOfText = None,
     vocabulary_size: VocabularySize = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Setting of their format, such as reading.token_size=4. Repeatable.", metavar="FIELD=VALUE"
-        ),
-    ] = None,
+    overrides: Annotated[list[str] | None, set_option("Setting of their format, such as reading.token_size=4.")] = None,
 ) -> None:
     """Check every file against its checksum.
 

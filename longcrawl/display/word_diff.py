@@ -99,7 +99,6 @@ def diff_words(before: str, after: str) -> WordDiff:
 
 
 def _differences(one: Sequence[str], other: Sequence[str]) -> Iterator[Span]:
-    """Return the differences, in order."""
     anchors = [(-1, -1), *_anchors(one, other), (len(one), len(other))]
     for (a, b), (a_end, b_end) in pairwise(anchors):
         begin, other_begin = a + 1, b + 1

@@ -7,7 +7,7 @@ there. Only what is all there gets a tag.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,7 +231,6 @@ def _not_ours(repo: str, name: str) -> HubError:
 def _plan(
     folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: client.Repository, earlier: _Earlier
 ) -> Push:
-    """Compare what a run has with what lies on the Hub."""
     same = {
         name
         for name, digest in digests.items()
@@ -322,15 +321,13 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
     """Return the operations of each commit; what says how to read the files is taken away first and comes last."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    opening: list[Any] = [
-        CommitOperationDelete(name, is_folder=False) for name in planned.delete if remote.says_how_to_read(name)
-    ]
-    changes: list[Any] = [
-        CommitOperationDelete(name, is_folder=False) for name in planned.delete if not remote.says_how_to_read(name)
-    ]
-    changes += [
-        CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if not remote.says_how_to_read(name)
-    ]
+    def says_how(operation: Any) -> bool:
+        return remote.says_how_to_read(operation.path_in_repo)
+
+    deleted: list[Any] = [CommitOperationDelete(name, is_folder=False) for name in planned.delete]
+    sent: list[Any] = [CommitOperationAdd(name, folder / name) for name in sorted(planned.send)]
+    opening = [*filter(says_how, deleted)]
+    changes = [*filterfalse(says_how, [*deleted, *sent])]
     parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
     if planned.begins:
         begun = remote.UnfinishedPush(planned.tag, frozenset({*planned.digests, *planned.delete}))
@@ -344,9 +341,7 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
             CommitOperationAdd(CARD, begun.as_card()),
         ]
     parts[0] = opening + parts[0]
-    parts[-1] += [
-        CommitOperationAdd(name, folder / name) for name in sorted(planned.send) if remote.says_how_to_read(name)
-    ]
+    parts[-1] += filter(says_how, sent)
     if planned.begins or remote.UNFINISHED in there.files:
         parts[-1].append(CommitOperationDelete(remote.UNFINISHED, is_folder=False))
     return parts

@@ -141,7 +141,6 @@ class ComposedBatches(PlannedFeed):
         facts.check_padding(self.pad_token, None, [np.dtype(described.get("dtype", "uint32"))])
 
     def _check_steps(self) -> None:
-        """Check that ranks can share steps evenly."""
         unit = lcm(*self._samples)
         if self.tokens_per_step > 0 and self.tokens_per_step % (unit * self.world_size) == 0:
             return

@@ -175,7 +175,6 @@ class Jsonl(Feed):
 
     @property
     def _place(self) -> _Place:
-        """Where the next sample is."""
         place: _Place = vars(self).get("_next_place", _Place())
         return place
 

@@ -164,7 +164,6 @@ class Packed(PlannedFeed):
 
     @cached_property
     def _folders(self) -> dict[str, Path]:
-        """The folder of each bucket that there is."""
         try:
             folder = Path(self.path) / named_split(self.split, lambda name: (Path(self.path) / name).is_dir())
         except FormatError as several:
@@ -191,7 +190,6 @@ class Packed(PlannedFeed):
 
     @cached_property
     def _shards(self) -> dict[str, list[Path]]:
-        """The shards of each bucket."""
         # Of a folder that is a split already, all that is in it.
         splits = {name: self.split if self._folders[name] == Path(self.path) else "train" for name in self._names}
         found = {}
@@ -214,7 +212,6 @@ class Packed(PlannedFeed):
         return {name: self._open(name, paths) for name, paths in self._shards.items()}
 
     def _open(self, name: str, paths: Sequence[Path]) -> ShardBucket:
-        """Open the shards of a bucket, and plan their samples."""
         end_of_text = self.recorded.end_of_text if self.end_of_text is None else self.end_of_text
         wanted = {"end_of_text": end_of_text, "vocabulary_size": self.vocabulary_size, "check": self.check}
         shards = []

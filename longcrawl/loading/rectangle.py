@@ -212,7 +212,6 @@ class Rectangle(Feed):
 
     @cached_property
     def _chunk_bytes(self) -> int:
-        """Bytes of one decoded chunk and its loss mask."""
         return self.array.layout.chunk_bytes + (0 if self.mask is None else self.mask.layout.chunk_bytes)
 
     def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position

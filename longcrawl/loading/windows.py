@@ -23,17 +23,8 @@ from longcrawl.core.fields import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order
+from longcrawl.loading import _window_files as window_files
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
-from longcrawl.loading._window_files import (
-    OnStalePaths,
-    Split,
-    TokenFile,
-    content_names,
-    file_sizes,
-    find_files,
-    is_file,
-    read_paths,
-)
 from longcrawl.loading._window_shards import ShardTokens, open_tokens
 
 if TYPE_CHECKING:
@@ -122,9 +113,9 @@ class Windows:
     vocabulary_size: int | None = None
     check: Check = "sizes"
     subfolders: Literal["read", "skip"] = "read"
-    split: Split = "train"
+    split: window_files.Split = "train"
     paths_file: str | os.PathLike[str] | None = None
-    on_stale_paths: OnStalePaths = "refresh"
+    on_stale_paths: window_files.OnStalePaths = "refresh"
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
@@ -178,14 +169,14 @@ class Windows:
                 yield block[0]
 
     @cached_property
-    def files(self) -> list[TokenFile]:
+    def files(self) -> list[window_files.TokenFile]:
         """The files, in order, with their sizes in bytes and in tokens."""
         if self.paths_file is None:
             return self._find(None)
         named = self._named
-        if isinstance(named, str) and is_file(named):
+        if isinstance(named, str) and window_files.is_file(named):
             named = [named]
-        return read_paths(Path(self.paths_file), named, self.split, self.on_stale_paths, self._find)
+        return window_files.read_paths(Path(self.paths_file), named, self.split, self.on_stale_paths, self._find)
 
     @property
     def _named(self) -> str | list[str]:
@@ -193,7 +184,7 @@ class Windows:
             return os.fspath(self.paths)
         return [os.fspath(path).removeprefix("file://") for path in self.paths]
 
-    def of_files(self, files: list[TokenFile]) -> "Windows":
+    def of_files(self, files: list[window_files.TokenFile]) -> "Windows":
         """Return the windows of files that are known already, as the same settings make them."""
         made = copy(self)
         kept = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -202,12 +193,15 @@ class Windows:
         vars(made).update(kept | {"paths": tuple(file.path for file in files), "paths_file": None, "files": files})
         return made
 
-    def _find(self, known: list[str] | None) -> list[TokenFile]:
+    def _find(self, known: list[str] | None) -> list[window_files.TokenFile]:
         recursive = self.subfolders == "read"
-        listed = known or find_files(self._named, self.format, recursive=recursive, split=self.split)
+        listed = known or window_files.find_files(self._named, self.format, recursive=recursive, split=self.split)
         counts = [open_tokens(path, self.format, self._settings, "sizes").count for path in listed]
-        sizes = file_sizes(listed)
-        return [TokenFile(path, size or 0, count) for path, size, count in zip(listed, sizes, counts, strict=True)]
+        sizes = window_files.file_sizes(listed)
+        return [
+            window_files.TokenFile(path, size or 0, count)
+            for path, size, count in zip(listed, sizes, counts, strict=True)
+        ]
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
@@ -382,7 +376,7 @@ class Windows:
         if layout is None:
             files = list(range(len(self.files)))
             if self.shuffle == "files":
-                files = file_order(content_names([file.path for file in self.files]), self.seed, number)
+                files = file_order(window_files.content_names([file.path for file in self.files]), self.seed, number)
             starts = np.cumsum([0, *(self.counts[file] for file in files)], dtype=np.int64)
             layout = _Layout(files, starts.tolist(), starts)
             if len(self._layouts) > 1:

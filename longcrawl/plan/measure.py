@@ -22,8 +22,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import PART, Rewrite, Stage, Survey, document_ids
 from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import RunError
-from longcrawl.plan.estimates import Doubles, Drawn, Thinning, Values
-from longcrawl.plan.sample import TYPICAL, Sample
+from longcrawl.plan.estimates import TYPICAL, Doubles, Drawn, Sample, Thinning, Values
 from longcrawl.recipe import Recipe
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.part import Tally, characters, run_fused

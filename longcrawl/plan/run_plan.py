@@ -12,13 +12,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.core.outputs import Output, Writer
+from longcrawl.core.outputs import Output
 from longcrawl.core.stages import SORT_KEY, Stage
 from longcrawl.errors import RunError
-from longcrawl.plan.estimates import Estimate, Values, estimate_parts, estimate_total, exact
+from longcrawl.plan.estimates import Estimate, Sample, Values, draw_sample, estimate_parts, estimate_total, exact
 from longcrawl.plan.measure import ROW, Measured, measure_stages, quantity
 from longcrawl.plan.result import Plan, PlanRow
-from longcrawl.plan.sample import Sample, draw_sample
 from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import train_parts
@@ -184,24 +183,16 @@ def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table)
         output = replace(cast("Any", output), heldout=0)
     ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
     sizes = (1, (ordered.num_rows + 1) // 2, ordered.num_rows)
-    nothing = _spilled(output.writer(stages), ordered.slice(0, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        output.writer(stages).spill([ordered.slice(0, 0)], Path(folder), 0)
+        nothing = float(folder_bytes(Path(folder)))
     _, _, start = _write(output, stages, ordered.slice(0, 1))
-    amounts = [_amount(ordered.slice(0, few)) for few in sizes]
+    each = ordered["n_tokens"].to_numpy() if "n_tokens" in ordered.column_names else np.ones(ordered.num_rows)
+    amounts = [float(each[:few].sum()) for few in sizes]
     took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
     written, spilled, seconds = ([*map(Point, amounts, values)] for values in zip(*took, strict=True))
     spilled[0] = Point(0.0, nothing)
     return MeasuredOutput(Line.through(*written), Line.through(*spilled), Line.through(*seconds), start)
-
-
-def _spilled(writer: Writer, documents: pa.Table) -> float:
-    """Return the bytes of the first pass."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer.spill([documents], Path(folder), 0)
-        return float(folder_bytes(Path(folder)))
-
-
-def _amount(documents: pa.Table) -> float:
-    return float(np.sum(documents["n_tokens"])) if "n_tokens" in documents.column_names else float(documents.num_rows)
 
 
 def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:

@@ -202,13 +202,6 @@ class ReportPage:
         return json.dumps({"removed": removed}, separators=(",", ":")).translate(SCRIPT_ESCAPES)
 
 
-def _is_page(file: Path) -> bool:
-    """Return whether a file is a report of this or an earlier longcrawl."""
-    with file.open("rb") as opened:
-        begin = opened.read(LONGEST_HEAD).lstrip()
-    return begin.startswith(b"<!DOCTYPE html>") and TITLE in begin.partition(b"<style>")[0]
-
-
 def _document(number: int, document: texts.RemovedDocument) -> str:
     reason = document.reason
     heading = (
@@ -346,4 +339,10 @@ def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[st
 
 
 def _is_report_or_empty(file: Path) -> bool:
-    return file.is_file() and (not file.stat().st_size or _is_page(file))
+    """Return whether a file is empty, or a report of this or an earlier longcrawl."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        begin = opened.read(LONGEST_HEAD)
+    head = begin.lstrip().partition(b"<style>")[0]
+    return not begin or (head.startswith(b"<!DOCTYPE html>") and TITLE in head)

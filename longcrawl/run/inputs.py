@@ -84,7 +84,6 @@ def _first_pass(chosen: Recipe) -> dict[str, Any]:
 
 
 def _any_done(folder: Path) -> bool:
-    """Return whether a run has finished anything in this folder."""
     written = any(entry.name not in ("recipe.yaml", WORK) for entry in folder.iterdir())
     return written or any((folder / WORK).glob("segment-*/*.json"))
 

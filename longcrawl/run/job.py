@@ -40,12 +40,10 @@ from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.ledger.reasons import count_rules
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run import inputs
+from longcrawl.run import inputs, segments
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
 from longcrawl.run.summary import ComparedPlan, RunSummary
-from longcrawl.run.segments import find_spans, group_inputs, indexes_used, resolve, save_index
-from longcrawl.run.tasks import WRITTEN, check_plan, check_results, check_spill, do_once, planned_files, write_file
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
@@ -147,7 +145,7 @@ class _Job:
         self.work = folder / WORK
         self.num_proc = num_proc
         self.parts = inputs.train_parts(recipe.source)
-        self.groups = group_inputs(len(self.parts), recipe.parts)
+        self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
         self.files_read: list[list[InputFile]] = []
@@ -170,7 +168,9 @@ class _Job:
         if (self.folder / MANIFEST).exists():
             return read_manifest(self.folder)
         remove_partial(self.folder)
-        inputs.pin_inputs(self.folder, self.recipe, self.parts, self._fingerprints(), indexes_used(self.recipe.stages))
+        inputs.pin_inputs(
+            self.folder, self.recipe, self.parts, self._fingerprints(), segments.indexes_used(self.recipe.stages)
+        )
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # rejects what it cannot write
         for label, stage in self.recipe.stages:
             stage.prepare()
@@ -196,7 +196,7 @@ class _Job:
         written = self.folder / "recipe.yaml"
         if written.exists() and written.read_bytes() != self.recipe.as_yaml().encode():
             shutil.rmtree(self.folder / self.recipe.output.name, ignore_errors=True)
-            shutil.rmtree(self.work / WRITTEN, ignore_errors=True)
+            shutil.rmtree(self.work / segments.WRITTEN, ignore_errors=True)
         write_text(written, self.recipe.as_yaml())
 
     def _run_stages(self) -> Writer:
@@ -247,13 +247,13 @@ class _Job:
     def _find_spans(self, number: int, label: str, stage: SpanSurvey) -> SpanSurvey:
         """Let a survey find spans; the next segment begins with it."""
         with self.costs.measure(label, f"{number}") as cost:
-            cost.disk = find_spans(self.folder, number, stage, self.groups)
+            cost.disk = segments.find_spans(self.folder, number, stage, self.groups)
         return stage
 
     def _resolve(self, number: int, label: str, stage: Survey) -> None:
         """Let a survey remove documents, and count them."""
         with self.costs.measure(label, f"{number}"):
-            gone = resolve(self.folder, number, label, stage, self.groups)
+            gone = segments.resolve(self.folder, number, label, stage, self.groups)
         if sentences := report_of(gone):
             self.reports.setdefault(label, []).extend(sentences)
         came = self.funnel.kept
@@ -308,16 +308,16 @@ class _Job:
         spill, target = self.work / SPILL, self.folder / self.recipe.output.name
         target.mkdir(exist_ok=True)
         with self.costs.measure(self.recipe.output.name, "layout"):
-            check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.num_proc)
+            segments.check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.num_proc)
             tasks = writer.plan(spill, len(self.parts), target)
-            markers = [self.work / WRITTEN / f"{task.name}.json" for task in tasks]
+            markers = [self.work / segments.WRITTEN / f"{task.name}.json" for task in tasks]
             known = [*self.markers[-len(self.parts) :], *markers]
-            planned = planned_files(self.work, target, known)
+            planned = segments.planned_files(self.work, target, known)
         pairs = list(zip(tasks, markers, strict=True))
-        written = self._do(partial(write_file, writer, spill, target), pairs, markers, "write", "files")
+        written = self._do(partial(segments.write_file, writer, spill, target), pairs, markers, "write", "files")
         self.costs.stages[self.recipe.output.name].seconds += sum(each["seconds"] for each in written)
         with self.costs.measure(self.recipe.output.name, "finish"):
-            self.markers.append(check_plan(self.work, planned, known))
+            self.markers.append(segments.check_plan(self.work, planned, known))
             for marker, each in zip(markers, written, strict=True):
                 Marker.open(marker, *(spill / name for name in each.get("spilled", ())))
             return writer.finish(spill, target, written)
@@ -325,10 +325,10 @@ class _Job:
     def _save_indexes(self) -> None:
         """Save what later runs know this one's documents by; the ledger says which of them left."""
         if self.indexed:
-            check_results(self.folder, self.markers, "ledger")
+            segments.check_results(self.folder, self.markers, "ledger")
         for segment, label, survey in self.indexed:
             with self.costs.measure(label, f"{segment}-index"):
-                self.markers.append(save_index(self.folder, segment, len(self.parts), label, survey))
+                self.markers.append(segments.save_index(self.folder, segment, len(self.parts), label, survey))
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
         about = {key: value for key, value in written.items() if key != "files"}
@@ -345,8 +345,8 @@ class _Job:
         }
         if others := self.recipe.others:
             manifest["implementations"] = others
-        files = check_results(self.folder, self.markers)
-        if used := indexes_used(self.recipe.stages):
+        files = segments.check_results(self.folder, self.markers)
+        if used := segments.indexes_used(self.recipe.stages):
             manifest["indexes"] = used
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
         manifest["analysis"] = analyse(documents, self.num_proc).as_dict()
@@ -367,6 +367,5 @@ class _Job:
     def _do(
         self, function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], markers: Sequence[Path], *shown: str
     ) -> list[dict[str, Any]]:
-        """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks."""
         self.markers += markers
-        return do_once(self.folder, function, tasks, markers, self.num_proc, *shown)
+        return segments.do_once(self.folder, function, tasks, markers, self.num_proc, *shown)

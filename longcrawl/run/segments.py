@@ -1,4 +1,6 @@
-"""What happens between two segments of a run: surveys decide about the documents of all its inputs.
+"""Segments of a run: their tasks, each done once and marked, and the surveys between two of them.
+
+What is read of a task later is compared with its marker. A survey decides about the documents of all inputs.
 
 RefinedWeb deduplicates a hundred parts one by one, since all at once is too much for a machine; each has a hundredth of
 every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
@@ -13,22 +15,43 @@ may stay, as in RefinedWeb.
 import json
 import os
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets.utils import tqdm
 
+from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.core.stages import PART, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of, with_report
 from longcrawl.dedup.index import DESCRIPTION, INDEX
+from longcrawl.engines.local import map_tasks
+from longcrawl.errors import warn_user
 from longcrawl.ledger.reasons import LEDGER, entries
-from longcrawl.manifest import WORK
-from longcrawl.run.part import keep_spans, removed_file, removed_marker, sketches, spans_kept
-from longcrawl.storage.files import folder_bytes
-from longcrawl.storage.sealed import Marker
+from longcrawl.manifest import MANIFEST, PLAN, WORK
+from longcrawl.run.costs import CoreClock
+from longcrawl.run.inputs import still_open
+from longcrawl.run.part import (
+    SPILL,
+    keep_spans,
+    part_marker,
+    removed_file,
+    removed_marker,
+    sketches,
+    spans_kept,
+    spilled,
+)
+from longcrawl.storage.files import file_entries, folder_bytes
+from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 from longcrawl.storage.stored_tables import read_table, write_table
+
+WRITTEN = "written"
+"""The folder in ``work`` of the markers of an output's files."""
 
 
 def group_inputs(inputs: int, parts: int) -> list[list[int]]:
@@ -124,3 +147,124 @@ def _gone(folder: Path, segment: int, label: str) -> pa.Array:
         if int(number) > segment or (int(number) == segment and rest == label):
             found += read_table(path, ["id"])["id"].chunks
     return pa.concat_arrays(found)
+
+
+def do_once(
+    folder: Path,
+    function: Callable[[Any], dict[str, Any]],
+    tasks: Sequence[Any],
+    markers: Sequence[Path],
+    num_proc: int,
+    what: str,
+    unit: str,
+) -> list[dict[str, Any]]:
+    """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks.
+
+    Raises:
+        DamagedWorkError: a marker is not as it was written a moment ago.
+        RunError: servers did not give the files of some parts.
+    """
+    waiting = [task for task, marker in zip(tasks, markers, strict=True) if not _is_done(marker)]
+    amount, not_yet = 0, list[str]()
+    with tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
+        started = time.monotonic()
+        for result in map_tasks(function, waiting, num_proc):
+            if "not_yet" in result:
+                not_yet.append(result["not_yet"])
+                continue
+            amount += result.get("documents", 1)
+            rate = amount / max(time.monotonic() - started, 1e-9)
+            bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
+            bar.update()
+    if not_yet:
+        raise still_open(sorted(not_yet), len(tasks), folder)
+    return [Marker.open(marker).content for marker in markers]
+
+
+def _is_done(marker: Path) -> bool:
+    if Marker.read(marker) is not None:
+        return True
+    if marker.exists():
+        warn_user(f"{marker} is not as this version of longcrawl wrote it: what it stands for is made again")
+    return False
+
+
+def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask, Path]) -> dict[str, Any]:
+    """Do one task of an output's second pass, and write its marker."""
+    what, marker = task
+    clock = CoreClock()
+    with clock.measure("write"):
+        written = writer.write(spill, target, what)
+    places = {"files": target, "spilled": spill}
+    files = {
+        os.path.relpath(folder / name, marker.parent): entry
+        for kind, folder in places.items()
+        for name, entry in written.get(kind, {}).items()
+    }
+    Marker(marker, written | {"seconds": clock.seconds["write"]}, files).write()
+    return written
+
+
+def check_spill(work: Path, segment: int, writer: Writer, parts: int, num_proc: int) -> None:
+    """Compare what the first pass of an output wrote with its markers, before the second one reads it.
+
+    Raises:
+        DamagedWorkError: a file is not as it was written.
+    """
+    for _ in map_tasks(partial(_check_part, work, segment, writer), range(parts), num_proc):
+        pass
+
+
+def _check_part(work: Path, segment: int, writer: Writer, number: int) -> None:
+    Marker.open(part_marker(work, segment, number), *spilled(work, writer, number))
+
+
+def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str, dict[str, int | str]]:
+    """Return bytes and SHA-256, by absolute paths, of what the plan of an output wrote: what has no marker yet."""
+    known = _marked(markers)
+    found = (str(file.resolve()) for folder in (target, work / SPILL) for file in _files(folder))
+    return file_entries(Path(), [file for file in found if file not in known])
+
+
+def check_plan(work: Path, planned: Mapping[str, Mapping[str, Any]], markers: Iterable[Path]) -> Path:
+    """Compare what a plan wrote for the second pass alone, which has read it, and mark what is part of the output.
+
+    Raises:
+        DamagedWorkError: a file is not as it was planned.
+    """
+    known, marker = _marked(markers), work / "layout.json"
+    left = {file: entry for file, entry in planned.items() if file not in known}
+    spill = (work / SPILL).resolve()
+    for problem in verify_files(Path(), {file: left[file] for file in left if Path(file).is_relative_to(spill)}):
+        raise DamagedWorkError(problem, work / WRITTEN)
+    Marker(marker, {}, {os.path.relpath(file, work.resolve()): entry for file, entry in left.items()}).write()
+    return marker
+
+
+def _marked(markers: Iterable[Path]) -> set[str]:
+    return {file for path in markers if (marker := Marker.read(path)) for file in marker.resolved_files()}
+
+
+def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> dict[str, dict[str, int | str]]:
+    """Return bytes and SHA-256 of what a run, or one folder in it, has for good, all of it as its markers have it.
+
+    Raises:
+        DamagedWorkError: a file is not as it was written.
+    """
+    names = [file.relative_to(folder).as_posix() for file in _files(folder / within)]
+    found = file_entries(folder, [name for name in names if not _is_passing(name)])
+    for path in markers:
+        for file, entry in Marker.open(path).resolved_files().items():
+            name = Path(os.path.relpath(file, folder.resolve())).as_posix()
+            if not _is_passing(name) and name.startswith(f"{within}/" if within else "") and found.get(name) != entry:
+                raise DamagedWorkError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _is_passing(name: str) -> bool:
+    """Return whether a file of a run is not listed in its manifest."""
+    return name.partition("/")[0] in (WORK, MANIFEST, PLAN)

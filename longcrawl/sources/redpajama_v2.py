@@ -232,7 +232,6 @@ class RedPajamaV2(sources.Source):
         return [f"{language}-{snapshot}-{kind}.txt" for language, snapshot, kind in pairs]
 
     def _listed(self, base: str, listings: Sequence[str]) -> list[re.Match[str]]:
-        """Return the parts that listings name."""
         found: list[re.Match[str]] = []
         for path, text in fetch_texts([join(base, f"listings/{name}") for name in listings]).items():
             if text is None:

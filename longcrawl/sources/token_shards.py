@@ -110,7 +110,6 @@ class TokenShards(Source):
             raise SourceError(f"{self.data_dir}: {unknown}") from unknown
 
     def _settings(self) -> dict[str, Any]:
-        """Return what the format's ``open`` takes."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_THE_SOURCE}
 
     def _files(self, path: str) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords, Signa
 from longcrawl.text.fit import FittedThresholds, fit_thresholds
 from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRepetition
 from longcrawl.text.language.identify import IdentifyLanguage
-from longcrawl.text.language.spoken import language_shares
-from longcrawl.text.languages import find_language, language_tables, read_languages
+from longcrawl.text.languages import find_language, language_shares, language_tables, read_languages
 from longcrawl.text.lines.c4 import C4Quality
 from longcrawl.text.lines.corrections import LineCorrections
 from longcrawl.text.lines.formatting import format_text

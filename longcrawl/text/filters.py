@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError
-from longcrawl.text.language.spoken import places_of_languages
+from longcrawl.text.languages import places_of_languages
 from longcrawl.text.presets import Presets
 
 RULE_SETS = Presets("longcrawl.text.presets", "presets")

@@ -296,7 +296,7 @@ def test_addresses_match_with_everything_below_them(tmp_path, url, matched):
 def test_a_hash_shared_by_chance_has_no_category(tmp_path, monkeypatch):
     stage = blocking(tmp_path, "listed.example\n")
     collided = BlockLists(read_domains(None, "listed.example", "innocent.example"), NONE)
-    monkeypatch.setattr("longcrawl.text.urls.filter.read_block_lists", lambda *_: collided)
+    monkeypatch.setattr("longcrawl.text.urls._lists.read_block_lists", lambda *_: collided)
     assert rule_of(stage, "http://innocent.example") == "blocked_domain"
     assert stage.explain("http://innocent.example")[0].categories == ()
     assert stage.explain("http://listed.example")[0].categories == ("adult",)

@@ -229,7 +229,6 @@ class PieceStretch:
 
 
 def _read_pieces(spill: Path, bucket: PlannedBucket, first: int, stop: int) -> PieceStretch:
-    """Read the pieces of samples ``first`` to ``stop`` of a bucket."""
     path, first, stop = spill / f"plan-{bucket.plan:05d}", bucket.first + first, bucket.first + stop
     bounds = np.fromfile(f"{path}.bounds", np.int64, count=stop - first + 1, offset=first * 8)
     count = int(bounds[-1] - bounds[0])

@@ -286,7 +286,6 @@ class ComposedWriter(TokenWriter):
         }
 
     def _masked(self, facts: TokenFacts) -> bool:
-        """Return whether what is written has a loss mask."""
         return facts.masked and self.settings.format in HOLDS_MASK
 
     def _shard_settings(self, dtype: str) -> dict[str, Any]:

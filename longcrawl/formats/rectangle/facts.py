@@ -241,7 +241,6 @@ def _lost_metadata(path: Path) -> Iterator[str]:
 
 
 def _arrays(path: Path) -> list[str]:
-    """Name the folders that hold an array."""
     return sorted(
         entry.name for entry in path.glob("*") if (entry / ".zarray").exists() or (entry / "zarr.json").exists()
     )
@@ -320,7 +319,6 @@ def _missing_files(folder: str, layout: ArrayLayout, there: set[tuple[int, int]]
 
 
 def _codec(codec: Any) -> str:
-    """Spell a compressor of Zarr v3 or v2 in a few words."""
     recorded = codec.to_dict().get("configuration", {}) if hasattr(codec, "to_dict") else codec.get_config()
     words = {name: getattr(value, "value", value) for name, value in recorded.items()}
     spelled: dict[Any, str] = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle"}

@@ -223,7 +223,6 @@ class Warc(Source):
         }
 
     def _page(self, kind: str, fields: Fields, block: bytes) -> dict[str, Any]:
-        """Return what a row says of its page."""
         status, headers, payload, cut = None, fields, block, None
         is_http = fields.get("content-type", "").lower().startswith("application/http")
         if kind == "response" and (is_http or block.startswith(b"HTTP/")):

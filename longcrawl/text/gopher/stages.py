@@ -18,8 +18,7 @@ from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.gopher import page_columns as page
 from longcrawl.text.gopher.pages import Words, count_pages, find_marks, load_segmenter
 from longcrawl.text.gopher.variants.definitions import Definitions, Share, quality_shares, repetition_shares
-from longcrawl.text.language.spoken import places_of_languages
-from longcrawl.text.languages import language_files, read_languages
+from longcrawl.text.languages import language_files, places_of_languages, read_languages
 
 Doubles = npt.NDArray[np.float64]
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")

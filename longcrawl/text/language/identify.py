@@ -18,8 +18,7 @@ from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.language._fasttext_model import read_model
 from longcrawl.text.language.codes import language_code, parse_tag
-from longcrawl.text.language.spoken import places_of_languages
-from longcrawl.text.languages import language_files, read_languages
+from longcrawl.text.languages import language_files, places_of_languages, read_languages
 
 _ENDINGS = (".bin", ".ftz")
 _NAMES = ("lid.176", "py3langid", "resiliparse")

@@ -17,8 +17,7 @@ from longcrawl.kernels.phrases import PhraseTree, make_tree
 from longcrawl.kernels.texts import check_not_masked, text_buffers, text_column, valid_texts
 from longcrawl.kernels.word_lists import read_word_lists
 from longcrawl.storage.files import reread_when_changed
-from longcrawl.text.language.spoken import places_of_languages
-from longcrawl.text.languages import Languages, find_language
+from longcrawl.text.languages import Languages, find_language, places_of_languages
 from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
 
 POLICY_PHRASES = (

@@ -16,7 +16,7 @@ from longcrawl.kernels.code_points import load_characters
 from longcrawl.kernels.phrases import PhraseTree, make_tree
 from longcrawl.kernels.texts import check_not_masked, text_buffers, text_column, valid_texts
 from longcrawl.storage.files import reread_when_changed
-from longcrawl.text.language.spoken import places_of_languages
+from longcrawl.text.languages import places_of_languages
 from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
 from longcrawl.text.presets import Presets
 

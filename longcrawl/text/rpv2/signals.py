@@ -15,8 +15,7 @@ from longcrawl.kernels import word_lists
 from longcrawl.kernels.code_points import Characters, load_characters
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.storage.files import reread_when_changed
-from longcrawl.text.language.spoken import places_of_languages
-from longcrawl.text.languages import find_language
+from longcrawl.text.languages import find_language, places_of_languages
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 
 OF_THE_CRAWL = "__label__cc"
@@ -351,7 +350,6 @@ def _number(values: pa.Array, name: str) -> pa.Array:
 
 
 def _looked_up(domains: pa.Array, categories: Mapping[str, int]) -> pa.Array:
-    """Look each distinct domain up once."""
     encoded = pc.dictionary_encode(pc.cast(domains, pa.string()))
     numbers = [categories.get(domain) for domain in encoded.dictionary.to_pylist()]
     return pa.array(numbers, pa.float64()).take(encoded.indices)

@@ -18,16 +18,7 @@ from longcrawl.core.stages import Check, Judge, column, first_failure, stage
 from longcrawl.display.table import Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.text.urls._lists import (
-    UT1_CATEGORIES,
-    Lists,
-    block_list_files,
-    curated_files,
-    find_categories,
-    read_block_lists,
-    read_curated_sources,
-    read_domains,
-)
+from longcrawl.text.urls import _lists as block_lists
 from longcrawl.text.urls._words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
 from longcrawl.text.values import tables
 
@@ -124,7 +115,7 @@ class UrlFilter(Judge):
     code_version: ClassVar[str] = "2"
 
     lists: str | None = None
-    categories: tuple[str, ...] = UT1_CATEGORIES
+    categories: tuple[str, ...] = block_lists.UT1_CATEGORIES
     allowed_domains: tuple[str, ...] = ()
     allow_list: str | None = None
     allowed_from: Literal["lists", "lists-and-words"] = "lists"
@@ -146,7 +137,7 @@ class UrlFilter(Judge):
         """Name the lists and the files of words."""
         allowed = () if self.allow_list is None else (self.allow_list,)
         words = URL_WORDS.own_files(self.words)
-        return (*self._categories, *allowed, *words, *curated_files(self.curated_sources))
+        return (*self._categories, *allowed, *words, *block_lists.curated_files(self.curated_sources))
 
     def limits(self) -> tuple[str, ...]:
         """Report that no list was used, and how few words stood in for it."""
@@ -215,18 +206,20 @@ class UrlFilter(Judge):
         known = {}
         for rule, kind in (("blocked_domain", "domains"), ("blocked_url", "urls")):
             names = {each.matched for each in matches if each.rule == rule}
-            known[rule] = find_categories(self._categories, names, kind)
+            known[rule] = block_lists.find_categories(self._categories, names, kind)
         return [each._replace(categories=known.get(each.rule, {}).get(each.matched, ())) for each in matches]
 
     @cached_property
     def _categories(self) -> dict[str, str]:
         # Dozens of files are looked for: once for this stage, not for every batch.
-        return {} if self.lists is None else block_list_files(self.lists, self.categories)
+        return {} if self.lists is None else block_lists.block_list_files(self.lists, self.categories)
 
-    def _lists(self) -> Lists:
-        blocked = read_block_lists(*self._categories)
-        allowed = read_domains(self.allow_list, *self.allowed_domains)
-        return Lists(blocked.domains, allowed, read_curated_sources(self.curated_sources), blocked.addresses)
+    def _lists(self) -> block_lists.Lists:
+        blocked = block_lists.read_block_lists(*self._categories)
+        allowed = block_lists.read_domains(self.allow_list, *self.allowed_domains)
+        return block_lists.Lists(
+            blocked.domains, allowed, block_lists.read_curated_sources(self.curated_sources), blocked.addresses
+        )
 
     def _words(self) -> UrlWords | None:
         return None if self.words is None else read_url_words(self.words)
