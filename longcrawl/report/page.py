@@ -33,18 +33,8 @@ from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest import MANIFEST, PLAN, WORK, MissingEntry, read_manifest
 from longcrawl.printable import shortened
-from longcrawl.report import texts
+from longcrawl.report import sections, texts
 from longcrawl.report.removed_documents import removed_documents
-from longcrawl.report.sections import (
-    domain_table,
-    drawn,
-    edit_table,
-    funnel_table,
-    length_tables,
-    named,
-    notes,
-    reason_table,
-)
 from longcrawl.storage.files import check_target, write_text, writing
 
 LONGEST_RECIPE = 20_000
@@ -66,9 +56,9 @@ class ReportPage:
         """Return the whole file; the same run gives the same bytes."""
         style, script = _asset("report.css"), _asset("report.js")
         written = [(name, title, _or_missing_note(body)) for name, title, body in self._sections()]
-        sections = [(name, title, body) for name, title, body in written if body]
-        links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
-        parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in sections)
+        filled = [(name, title, body) for name, title, body in written if body]
+        links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in filled)
+        parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in filled)
         return Template(_asset("report.html")).substitute(
             policy=_policy(style, script),
             title=texts.escape(self.manifest["recipe"]["name"]),
@@ -81,10 +71,10 @@ class ReportPage:
         )
 
     def _sections(self) -> Iterator[tuple[str, str, Callable[[], str]]]:
-        yield "funnel", "Funnel", lambda: funnel_table(RemovalRates.from_manifest(self.manifest))
+        yield "funnel", "Funnel", lambda: sections.funnel_table(RemovalRates.from_manifest(self.manifest))
         yield "reasons", "Why documents were removed", self._reasons
         yield "removed", "Removed documents", self._removed
-        yield "edits", "What was changed in documents", lambda: edit_table(self._funnel)
+        yield "edits", "What was changed in documents", lambda: sections.edit_table(self._funnel)
         yield "clusters", "Duplicates", lambda: texts.cluster_list(self.clusters) if self.clusters.count else ""
         yield "lengths", "Lengths", self._lengths
         yield "places", "Domains and languages", self._places
@@ -127,7 +117,7 @@ class ReportPage:
         places: dict[tuple[str, str], int] = {}
         for number, document in enumerate(self.removed):
             places.setdefault((document.reason.stage or "", document.reason.rule or ""), number)
-        return reason_table(self._funnel, places)
+        return sections.reason_table(self._funnel, places)
 
     def _removed(self) -> str:
         if not len(self.removed):
@@ -144,7 +134,7 @@ class ReportPage:
 
     def _lengths(self) -> str:
         found = self.manifest.get("source_lengths")
-        shown = length_tables(None if found is None else Lengths.from_dict(found), self._analysis()[0])
+        shown = sections.length_tables(None if found is None else Lengths.from_dict(found), self._analysis()[0])
         return shown + self._not_analysed("How long the documents are that were kept")
 
     def _not_analysed(self, what: str) -> str:
@@ -158,10 +148,10 @@ class ReportPage:
     def _places(self) -> str:
         analysis = self._analysis()[0]
         hosts = [host for host in _hosts(self.removed) if host]
-        domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
+        domains = sections.domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
         others = [each for each in analysis.place_tables() if each.columns[0].title != "domain"]
         tables = "".join(
-            f"<section><h3>{texts.escape(title)}</h3>{drawn(each)}</section>"
+            f"<section><h3>{texts.escape(title)}</h3>{sections.drawn(each)}</section>"
             for title, each in [
                 *((f"{each.columns[0].title.capitalize()} of what was kept", each) for each in others),
                 *((f"{each.columns[0].title.capitalize()} on the way", each) for each in value_tables(self._funnel)),
@@ -173,7 +163,9 @@ class ReportPage:
         return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
 
     def _notes(self) -> str:
-        return f"{notes(known_limits(self.manifest))}<h3>Input</h3>{notes(_input_notes(self.manifest))}"
+        return (
+            f"{sections.notes(known_limits(self.manifest))}<h3>Input</h3>{sections.notes(_input_notes(self.manifest))}"
+        )
 
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
@@ -205,7 +197,8 @@ class ReportPage:
 def _document(number: int, document: texts.RemovedDocument) -> str:
     reason = document.reason
     heading = (
-        f'<b>{named(reason.rule)}</b> <span class="value">{texts.escape(shortened(texts.brief(reason), 60))}</span> '
+        f"<b>{sections.named(reason.rule)}</b> "
+        f'<span class="value">{texts.escape(shortened(texts.brief(reason), 60))}</span> '
         f'<span class="opening" dir="auto">{texts.escape(document.opening or reason.id)}</span>'
     )
     note = f'<p class="note">{texts.escape(shortened(document.note, 1_000))}</p>' if document.note else ""

@@ -251,7 +251,6 @@ class _Job:
         return stage
 
     def _resolve(self, number: int, label: str, stage: Survey) -> None:
-        """Let a survey remove documents, and count them."""
         with self.costs.measure(label, f"{number}"):
             gone = segments.resolve(self.folder, number, label, stage, self.groups)
         if sentences := report_of(gone):

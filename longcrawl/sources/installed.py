@@ -114,7 +114,9 @@ def _documents(package: str, distribution: importlib.metadata.Distribution, bad_
     for recorded in distribution.files or []:
         if not _is_document(recorded):
             continue
-        name = f"{package}/{_stable_path(recorded)}"
+        # Neither steps upward nor the version in the name of a metadata folder.
+        steps = [_METADATA_FOLDER.sub(r"\1-info", step) for step in recorded.parts if step != ".."]
+        name = "/".join([package, *steps])
         try:
             text = Path(str(distribution.locate_file(recorded))).read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -132,11 +134,6 @@ def _is_document(path: importlib.metadata.PackagePath) -> bool:
     if in_metadata and path.name in _BOOKKEEPING:
         return False
     return path.suffix in _ENDINGS or (in_metadata and bool(_LICENCE.fullmatch(path.name) or "licenses" in path.parts))
-
-
-def _stable_path(path: importlib.metadata.PackagePath) -> str:
-    """Return a path without the version in the name of its metadata folder and without steps upward."""
-    return "/".join(_METADATA_FOLDER.sub(r"\1-info", step) for step in path.parts if step != "..")
 
 
 def _topics() -> dict[str, str]:

@@ -194,7 +194,8 @@ class ComposedResult(Result):
             raise FormatError(f"{folder} has no split {split!r}; there is: {known}")
         bucket, sample = _sample(buckets, row, f"{folder} split {split!r}")
         read = bucket.read([sample])
-        pieces = _pieces(folder, bucket, sample)
+        table_of_pieces = folder / "pieces" / bucket.path / f"{sample // bucket.file_samples:05d}.parquet"
+        pieces = read_table(table_of_pieces, condition=pc.field("sample") == sample).to_pylist()
         files = opened.described["files"].items()
         return ComposedInspection(
             path=str(folder),
@@ -228,11 +229,6 @@ def _sample(buckets: list[spec.ComposedBucket], row: int, where: str) -> tuple[s
             break
         row -= len(bucket)
     return bucket, row
-
-
-def _pieces(folder: Path, bucket: spec.ComposedBucket, sample: int) -> list[dict[str, Any]]:
-    file = folder / "pieces" / bucket.path / f"{sample // bucket.file_samples:05d}.parquet"
-    return list(read_table(file, condition=pc.field("sample") == sample).to_pylist())
 
 
 def _decoded(opened: spec.Composed, tokens: list[int]) -> str | None:

@@ -1,6 +1,6 @@
 """Documents in parquet files as the end of a crawl or a run, see :mod:`longcrawl.formats.documents.spec`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,7 +109,9 @@ class ParquetWriter(OrderedWriter):
                 }
                 for language in languages
             ]
-        write_text(target / "README.md", _readme(described))
+        head = yaml.safe_dump({"configs": dataset_configs(described)}, sort_keys=False, allow_unicode=True)
+        about = f"Documents written by longcrawl; `{DESCRIPTION}` describes every file."
+        write_text(target / "README.md", f"---\n{head}---\n\n{about}\n")
         files = [each["files"] for each in written] + [file_entries(target, ["README.md"])]
         described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
         write_text(target / DESCRIPTION, sealed.seal(described))
@@ -125,8 +127,3 @@ class ParquetWriter(OrderedWriter):
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     return split_totals(written, {"documents": "rows", "bytes": "bytes"}, "files")
-
-
-def _readme(described: Mapping[str, Any]) -> str:
-    head = yaml.safe_dump({"configs": dataset_configs(described)}, sort_keys=False, allow_unicode=True)
-    return f"---\n{head}---\n\nDocuments written by longcrawl; `{DESCRIPTION}` describes every file.\n"
