@@ -1,10 +1,14 @@
 """What kernels keep on disk."""
 
 import pickle
+import shutil
+from pathlib import Path
 
 import numba
 
+from longcrawl.kernels import lookup
 from longcrawl.kernels.lookup import _CachedKernels
+from longcrawl.text.rpv2 import _kernels as kernels
 
 
 def test_a_kernel_whose_types_have_moved_is_compiled_again(tmp_path):
@@ -15,3 +19,20 @@ def test_a_kernel_whose_types_have_moved_is_compiled_again(tmp_path):
     assert kept.load(("signature",)) is None
     kept.save(("signature",), "machine code")
     assert kept.load(("signature",)) == "machine code"
+
+
+def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(tmp_path, monkeypatch):
+    # Machine code holds what it calls of other modules; numba compares its own file alone.
+    own = Path(kernels.__file__)
+    assert kernels.measure._cache._cache_file._source_stamp[1] == lookup.digest_sources(own)
+    package = Path(lookup.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "longcrawl", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(lookup, "_ROOT", tmp_path)
+    copied = tmp_path / "longcrawl" / own.relative_to(package)
+    before = lookup.digest_sources.__wrapped__(copied)
+    for name, same in (("cli/commands.py", True), ("kernels/lookup.py", False), ("kernels/code_points.py", False)):
+        with (tmp_path / "longcrawl" / name).open("a") as file:
+            file.write("# changed\n")
+        after = lookup.digest_sources.__wrapped__(copied)
+        assert (after == before) is same, name
+        before = after

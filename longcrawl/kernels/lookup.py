@@ -3,7 +3,11 @@
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
+import hashlib
+import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -19,7 +23,23 @@ Letters = npt.NDArray[Any]
 
 _U = np.uint64
 _MIX = _U(0xFF51AFD7ED558CCD)
-_PRIME = _U(0x100000001B3)
+
+_ROOT = Path(__file__).parents[2]
+_IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+
+
+@cache
+def digest_sources(file: Path) -> str:
+    """Return a SHA-256 of a file and of all that it imports of longcrawl: machine code of its kernels holds both."""
+    reached, waiting = {file}, [file]
+    while waiting:
+        for package, names in _IMPORT.findall(waiting.pop().read_text("utf-8")):
+            folder = _ROOT.joinpath(*package.split("."))
+            files = {"__init__.py", *(f"{name}.py" for name in re.findall(r"\w+", names))}
+            modules = {folder.with_suffix(".py"), *(folder / name for name in files)}
+            waiting += [module for module in modules - reached if module.is_file()]
+            reached.update(waiting)
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(reached))).hexdigest()
 
 
 class _CachedKernels(IndexDataCacheFile):
@@ -49,7 +69,10 @@ class _Kernel(CPUDispatcher):
     def enable_caching(self) -> None:
         """Keep machine code on disk."""
         super().enable_caching()
-        self._cache._cache_file.__class__ = _CachedKernels  # noqa: SLF001  # numba has no other place for it
+        kept = self._cache._cache_file  # noqa: SLF001  # numba has no other place for it, here and below
+        kept.__class__ = _CachedKernels
+        # numba compares the kernel's own file alone: after an upgrade it would run what others were before.
+        kept._source_stamp = (kept._source_stamp, digest_sources(Path(self.py_func.__code__.co_filename)))  # noqa: SLF001
 
     @property
     def _numba_type_(self) -> Any:
@@ -112,7 +135,7 @@ def _sampled(language: int, letters: Letters, start: int, stop: int) -> np.int64
     second, before_last = min(start + 1, stop - 1), max(stop - 2, start)
     head = _U(letters[start]) | _U(letters[second]) << _U(21) | _U(stop - start) << _U(42)
     tail = _U(letters[stop - 1]) | _U(letters[before_last]) << _U(21) | _U(language) << _U(42)
-    return mixed(head * _PRIME ^ tail)
+    return mixed(head ^ (tail << _U(11) | tail >> _U(53)))
 
 
 @inlined

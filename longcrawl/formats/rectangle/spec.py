@@ -57,31 +57,12 @@ import numpy as np
 
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.rectangle._layout import ArrayLayout, parse_layout
+from longcrawl.formats.rectangle._readers import ChunkReader, DirectReader, Folder, StoredArray, Tokens, ZarrReader
 from longcrawl.formats.rectangle._readers import (
-    ChunkReader,
-    DirectReader,
-    Folder,
-    OnMissingChunks,
-    StoredArray,
-    Tokens,
-    ZarrReader,
+    OnMissingChunks as OnMissingChunks,  # noqa: PLC0414  # it is in the signatures below, for whoever calls them
 )
 from longcrawl.storage import sealed
 from longcrawl.storage.structured import load_json
-
-__all__ = [
-    "DESCRIPTION",
-    "GPT2_END_OF_TEXT",
-    "LOSS_MASK_SUFFIX",
-    "VERSION",
-    "Engine",
-    "OnMissingChunks",
-    "SplitArray",
-    "has_split",
-    "open_loss_mask",
-    "open_split",
-    "read_description",
-]
 
 Engine = Literal["auto", "direct", "zarr"]
 """Who decodes chunks: "direct" (blosc), "zarr" (zarr-python), or "auto": direct where it can."""
