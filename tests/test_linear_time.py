@@ -260,6 +260,8 @@ OWN: dict[str, str] = {
     "longcrawl/sources/installed.py:_normalized": "names of installed packages",
     "builders/register.py:_COMMENT": "the package's own modules",
     "builders/register.py:_IMPORT": "the package's own modules",
+    "longcrawl/kernels/lookup.py:_IMPORT": "the package's own modules",
+    "longcrawl/kernels/lookup.py:digest_sources": "the package's own modules",
     "longcrawl/ledger/clusters.py:direct": "names of rules, by RE2",
     "longcrawl/ledger/clusters.py:_follow": "names of rules, by RE2",
     "longcrawl/text/urls/fetch.py:_CATEGORY": "names of folders in a list that a user fetches",
