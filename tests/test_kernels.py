@@ -5,6 +5,9 @@ import shutil
 from pathlib import Path
 
 import numba
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longcrawl.kernels import lookup
 from longcrawl.kernels.lookup import _CachedKernels
@@ -36,3 +39,9 @@ def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(tmp_path, mon
         after = lookup.digest_sources.__wrapped__(copied)
         assert (after == before) is same, name
         before = after
+
+
+@given(st.lists(st.integers(-4, 4) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=100))
+def test_an_order_is_that_of_numpy_with_equal_keys_as_they_stand(keys):
+    array = np.array(keys, np.int64)
+    assert lookup.stable_order(array).tolist() == np.argsort(array, kind="stable").tolist()

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup.ngrams import GOLDEN, MIX_1
-from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.lookup import compiled, order_by, stable_order
 
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]
@@ -281,7 +281,7 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
     for at in range(count):
         roots[at] = root(parents, numbers[at])
         sizes[at] = stops[numbers[at]] - starts[numbers[at]]
-    by_root = np.argsort(roots, kind="mergesort")
+    by_root = stable_order(roots)
     in_group = np.empty(count, np.int64)
     in_group[by_root] = np.arange(count)
     least = max(conditions.similarity, conditions.size_ratio)
@@ -334,7 +334,7 @@ def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> N
         if _remember_similar(min(members), max(members), conditions):
             link(parents, members[0], members[1])
         return
-    order = np.argsort(conditions.ranks[members], kind="mergesort")
+    order = order_by(conditions.ranks, members)
     different, count = np.empty(len(members), np.int64), 0
     for at in order:
         number = members[at]
@@ -350,7 +350,7 @@ def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> N
 @compiled
 def _link_sizes(members: Longs, conditions: Conditions, parents: Numbers) -> None:
     """Link documents next to each other in size whose sizes are close enough; all share a band key."""
-    order = np.argsort(conditions.sizes[members], kind="mergesort")
+    order = order_by(conditions.sizes, members)
     for at in range(1, len(members)):
         smaller, greater = members[order[at - 1]], members[order[at]]
         if conditions.sizes[smaller] / conditions.sizes[greater] >= conditions.size_ratio:
@@ -372,7 +372,7 @@ def _link_bucket(members: Longs, conditions: Conditions, parents: Numbers) -> No
 @compiled
 def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
     """Link documents whose keys have equal upper bits and are not all equal."""
-    order = np.argsort(keys[members], kind="mergesort")
+    order = order_by(keys, members)
     first = 0
     for at in range(1, len(members) + 1):
         if at == len(members) or keys[members[order[at]]] != keys[members[order[first]]]:

@@ -283,7 +283,9 @@ def sketch(
         counts[document] = count
         end = kept_bounds[document]
         if len(kept) > 0:
-            kept[end : end + count] = np.sort(scratch.hashes[:count])
+            hashes = np.sort(scratch.hashes[:count])
+            for at in range(count):
+                kept[end + at] = hashes[at]
             end += count
         kept_bounds[document + 1] = end
         _sign(scratch.hashes, count, permutations, scratch.signature)

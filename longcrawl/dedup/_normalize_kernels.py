@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup.normalize import ACCENT, BREAKS, CASED, IGNORABLE, MAPPED, MARKED, REMOVED, SPACE, NormalForms
 from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.lookup import compiled, inlined, stable_order
 from longcrawl.kernels.utf8 import decode, last_start
 
 Bytes = npt.NDArray[np.uint8]
@@ -73,7 +73,7 @@ def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: A
         count += 1
         at = after
     at = start
-    for place in np.argsort(keys[:count], kind="mergesort"):
+    for place in stable_order(keys[:count]):
         size = _write_point(out, at, points[place])
         if sources is not None:
             sources[at : at + size] = origins[place]

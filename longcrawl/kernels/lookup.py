@@ -120,6 +120,53 @@ def round_all(values: Any) -> None:
         values[at] = round_to_8_digits(values[at])
 
 
+_RUN = 16
+"""Keys that :func:`stable_order` sorts by insertion before it merges."""
+
+
+@compiled
+def stable_order(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the places of int64 keys in ascending order, equal ones as they stand: a merge sort.
+
+    That of numba takes 1 to 2 s of compiling for each type of key, this one 0.4 s once.
+    """
+    count = len(keys)
+    order, merged = np.empty(count, np.int64), np.empty(count, np.int64)
+    for at in range(count):
+        key, place = keys[at], at
+        while place % _RUN and keys[order[place - 1]] > key:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = at
+    width = _RUN
+    while width < count:
+        for start in range(0, count, 2 * width):
+            middle, stop = min(start + width, count), min(start + 2 * width, count)
+            left, right = start, middle
+            for place in range(start, stop):
+                if left < middle and (right == stop or keys[order[left]] <= keys[order[right]]):
+                    merged[place] = order[left]
+                    left += 1
+                else:
+                    merged[place] = order[right]
+                    right += 1
+        order, merged = merged, order
+        width *= 2
+    return order
+
+
+@inlined
+def order_by(values: npt.NDArray[Any], members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the places of ``members`` by their values, integers, as :func:`stable_order` does.
+
+    Of unsigned numbers beyond int64 only equal ones are sure to stand together.
+    """
+    keys = np.empty(len(members), np.int64)
+    for place in range(len(members)):
+        keys[place] = np.int64(values[members[place]])
+    return stable_order(keys)
+
+
 @compiled
 def mixed(number: np.uint64) -> np.int64:
     """Spread a hash or a key over all bits, as an index to be masked."""

@@ -372,7 +372,8 @@ def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
             continue
         at, end = spans[line, 0], spans[line, 1]
         if kinds[line] != ESCAPED:
-            out[to : to + end - at] = data[at:end]
+            for place in range(at, end):
+                out[to + place - at] = data[place]
             to += end - at
             continue
         while at < end:

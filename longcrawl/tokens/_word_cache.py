@@ -202,7 +202,7 @@ def split(text: Bytes, wide: Wide, offsets: Longs, state: Longs, starts: Longs, 
         ends[number] = found
         number += 1
     starts[found] = at
-    state[:] = number, at
+    state[0], state[1] = number, at
     return found
 
 

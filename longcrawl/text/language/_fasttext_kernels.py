@@ -292,7 +292,10 @@ def classify(
     line end counts as a space, and a word ``</s>`` as none.
     """
     hidden = np.zeros(vectors.rows.shape[1], np.float32)
-    bracketed = np.full(np.diff(offsets).max() + 2 if len(offsets) > 1 else 2, _BEGIN, np.uint8)
+    longest = 0
+    for text in range(len(offsets) - 1):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    bracketed = np.full(longest + 2, _BEGIN, np.uint8)
     listed = np.zeros(_LISTED, np.int32)
     nodes = np.zeros(len(vectors.output) + 2, np.int32)
     waiting = np.zeros(len(vectors.output) + 2, np.float32)

@@ -295,7 +295,7 @@ def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
 
 
 @compiled
-def clean_page(
+def _clean_page(
     data: Bytes,
     at: int,
     end: int,
@@ -363,20 +363,22 @@ def clean_pages(
     ends: Any,
     counts: Any,
     log: Any,
+    runs: bool,
 ) -> int:
     """Write the lines that stay of every document to ``out``, without the white space around all of them.
 
     Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
-    to ``log``, which has room for all lines or for none, what :func:`clean_page` writes, of all documents, in runs.
+    to ``log``, which has room for all lines or for none, what :func:`_clean_page` writes, of all documents. ``runs``
+    needs a log.
 
     Returns:
         How many rows are in the log.
     """
-    place, logged, runs = np.int64(0), 0, len(log) > 0
+    place, logged = np.int64(0), 0
     ends[0] = 0
     for document in range(len(offsets) - 1):
         at, end, begin, here = offsets[document], offsets[document + 1], place, log[logged:]
-        place, changed = clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, runs)
+        place, changed = _clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, runs)
         logged += min(changed, len(here))
         first = skip_space(out, begin, place, flag_of)
         last = drop_space(out, first, place, flag_of)

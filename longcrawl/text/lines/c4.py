@@ -150,7 +150,7 @@ class C4Quality(Edit):
         ends = np.empty(len(offsets), np.int64)
         counts = np.zeros((len(texts), 3), np.int64)
         log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
-        logged = clean_pages(data, offsets, *self._rules(), out, ends, counts, log)
+        logged = clean_pages(data, offsets, *self._rules(), out, ends, counts, log, record == "places")
         places = locate_lines(data, offsets, out, log[:logged], RULES.__getitem__, "content")
         checks = self._counted(counts)
         if self.bad_words is not None:
@@ -166,12 +166,12 @@ class C4Quality(Edit):
         order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not listed, and the
         language is of no account.
         """
-        from longcrawl.text.lines._c4_kernels import clean_page
+        from longcrawl.text.lines._c4_kernels import clean_pages
 
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
-        page, (at, end) = np.zeros(3, np.int64), offsets.tolist()
-        _, changed = clean_page(data, at, end, *self._rules(), out, 0, page, log, False)
+        ends, counts = np.empty(2, np.int64), np.zeros((1, 3), np.int64)
+        changed = clean_pages(data, offsets, *self._rules(), out, ends, counts, log, False)
         return [_change(data, out, row) for row in log[:changed].tolist()]
 
     def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:

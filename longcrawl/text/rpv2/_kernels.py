@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels import code_points as kind
 from longcrawl.kernels.code_points import Characters
-from longcrawl.kernels.lookup import compiled, find_word, inlined, round_to_8_digits
+from longcrawl.kernels.lookup import compiled, find_word, inlined, order_by, round_to_8_digits
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words, repetitions
 from longcrawl.kernels.utf8 import decode
 from longcrawl.kernels.word_lists import Phrases, Vocabulary
@@ -196,8 +196,10 @@ def _order_marks(normal: Points, start: int, stop: int, combining: npt.NDArray[n
         while at < stop and combining[normal[at]] != 0:
             at += 1
         if at - first > _FEW:
-            classes = combining[normal[first:at]]
-            normal[first:at] = normal[first:at][np.argsort(classes, kind="mergesort")]
+            marks = normal[first:at].astype(np.int64)
+            order = order_by(combining, marks)
+            for place in range(at - first):
+                normal[first + place] = marks[order[place]]
         else:
             for place in range(first + 1, at):
                 mark = normal[place]

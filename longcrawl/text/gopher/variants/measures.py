@@ -349,9 +349,13 @@ def _count_quality(
         row[columns.SYMBOLS] = apart + _count_spaced_dots(data, begin, end)
     else:
         row[columns.SYMBOLS] = _count_symbol_words(data, page, words, reading)
-    row[columns.ALPHABETIC_WORDS] = np.count_nonzero(page.word_flags[:words] & reading.alphabetic)
+    lengths, alphabetic = np.empty(words, np.int64), 0
+    for word in range(words):
+        lengths[word] = page.starts[word + 1] - page.starts[word]
+        alphabetic += page.word_flags[word] & reading.alphabetic != 0
+    row[columns.ALPHABETIC_WORDS] = alphabetic
     if reading.lengths == defined.MEDIAN and words:
-        row[columns.MEDIAN_LENGTH] = np.median(np.diff(page.starts[: words + 1]))
+        row[columns.MEDIAN_LENGTH] = np.median(lengths)
     language = stop_words.languages[document]
     if language >= 0:
         row[columns.STOP_WORDS] = _count_stop_words(data, page, words, stop_words, language, reading)
