@@ -90,16 +90,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return FolderScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Read files from the last to the first in every second process.
+
+    Where nothing has bytecode, pytest takes 11 s to rewrite all assertions. Two processes that meet do half each.
+    """
+    report = yield
+    name = getattr(collector.config, "workerinput", {}).get("workerid", "gw0")
+    if isinstance(collector, pytest.Directory) and int(name.removeprefix("gw")) % 2:
+        report.result.reverse()
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order files for several processes: folders that compile most come first, whole runs last."""
     if config.getoption("numprocesses", None) is None and not hasattr(config, "workerinput"):
         return
     whole = Path(__file__).parent
 
-    def turn(item: pytest.Item) -> tuple[bool, int]:
+    def turn(item: pytest.Item) -> tuple[bool, int, Path]:
         folder = item.path.parent
         names, name = (LONG, item.path.name) if folder == whole else (FIRST, folder.name)
-        return (folder == whole, names.index(name) if name in names else len(names))
+        return (folder == whole, names.index(name) if name in names else len(names), item.path)
 
     items.sort(key=turn)
 
