@@ -172,7 +172,10 @@ def own_cache(caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
 COMMANDS = """
 import atexit, gc, json, os, pathlib, sys, traceback
 import datasets, numba, longcrawl.cli.commands
+# What commands import when they need it: most of the time of a command that each child would take again.
+import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr
 
+numba.njit(lambda number: number)(1)  # numba imports a third of itself when it first compiles or loads a kernel
 gc.freeze()
 for line in sys.stdin:
     words, folder, cache, given, output, errors = json.loads(line)
