@@ -1,5 +1,6 @@
 """Whatever happens to the files of a stopped run, it ends in the same bytes, or in one sentence."""
 
+import hashlib
 import importlib
 import json
 import random
@@ -13,7 +14,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.segments import check_results
-from longcrawl.storage.sealed import DamagedWorkError, Marker
+from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
 
 RUN, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "segments"))
 STOPS = {
@@ -152,6 +153,17 @@ def test_an_output_that_changes_before_it_is_sealed_is_noticed(recipe, tmp_path)
     file.write_bytes(file.read_bytes()[:-1] + b"!")
     with pytest.raises(DamagedWorkError, match=r"parquet has been changed|parquet is missing or has been changed"):
         check_results(out, [marker])
+
+
+@pytest.mark.parametrize("content", [{}, {"a": {}}, {"é\ud800": [1, None], "b": {"c\n}": " }"}, "sha256": "x"}])
+def test_a_sealed_description_is_what_json_writes_of_it_with_its_digest(content):
+    unsealed = {name: value for name, value in content.items() if name != "sha256"}
+
+    def spelled(entries: dict) -> bytes:
+        return json.dumps(entries, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+    digest = hashlib.sha256(spelled(unsealed)).hexdigest()
+    assert seal(content).encode() == spelled(unsealed | {"sha256": digest}) + b"\n"
 
 
 def test_markers_of_an_earlier_version_count_as_missing(tmp_path):
