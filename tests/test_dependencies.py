@@ -24,6 +24,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 FOLDERS = {"longcrawl": "longcrawl", "builders": "longcrawl.builders", "cards": "longcrawl.cards"}
 NOT_HERE = {"py3langid": "py3langid"}
 """The import and the distribution of what CI does not install."""
+NOT_DECLARED = {"longcrawl", *sys.stdlib_module_names}
 FED = {"transformers"}
 """What the package feeds and does not import: its collators return what transformers' models take."""
 BESIDE = ("accelerate", "torchdata")
@@ -52,7 +53,7 @@ def imports(file: Path) -> Iterator[tuple[str, bool]]:
             names = [node.module]
         elif isinstance(node, ast.Call) and called(node.func) in ("find_spec", "import_module"):
             names = [each.value for each in node.args if isinstance(each, ast.Constant)]
-        for package in {name.split(".")[0] for name in names} - {"longcrawl", *sys.stdlib_module_names}:
+        for package in {name.split(".")[0] for name in names} - NOT_DECLARED:
             yield package, node in tree.body
 
 
