@@ -378,20 +378,14 @@ def test_shipped_recipes_name_no_path_of_a_machine(name):
     assert local_paths(lc.load_recipe(name).as_dict()) == {}
 
 
-def test_the_python_on_the_card_runs_in_the_folder(run_folder, tmp_path):
+def test_the_python_on_the_card_runs_in_the_folder(run_folder, python, monkeypatch):
     text = (run_folder / "README.md").read_text()
     local = text.replace("hf://datasets/user/name/", "").replace('"user/name"', f'"{run_folder}"')
     blocks = [block.partition("```")[0] for block in local.split("```python\n")[1:]]
     assert len(blocks) == 3
     code = "\n".join(blocks).replace("    break\n", "    print(batch['text'].shape)\n    break\n")
-    answer = subprocess.run(
-        [sys.executable, "-c", code + "\nprint(windows.num_rows, rows.num_rows, tokens.shape)"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=run_folder,
-        env={"HF_HOME": str(tmp_path), "PATH": "", "PYTHONPATH": str(Path(lc.__file__).parent.parent)},
-    )
+    monkeypatch.chdir(run_folder)
+    answer = python(code + "\nprint(windows.num_rows, rows.num_rows, tokens.shape)")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.splitlines()[-2:] == ["(8, 16)", "13 13 (13, 16)"]
 

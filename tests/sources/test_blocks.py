@@ -6,8 +6,6 @@ import itertools
 import json
 import random
 import struct
-import subprocess
-import sys
 import time
 
 import pyarrow as pa
@@ -235,7 +233,7 @@ for path in sys.argv[2:]:
 
 
 @pytest.mark.slow
-def test_bombs_of_text_take_no_memory(tmp_path):
+def test_bombs_of_text_take_no_memory(tmp_path, python):
     """Files of some kB whose one line has 64 MB, in a process that has not held so much before."""
     line, bomb = b'{"text": "one"}\n', b'{"text": "' + b"a" * (64 << 20) + b'"}\n'
     paths = [tmp_path / "first.jsonl"]
@@ -249,13 +247,7 @@ def test_bombs_of_text_take_no_memory(tmp_path):
         ):
             paths.append(tmp_path / name)
             paths[-1].write_bytes(content)
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(LIMIT), *map(str, paths)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = python(MEASURE, LIMIT, *paths)
     assert done.returncode == 0, done.stderr
     for told, path in zip(done.stdout.splitlines()[1:], paths[1:], strict=True):
         name, rows, lost, grown = told.split()
@@ -274,19 +266,13 @@ for found in bad.found:
 """
 
 
-def test_a_dictionary_of_parquet_never_becomes_its_texts(tmp_path):
+def test_a_dictionary_of_parquet_never_becomes_its_texts(tmp_path, python):
     """Some kB that are one text of 16 MB in each of 10,000 rows: 168 GB, of which a batch took 17 GB."""
     places = pa.array([0] + [1] * 9_999, pa.int32())
     texts = pa.DictionaryArray.from_arrays(places, pa.array(["short", "a" * (16 << 20)]))
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="zstd", store_schema=False)
     assert (tmp_path / "a.parquet").stat().st_size < 20_000
-    done = subprocess.run(
-        [sys.executable, "-c", CONFINED, str(tmp_path / "a.parquet"), str(LIMIT)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = python(CONFINED, tmp_path / "a.parquet", LIMIT)
     assert done.returncode == 0, done.stderr
     rows, lost = done.stdout.splitlines()
     assert rows == "1"

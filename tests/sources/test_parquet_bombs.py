@@ -1,7 +1,6 @@
 """Parquet files of some kB whose rows would fill the memory: read in bounded memory, or one sentence."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,18 +27,22 @@ for found in bad.found:
 """
 
 
-def read_confined(path: Path, most: int = LIMIT) -> list[str]:
-    """Return rows and what was lost, of a process that may take 1 GB."""
-    assert path.stat().st_size < 500_000
-    words = [sys.executable, "-c", CONFINED, str(path), str(most)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture
+def read_confined(python) -> Callable[..., list[str]]:
+    """Return what returns rows and what was lost, of a process that may take 1 GB."""
+
+    def read(path: Path, most: int = LIMIT) -> list[str]:
+        assert path.stat().st_size < 500_000
+        done = python(CONFINED, path, most)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return read
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("field", ["url", "date"])
-def test_a_dictionary_of_another_column(tmp_path, field):
+def test_a_dictionary_of_another_column(tmp_path, read_confined, field):
     """One URL of 16 MB in 9,999 rows."""
     places = pa.array([0] + [1] * 9_999, pa.int32())
     values = pa.DictionaryArray.from_arrays(places, pa.array(["short", "a" * LONG]))
@@ -51,7 +54,7 @@ def test_a_dictionary_of_another_column(tmp_path, field):
 
 
 @pytest.mark.slow
-def test_a_dictionary_behind_a_plain_page(tmp_path):
+def test_a_dictionary_behind_a_plain_page(tmp_path, read_confined):
     """A first page of plain texts hides the dictionary, which the pages behind it use."""
     path = tmp_path / "a.parquet"
     settings = {"dictionary_pagesize_limit": 100, "write_batch_size": 96, "data_page_size": 100}
@@ -75,7 +78,7 @@ def test_a_dictionary_behind_a_plain_page(tmp_path):
 
 
 @pytest.mark.slow
-def test_values_that_share_their_prefix(tmp_path):
+def test_values_that_share_their_prefix(tmp_path, read_confined):
     """400 texts of 4 MB, each but the first stored as the length that it shares with the one before."""
     table = pa.table({"text": pa.repeat("a" * (4 << 20), 400)})
     settings = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
@@ -84,7 +87,7 @@ def test_values_that_share_their_prefix(tmp_path):
 
 
 @pytest.mark.slow
-def test_pages_of_one_row_each(tmp_path):
+def test_pages_of_one_row_each(tmp_path, read_confined):
     """800 pages of 2 MB, each of some hundred bytes."""
     table = pa.table({"text": pa.repeat("a" * (2 << 20), 800)})
     settings = {"use_dictionary": False, "data_page_size": 1, "write_batch_size": 1}
@@ -130,7 +133,7 @@ def test_headers_of_pages_are_read_as_they_were_written(tmp_path, version, dicti
             assert 0 < headers < 3_000
 
 
-def test_a_footer_whose_statistics_contradict_its_schema(tmp_path):
+def test_a_footer_whose_statistics_contradict_its_schema(tmp_path, read_confined):
     """One flipped bit makes a column required that has a histogram of nulls: pyarrow ended the process."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["one", "two"], "url": ["x", None]}), path)

@@ -540,9 +540,9 @@ for path in sys.argv[1:]:
 """
 
 
-def test_bombs_take_no_memory(tmp_path):
-    """150 MB of zeros in a page, and a record of 150 MB, in a process that has not held so much before."""
-    zeros = bytes(150 << 20)
+def test_bombs_take_no_memory(tmp_path, python):
+    """80 MB of zeros in a page, and a record of 80 MB, in a process that has not held so much before."""
+    zeros = bytes(80 << 20)
     packed = gzip.compress(zeros, 1)
     bombs = {
         "gzip": packed,
@@ -557,12 +557,11 @@ def test_bombs_take_no_memory(tmp_path):
         paths.append(tmp_path / f"{coding.replace(', ', '-')}.warc")
         write(paths[-1], [response(), response(body, Content_Encoding=coding), response()])
     huge = record(answer(zeros))
-    for compress, name in ((gzip.compress, "record.warc.gz"), (zstandard.compress, "record.warc.zst")):
+    fastest = functools.partial(gzip.compress, compresslevel=1)
+    for compress, name in ((fastest, "record.warc.gz"), (zstandard.compress, "record.warc.zst")):
         paths.append(tmp_path / name)
         paths[-1].write_bytes(compress(response()) + compress(huge) + compress(response()))
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, *map(str, paths)], capture_output=True, text=True, check=False, timeout=300
-    )
+    done = python(MEASURE, *paths)
     assert done.returncode == 0, done.stderr
     for line, path in zip(done.stdout.splitlines(), paths, strict=True):
         name, rows, *rule, grown = line.split()
@@ -576,9 +575,9 @@ def test_members_of_one_byte_take_linear_time():
     def seconds(members: int) -> float:
         heads = (b"WARC/1.0\r\nContent-Length: %d\r\n\r\n" % (2 * members - 11) for _ in range(members // 20))
         content = gzip.compress(b"".join(heads)) + gzip.compress(b"yy") * members
-        begun = time.perf_counter()
+        begun = time.process_time()
         assert len(list(read_records(io.BytesIO(content), 1 << 30, Lost(BadFiles("skip"), "a")))) <= 1
-        return time.perf_counter() - begun
+        return time.process_time() - begun
 
     seconds(1_000)
     small, large = seconds(8_000), seconds(32_000)

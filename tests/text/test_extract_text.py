@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -394,28 +393,31 @@ def test_ctrl_c_is_not_for_the_worker(engine):
     "body",
     [pytest.param("return html", id="idle", marks=pytest.mark.slow), pytest.param("time.sleep(1000)", id="at work")],
 )
-def test_a_worker_ends_with_its_parent(engine, body):
+def test_a_worker_ends_with_its_parent(engine, tmp_path, body):
     """The parent is killed, and a process that was forked from it, and has its pipes, lives on."""
-    path = engine(f"if 'warm' in html or 'first' in html:\n    return html\n{body}")
-    code = f"""
-import os, sys, threading, time
-from longcrawl.text.extract import _pool as pool
-settings = pool.WorkerSettings({path!r}, "", 60.0, 10**8, 600.0)
-pool.extract_pages([memoryview(b"first page")], settings, 1)
-child = os.fork()
-if child == 0:
-    time.sleep(600)
-print(pool._here.pool.processes[0].process.pid, child, flush=True)
-pool.extract_pages([memoryview(b"x")], settings, 1)
-time.sleep(600)
-"""
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    worker, child = map(int, parent.stdout.readline().split())
+    began = tmp_path / "began"
+    path = engine(f"if 'warm' in html or 'first' in html:\n    return html\nopen({str(began)!r}, 'w')\n{body}")
+    fork = multiprocessing.get_context("fork")
+    told, tells = fork.Pipe(duplex=False)
+
+    def extract_until_killed() -> None:
+        run_engine(path, ["first page"], max_seconds=60.0, wall_seconds=600.0)
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        tells.send((workers()[0], child))
+        run_engine(path, ["x"], max_seconds=60.0, wall_seconds=600.0)
+        time.sleep(600)
+
+    parent = fork.Process(target=extract_until_killed)
+    parent.start()
+    assert told.poll(60)
+    worker, child = told.recv()
     try:
         assert running(worker)
-        time.sleep(0.5)
+        wait_until(began.exists)
         parent.kill()
-        parent.wait()
+        parent.join()
         wait_until(lambda: not running(worker))
     finally:
         os.kill(child, signal.SIGKILL)
