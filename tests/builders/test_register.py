@@ -170,9 +170,15 @@ def test_the_code_hash_covers_builders_and_what_they_import():
     assert not {"longcrawl/__init__.py", "run/job.py", "cli/commands.py"} & names
 
 
+HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+
+
 def parsed_imports(path: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    names, statements = set(), [*ast.parse(path.read_bytes()).body]
+    for node in statements:  # which grows: imports are statements, and expressions hold none
+        for _, inner in ast.iter_fields(node):
+            if isinstance(inner, list):
+                statements += (each for each in inner if isinstance(each, HOLDERS))
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

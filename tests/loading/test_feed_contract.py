@@ -342,9 +342,8 @@ def through_stateful_loaders(make: Callable[[], Any], workers: int, epochs: int 
         loader = loading.StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
         if state is not None:
             loader.load_state_dict(state)
-        for _, batch in zip(range(steps), loader, strict=False):
-            found.append(plain(batch))
-            state = loader.state_dict()
+        found += [plain(batch) for _, batch in zip(range(steps), loader, strict=False)]
+        state = loader.state_dict()
     return found
 
 

@@ -23,10 +23,16 @@ def tokens_in(samples) -> list[int]:
     return [token for row, _ in samples for token in row if token]
 
 
+WHOLE = {}
+
+
 def whole_pass(path, global_samples, **fields):
-    """Return all global samples as one rank has them."""
-    feed = Packed(path, batch_size=1, **fields)
-    return [sample for batch in feed for sample in global_samples([batch])]
+    """Return all global samples as one rank has them, read once for the same fields."""
+    key = (path, *(str(each) for each in sorted(fields.items())))
+    if key not in WHOLE:
+        feed = Packed(path, batch_size=1, **fields)
+        WHOLE[key] = [sample for batch in feed for sample in global_samples([batch])]
+    return WHOLE[key]
 
 
 def in_segments(path, global_samples, segments, **fields):

@@ -245,7 +245,7 @@ def test_ids_hosts_and_languages_cannot_be_markup(tmp_path):
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=40)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_a_code_span_ends_where_it_should(text):
     shown = code(text)
     ticks = re.match("`+", shown)[0]
@@ -378,7 +378,7 @@ HEAD = {"license": "mit", "language": ["en"], "tags": ["a", "b"]}
     st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(sorted(HEAD))),
     st.sets(st.sampled_from(sorted(HEAD))), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_edits_stay_and_all_else_is_new(edited, removed, changed, dropped, added):
     card = card_text(HEAD, {name: f"## {name}\n\nold {name}" for name in NAMES})
     for name in edited:

@@ -78,7 +78,7 @@ def assert_every_token_once(plan: Plan, lengths) -> None:
     assert (plan.sizes > 0).all()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(LENGTHS, CAPACITIES, THRESHOLDS)
 @example([], [4], 0)
 @example([0, 0], [4], 0)
@@ -107,7 +107,7 @@ def assert_as_spelled_out(lengths, capacities, threshold):
     assert samples_of(planned) == sorted(expected, key=lambda sample: sample[0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(
     st.lists(st.integers(0, 3_000_000), max_size=12),
     st.sets(st.integers(1, 900_000), min_size=1, max_size=3).map(sorted).filter(lambda sizes: sizes[-1] > 1000),
@@ -117,7 +117,7 @@ def test_lengths_may_be_far_apart(lengths, capacities, threshold):
     assert samples_of(Buckets(capacities, threshold).plan_pool(lengths)) == algorithm_1(lengths, capacities, threshold)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(LENGTHS, CAPACITIES, THRESHOLDS)
 def test_exact_fill_loses_nothing_and_keeps_the_threshold(lengths, capacities, threshold):
     plan = Buckets(capacities, threshold, planner="exact-fill").plan_pool(lengths)
@@ -287,7 +287,7 @@ def chopped(lengths, order, capacity):
     return samples
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(LENGTHS, CAPACITIES)
 def test_concatenation_is_that_of_the_tokens(lengths, capacities):
     plan = FixedLength(capacities[0], order="given").plan(lengths)
@@ -332,7 +332,7 @@ def packed(lengths, capacity, choose, *, longest_first=True):
     return samples, room
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(LENGTHS, st.integers(1, 120))
 def test_first_fit_takes_the_first_sample_with_room(lengths, capacity):
     for order in ("longest-first", "given"):
@@ -345,7 +345,7 @@ def test_first_fit_takes_the_first_sample_with_room(lengths, capacity):
         assert_every_token_once(plan, lengths)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(LENGTHS, st.integers(1, 120))
 def test_best_fit_takes_the_fullest_sample_with_room(lengths, capacity):
     plan = BestFit(capacity).plan(lengths)
@@ -364,7 +364,7 @@ def test_first_fit_in_pools_pads_each_pool():
     assert len(FirstFit(12).plan(lengths)) == 5
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(LENGTHS, CAPACITIES)
 def test_decomposition_cuts_each_document_by_itself(lengths, capacities):
     plan = DatasetDecomposition(capacities).plan(lengths)

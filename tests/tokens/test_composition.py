@@ -68,7 +68,7 @@ def counted(plan):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(LENGTHS, CAPACITIES, st.sampled_from([0, 0.05, 0.3, 1]))
 def test_every_plan_measures_as_its_tokens_counted(lengths, capacities, threshold):
     for strategy in lc.tokens.default_strategies(capacities, threshold):
