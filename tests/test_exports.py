@@ -12,6 +12,7 @@ import pytest
 import longcrawl as lc
 from longcrawl._moved import MOVED
 
+ROOT = Path(__file__).parent.parent
 HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "scipy", "matplotlib", "datasketch")
 
 
@@ -61,15 +62,28 @@ def test_the_public_surface():
     ]  # fmt: skip
 
 
-def test_importing_longcrawl_imports_nothing_heavier_than_datasets():
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> tuple[Path, list[str], list[str]]:
+    """Return a copy of our code, what importing it there imports that is heavy, and the files that were imported."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("longcrawl", "builders", "cards"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.nb?"))  # compiled kernels
     code = f"""
-import sys, datasets
+import json, sys, datasets
 before = set(sys.modules)
 import longcrawl
-print([name for name in {HEAVY!r} if name in sys.modules and name not in before])
+heavy = [name for name in {HEAVY!r} if name in sys.modules and name not in before]
+import longcrawl.sources.warc.source, longcrawl.cards
+files = [module.__file__ for name, module in sys.modules.items() if name.startswith("longcrawl")]
+print(json.dumps([heavy, files]))
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
+    return folder, *json.loads(result.stdout)
+
+
+def test_importing_longcrawl_imports_nothing_heavier_than_datasets(checkout):
+    _, heavy, _ = checkout
+    assert heavy == []
 
 
 def test_builders_is_not_a_top_level_name(tmp_path):
@@ -78,18 +92,10 @@ def test_builders_is_not_a_top_level_name(tmp_path):
     assert result.stdout.strip() == "None"
 
 
-def test_a_checkout_imports_nothing_from_the_one_that_is_installed(tmp_path):
-    for folder in ("longcrawl", "builders", "cards"):
-        shutil.copytree(Path(__file__).parent.parent / folder, tmp_path / folder)
-    code = """
-import json, sys
-import longcrawl, longcrawl.sources.warc.source, longcrawl.cards
-print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.startswith("longcrawl")]))
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    files = json.loads(result.stdout)
+def test_a_checkout_imports_nothing_from_the_one_that_is_installed(checkout):
+    folder, _, files = checkout
     assert len(files) > 50
-    assert [file for file in files if not file.startswith(f"{tmp_path}/")] == []
+    assert [file for file in files if not file.startswith(f"{folder}/")] == []
 
 
 @pytest.mark.parametrize("earlier", sorted(MOVED))

@@ -1,8 +1,6 @@
 """Stages as such: registry, settings, fingerprints, and the three ways to use one."""
 
 import pickle
-import subprocess
-import sys
 
 import pyarrow as pa
 import pytest
@@ -70,11 +68,11 @@ def test_every_stage_is_registered_under_its_snake_case_name():
     assert lc.text.MinWords(3).name == "min_words"
 
 
-def test_fingerprints_are_equal_in_other_processes_and_change_with_settings_and_code():
+def test_fingerprints_are_equal_in_other_processes_and_change_with_settings_and_code(python):
     code = "import longcrawl as lc; from datasets.fingerprint import Hasher; print(Hasher.hash(lc.text.MinWords(7)))"
-    seeded = {"PYTHONHASHSEED": "1"}  # of this process it is random
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=seeded)
-    assert done.stdout.strip() == Hasher.hash(lc.text.MinWords(7))
+    seed, fingerprint = python(f"print(hash('a word')); {code}").stdout.split()
+    assert int(seed) != hash("a word"), "PYTHONHASHSEED is set: it has to be random here"
+    assert fingerprint == Hasher.hash(lc.text.MinWords(7))
     assert Hasher.hash(lc.text.MinWords(8)) != Hasher.hash(lc.text.MinWords(7))
 
 
