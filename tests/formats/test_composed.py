@@ -102,7 +102,10 @@ def ended(crawl: lc.Crawl) -> dict[str, tuple[list[int], list[bool]]]:
     return {name: ([*tokens, END], [*mask, True]) for name, tokens, mask in given if len(tokens)}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in ("datatrove", "megatron") else ()) for name in FORMATS],
+)
 @settings(max_examples=4, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 150), min_size=5, max_size=200),

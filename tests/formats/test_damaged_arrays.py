@@ -74,7 +74,14 @@ def flipped(folder: Path, chance: random.Random, *names: str) -> tuple[Path, byt
 
 
 @pytest.mark.parametrize("engine", ["direct", "zarr"])
-@pytest.mark.parametrize("settings", [{}, {"zarr_format": 2}, {"codec": "lz4"}], ids=["v3", "v2", "lz4"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="v3"),
+        pytest.param({"zarr_format": 2}, id="v2"),
+        pytest.param({"codec": "lz4"}, id="lz4", marks=pytest.mark.slow),
+    ],
+)
 def test_a_flipped_bit_is_noticed_by_the_feed_or_harmless(tmp_path, small_bands, engine, settings):
     path, chance, seen = build(tmp_path / "made", **settings), random.Random(5), Counter()
     expected = batches(path, engine)

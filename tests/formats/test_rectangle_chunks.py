@@ -109,9 +109,15 @@ def read_all(array: SplitArray) -> np.ndarray:
     return np.block([[array.read_chunk(row, column) for column in range(columns)] for row in range(rows)])
 
 
-@every_layout
 @both_engines
-@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+@pytest.mark.parametrize(
+    ("dtype", "write"),
+    [
+        pytest.param(dtype, write, id=f"{dtype}-{name}", marks=marks)
+        for name, write in LAYOUTS.items()
+        for dtype, marks in {"uint16": (), "uint32": () if name == "ours" else pytest.mark.slow}.items()
+    ],
+)
 def test_every_chunk_of_every_layout(tmp_path, write, engine, dtype):
     tokens = tokens_of(75, 210, dtype)
     write(tmp_path, tokens)

@@ -75,7 +75,7 @@ def test_documents_without_an_end_of_text_and_empty_ones_keep_their_ends(token_t
 
 @EVERY
 @given(documents=DOCUMENTS.filter(any), cuts=st.lists(st.integers(0, 20), max_size=5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_bytes_do_not_depend_on_how_documents_are_divided_into_tables(token_table, name, documents, cuts):
     table = token_table(documents)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +88,7 @@ def test_bytes_do_not_depend_on_how_documents_are_divided_into_tables(token_tabl
 @pytest.mark.parametrize("terminate", ["missing", "always", "never"])
 @pytest.mark.parametrize("place", ["end", "start"])
 @given(documents=st.lists(st.lists(st.sampled_from([1, 2, END]), max_size=4), min_size=1, max_size=6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_the_end_of_text_is_added_as_the_policy_says(token_table, terminate, place, documents):
     def expected(one: list[int]) -> list[int]:
         there = bool(one) and one[-1 if place == "end" else 0] == END

@@ -88,7 +88,7 @@ def test_languages_are_those_of_the_column(files, counted):
     assert next(iter(counted.languages)) == "en"
 
 
-@pytest.mark.parametrize("num_proc", [2, 4])
+@pytest.mark.parametrize("num_proc", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_and_files_do_not_matter(files, counted, tmp_path, num_proc):
     assert analyse(scan_tables(files[0]), num_proc) == counted
     assert list(analyse(scan_tables(files[0]), num_proc).domains) == list(counted.domains)

@@ -482,7 +482,7 @@ def test_threads_share_the_workers():
     assert [found[number] for number in range(8)] == expected
 
 
-@pytest.mark.parametrize("name", ENGINES, scope="module")
+@pytest.mark.parametrize("name", ["resiliparse", TRAFILATURA_TOO], scope="module")
 def test_map_a_crawl_a_stream_and_fused_stages_agree(name):
     sources = [page(*STORY, f"Page {number}.") for number in range(10)]
     sources[4], sources[7] = "", "<html><body></body></html>"
