@@ -806,9 +806,9 @@ class NoRanges(http.server.SimpleHTTPRequestHandler):
 
 
 def test_remote_files_are_read_in_ranges_where_the_server_can(tmp_path, web_server, monkeypatch):
-    path = write(tmp_path / "a.warc.gz", [response(os.urandom(40_000).hex().encode()) for _ in range(40)])
+    path = write(tmp_path / "a.warc.gz", [response(os.urandom(20_000).hex().encode()) for _ in range(40)])
     expected, _ = read(path)
-    monkeypatch.setattr(files, "RANGE_BYTES", 50_000)
+    monkeypatch.setattr(files, "RANGE_BYTES", 25_000)
     monkeypatch.setattr(network, "PAUSE", 0.01)
     assert read(f"{web_server(tmp_path)}/a.warc.gz")[0] == expected
     assert read(f"{web_server(tmp_path, failures=2)}/a.warc.gz")[0] == expected

@@ -226,9 +226,9 @@ P = "".join(f"<p>{sentence}</p>" for sentence in STORY)
 HOSTILE = {
     "nested": f"<html><body>{'<div>' * 100_000}{P}{'</div>' * 100_000}</body></html>",
     "unclosed": f"<html><body>{P}{'<b><i><a>' * 20_000}{P}",
-    "megabyte attribute": f"<html><body><article class='{'a ' * 500_000}'>{P}</article></body></html>",
+    "long attribute": f"<html><body><article class='{'a ' * 250_000}'>{P}</article></body></html>",
     "many attributes": f"<html><body><div {' '.join(f'a{n}=b' for n in range(60_000))}>{P}</div></body></html>",
-    "comment": f"<html><body><article>{P}{'<!--' * 200_000}{P}",
+    "comment": f"<html><body><article>{P}{'<!--' * 100_000}{P}",
     "entities": f"<html><body><article>{P}<p>{'&amp;' * 200_000}</p>",
     "nul": f"<html><body><article>{P}{chr(0) * 100_000}</article>",
     "one word": f"<html><body><article>{P}<p>{'a' * 1_000_000}</p></article>",
@@ -239,7 +239,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", ["trafilatura", RESILIPARSE_TOO], scope="module")
 def test_a_hostile_page_costs_one_page(name):
-    stage = extraction(name, max_seconds=1.0)
+    stage = extraction(name, max_seconds=0.5)
     sound = [page(*STORY, f"Page {number}.") for number in range(len(HOSTILE) + 1)]
     alone = outcomes(table(*sound), stage)
     mixed = [*(each for pair in zip(sound, HOSTILE.values(), strict=False) for each in pair), sound[-1]]
