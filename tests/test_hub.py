@@ -64,6 +64,12 @@ def finished(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("finished") / "a", 10)
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """Return a finished run of the same documents that holds none of them out."""
+    return write_run(tmp_path_factory.mktemp("other") / "b", 0)
+
+
 @pytest.fixture
 def run(finished, tmp_path):
     """Return a copy of a finished run, with things in its folder that are no part of it."""
@@ -240,11 +246,10 @@ def test_commits_that_take_the_hub_too_long_are_halved(hub, repo, run, monkeypat
 
 
 def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
-    hub, repo, run, stopped, tmp_path, monkeypatch
+    hub, repo, run, other, stopped, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(push_module, "COMMIT_FILES", 2)
     whole = lc.push(run, repo, "private")
-    other = write_run(tmp_path / "b", 0)
     stopped(other, repo)
     assert_nothing_loads(repo)
     assert lc.verify(f"hf://datasets/{repo}@{whole.tag}").problems == ()
@@ -353,10 +358,9 @@ def test_a_commit_of_somebody_else_meanwhile_stops_a_push(hub, repo, run, monkey
     assert on_hub(hub, repo) == described(run) | {"LICENSE": b"mine"}
 
 
-def test_another_run_replaces_the_one_before_and_nothing_of_anybody_else(hub, repo, run, tmp_path):
+def test_another_run_replaces_the_one_before_and_nothing_of_anybody_else(hub, repo, run, other):
     lc.push(run, repo, "private")
     commit(repo, **{"LICENSE": "mine", "pictures/a.svg": "<svg/>"})
-    other = write_run(tmp_path / "b", 0)
     sent = lc.push(other, repo, "private")
     gone = set(described(run)) - set(described(other))
     assert set(sent.delete) == gone
@@ -411,7 +415,7 @@ def test_an_edited_card_is_pushed_with_a_warning_until_the_manifest_names_it(hub
     assert lc.verify(f"hf://datasets/{repo}").problems == ()
 
 
-def test_instead_of_names_what_is_there(hub, repo, run, stopped, tmp_path):
+def test_instead_of_names_what_is_there(hub, repo, run, other, stopped):
     def push(what: Path, instead_of: str) -> None:
         lc.push(what, repo, "private", instead_of=instead_of)
 
@@ -428,7 +432,6 @@ def test_instead_of_names_what_is_there(hub, repo, run, stopped, tmp_path):
         push(run, f"{tag}0")
     for name in (tag, tag, "README.md"):
         push(run, name)
-    other = write_run(tmp_path / "b", 0)
     for name in (tag, "run-0123456789ab", "README"):
         with pytest.raises(HubError, match=f"'{name}' names nothing .* no unfinished push, and {tag}: leave it out"):
             push(other, name)
