@@ -235,6 +235,11 @@ class EditWriter:
         if sum(table.num_rows for table in self._waiting) >= ROWS:
             self.flush()
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been written so far."""
+        return self._writer is None
+
     def flush(self) -> None:
         """Write what waits."""
         if not self._waiting:
@@ -253,6 +258,8 @@ def edit_writer(path: Path) -> Iterator[EditWriter]:
         writer = EditWriter(path, files)
         yield writer
         writer.flush()
+    if writer.empty:  # what a stopped attempt left, perhaps
+        path.unlink(missing_ok=True)
 
 
 class Edits(NamedTuple):

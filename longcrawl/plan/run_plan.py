@@ -21,7 +21,7 @@ from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import train_parts
-from longcrawl.storage.files import file_entries, folder_bytes
+from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 
 ONE = exact(1.0)
 CLOCK_FACTOR = 1.5
@@ -206,5 +206,5 @@ def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tupl
             writer = output.writer(stages)
             writer.spill([documents], spill, 0)
             writer.finish(spill, made, [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)])
-            file_entries(made, [path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()])
+            file_entries(made, [path.relative_to(made).as_posix() for path in whole_files(made)])
         return float(folder_bytes(made)), float(folder_bytes(spill)), clock.seconds["write"]

@@ -30,7 +30,7 @@ from longcrawl.ledger.reasons import LEDGER, LEDGER_SCHEMA, count_rules, entries
 from longcrawl.manifest import WORK
 from longcrawl.run.costs import CoreClock
 from longcrawl.sources.identity import reading
-from longcrawl.storage.files import whole_file
+from longcrawl.storage.files import whole_file, whole_files
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import read_table, write_table
 
@@ -133,8 +133,7 @@ def run_part(task: PartTask) -> dict[str, Any]:
 def mark_fitted(work: Path, segment: int) -> None:
     """Write the marker of what a stage learned between two segments, such as a tokenizer."""
     marker = _fit_marker(work, segment)
-    files = sorted(file for file in (work / f"fit-{segment}").rglob("*") if file.is_file())
-    Marker(marker, {}, Marker.entries(marker, files)).write()
+    Marker(marker, {}, Marker.entries(marker, whole_files(work / f"fit-{segment}"))).write()
 
 
 def _check_fitted(work: Path, segment: int) -> None:
@@ -157,8 +156,6 @@ def _run_part(task: PartTask) -> dict[str, Any]:
     work, tally, bad_files = task.folder / WORK, Tally(), BadFiles(task.source.on_bad_files)
     name = f"{task.segment.number:02d}-{task.number:05d}.parquet"
     ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
-    for file in (ledger, edited):  # by a part that was stopped, and perhaps of other bytes
-        file.unlink(missing_ok=True)
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
     kept = run_fused([*_applied(task), *task.segment.stages], read, tally)
@@ -175,6 +172,8 @@ def _run_part(task: PartTask) -> dict[str, Any]:
             gone = tally.table()
             if gone.num_rows:
                 write_table(gone, ledger)
+            else:  # what a stopped attempt left, perhaps
+                ledger.unlink(missing_ok=True)
             with clock.measure("read"):
                 input_files.close()
             written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ from longcrawl.run.part import (
     spans_kept,
     spilled,
 )
-from longcrawl.storage.files import file_entries, folder_bytes
+from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 from longcrawl.storage.stored_tables import read_table, write_table
 
@@ -222,7 +222,7 @@ def _check_part(work: Path, segment: int, writer: Writer, number: int) -> None:
 def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str, dict[str, int | str]]:
     """Return bytes and SHA-256, by absolute paths, of what the plan of an output wrote: what has no marker yet."""
     known = _marked(markers)
-    found = (str(file.resolve()) for folder in (target, work / SPILL) for file in _files(folder))
+    found = (str(file.resolve()) for folder in (target, work / SPILL) for file in whole_files(folder))
     return file_entries(Path(), [file for file in found if file not in known])
 
 
@@ -251,7 +251,7 @@ def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> di
     Raises:
         DamagedWorkError: a file is not as it was written.
     """
-    names = [file.relative_to(folder).as_posix() for file in _files(folder / within)]
+    names = [file.relative_to(folder).as_posix() for file in whole_files(folder / within)]
     found = file_entries(folder, [name for name in names if not _is_passing(name)])
     for path in markers:
         for file, entry in Marker.open(path).resolved_files().items():
@@ -259,10 +259,6 @@ def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> di
             if not _is_passing(name) and name.startswith(f"{within}/" if within else "") and found.get(name) != entry:
                 raise DamagedWorkError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
     return found
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def _is_passing(name: str) -> bool:

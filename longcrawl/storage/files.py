@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
+from uuid import uuid4
 
 from longcrawl.errors import LongCrawlError
 
@@ -36,12 +37,17 @@ def whole_file(path: Path) -> Iterator[Path]:
     'whole'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}{PARTIAL}-{os.getpid()}")
+    beside = partial_path(path)
     try:
         yield beside
         publish(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def partial_path(path: Path) -> Path:
+    """Return a path beside ``path``, drawn anew for each attempt: hosts repeat each other's process ids."""
+    return path.with_name(f"{path.name}{PARTIAL}-{uuid4().hex}")
 
 
 def publish(beside: Path, path: Path) -> None:
@@ -87,6 +93,12 @@ def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[Non
         yield
     except OSError as failed:
         raise error(f"{target} cannot be written ({failed.strerror or failed}): {fix}") from failed
+
+
+def whole_files(folder: Path) -> list[Path]:
+    """List the files below a folder, sorted, without those that an attempt is still writing."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in found if f"{PARTIAL}-" not in str(path.relative_to(folder))]
 
 
 def remove_partial(folder: Path) -> None:

@@ -31,7 +31,7 @@ from longcrawl.formats.spill import Documents, order_documents, spill_documents
 from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
-from longcrawl.storage.files import file_entries, whole_file, write_text
+from longcrawl.storage.files import file_entries, whole_file, whole_files, write_text
 from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
 from longcrawl.tokens.windows import WINDOWS, Windows
@@ -197,7 +197,7 @@ class ComposedWriter(TokenWriter):
         if self.tokenize is not None:
             self.tokenize.encoder().save(str(target))
         files = {name: entry for each in written for name, entry in each["files"].items()}
-        there = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+        there = {path.relative_to(target).as_posix() for path in whole_files(target)}
         files |= file_entries(target, sorted(there - files.keys() - {DESCRIPTION}))
         settings = self.settings.settings()
         described: dict[str, Any] = {

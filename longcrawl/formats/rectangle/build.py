@@ -5,7 +5,6 @@ number of rows is known only at the end. Then one sort of some 70 bytes per row 
 band of rows by its places and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
 """
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from longcrawl.core.stages import SORT_KEY, column
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.shards.shard import TOKENS
 from longcrawl.formats.spill import read_batches, read_order, read_places
-from longcrawl.storage.files import PARTIAL, publish
+from longcrawl.storage.files import partial_path, publish, whole_files
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
 Checksum = Literal["crc32c", "none"]
@@ -87,13 +86,12 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
     """
     import zarr
 
-    beside = target.with_name(f"{target.name}{PARTIAL}-layout-{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
+    beside = partial_path(target)
     formats: list[Literal[2, 3]] = [layout.zarr_format for layout, _ in arrays.values()]
     zarr.create_group(str(beside), zarr_format=formats[0], attributes=attributes)
     for name, (layout, rows) in arrays.items():
         layout.create(beside / name, rows)
-    for made in sorted(path for path in beside.rglob("*") if path.is_file()):
+    for made in whole_files(beside):
         place = target / made.relative_to(beside)
         place.parent.mkdir(parents=True, exist_ok=True)
         publish(made, place)
@@ -127,8 +125,7 @@ def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], l
     """Write one band of an array into one of its own beside the target, then move its files; return their names."""
     import numcodecs.blosc
 
-    beside = target.with_name(f"{target.name}{PARTIAL}-{name.replace('/', '-')}-{number}-{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
+    beside = partial_path(target)
     sharded = layout.zarr_format == 3  # the Zarr version
     threads = numcodecs.blosc.use_threads
     # Blosc's threads write blocks in the order in which they finish, which would make the bytes depend on chance.

@@ -19,7 +19,7 @@ from longcrawl.formats.spill import order_documents, spill_documents
 from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
-from longcrawl.storage.files import file_entries, whole_file, write_text
+from longcrawl.storage.files import file_entries, whole_file, whole_files, write_text
 from longcrawl.storage.stored_tables import read_table, table_writer, write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
@@ -149,11 +149,8 @@ class RectangleWriter(TokenWriter):
                 files |= each["files"]
         if self.tokenize is not None:
             self.tokenize.encoder().save(str(target))
-        plain = [path for path in target.rglob("*") if path.is_file()]
-        rest = [
-            name for path in plain if (name := path.relative_to(target).as_posix()) not in files and name != DESCRIPTION
-        ]
-        files |= file_entries(target, rest)
+        there = {path.relative_to(target).as_posix() for path in whole_files(target)}
+        files |= file_entries(target, sorted(there - files.keys() - {DESCRIPTION}))
         described = {
             "longcrawl_rectangle": VERSION,
             "zarr_format": self.settings.zarr_format,

@@ -1,6 +1,5 @@
 """What writing a token shard has in common over formats: documents in one token type, ended, counted, checked."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from longcrawl.errors import FormatError, warn_user
 from longcrawl.formats.shards.checks import check_ids, check_word
 from longcrawl.formats.shards.shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.storage.block_checksums import SUFFIX, checksums_of
-from longcrawl.storage.files import PARTIAL, publish, write_text
+from longcrawl.storage.files import checksum, partial_path, publish, write_text
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
 DocumentBatch: TypeAlias = pa.Table | Documents
@@ -302,32 +301,33 @@ class NewFiles:
 
     def spool(self) -> IO[bytes]:
         """Open a file without a name, in the same folder, for numbers that are written after all tokens."""
-        name = f".{self.path.name}-{os.getpid()}-"
-        return self._opened.enter_context(tempfile.TemporaryFile(dir=self.path.parent, prefix=name))
+        return self._opened.enter_context(tempfile.TemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}-"))
 
 
 @contextmanager
 def whole_shard(*files: Path) -> Iterator[NewFiles]:
     """Open the files of a shard for writing; they get their names when the block ends without an error.
 
-    The first is that of tokens. The last is the index, which says what belongs to the data: an earlier index is removed
-    first, the new one comes last. A file that was not written in the block is removed where it lay. The checksums of
-    all are written behind them, see :mod:`longcrawl.storage.block_checksums`.
+    The first is that of tokens. The last is the index, which says what belongs to the data: the index of other data is
+    removed first, the new one comes last. A file that was not written in the block is removed where it lay. The
+    checksums of all are written behind them, see :mod:`longcrawl.storage.block_checksums`.
     """
     sums = _checksums_beside(files[0])
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
-    besides = {_after_stem(files[0], file): _beside(file) for file in files}
+    besides = {_after_stem(files[0], file): partial_path(file) for file in files}
     try:
         with ExitStack() as opened:
             yield NewFiles(files[0], besides, opened)
         written = {suffix: beside for suffix, beside in besides.items() if beside.exists()}
         checksums = checksums_of(written)
-        sums.unlink(missing_ok=True)
-        if len(files) > 1:
-            files[-1].unlink(missing_ok=True)
-        for file in files:
-            suffix = _after_stem(files[0], file)
+        named = dict(zip(besides, files, strict=True))
+        # Equal bytes are those of another attempt at the same task, whose index and checksums others may be reading.
+        if not _agree(named, written) or (sums.exists() and sums.read_bytes() != checksums.encode()):
+            sums.unlink(missing_ok=True)
+            if len(files) > 1:
+                files[-1].unlink(missing_ok=True)
+        for suffix, file in named.items():
             if suffix in written:
                 publish(written[suffix], file)
             else:
@@ -353,8 +353,10 @@ def _after_stem(tokens: Path, file: Path) -> str:
     return str(file).removeprefix(str(tokens)[: -len(tokens.suffix)])
 
 
-def _beside(file: Path) -> Path:
-    return file.with_name(f"{file.name}{PARTIAL}-{os.getpid()}")
+def _agree(named: Mapping[str, Path], written: Mapping[str, Path]) -> bool:
+    """Return whether the files that are there have the bytes of those that were written."""
+    there = {suffix: file for suffix, file in named.items() if file.exists()}
+    return all(suffix in written and checksum(file) == checksum(written[suffix]) for suffix, file in there.items())
 
 
 def _checksums_beside(tokens: Path) -> Path:
