@@ -1,4 +1,4 @@
-"""Two attempts at one task at the same time, on hosts that share a folder and repeat each other's process ids."""
+"""Tasks of hosts that share a folder: two attempts at one with one process id, and workers that start elsewhere."""
 
 import ctypes
 import itertools
@@ -18,6 +18,8 @@ import pytest
 
 import longcrawl as lc
 from longcrawl.core.pipeline import next_segment
+from longcrawl.engines import local
+from longcrawl.errors import RunError
 from longcrawl.manifest import WORK
 from longcrawl.recipe import Recipe, parse_recipe
 from longcrawl.run import segments
@@ -173,3 +175,74 @@ def test_what_a_stopped_attempt_left_goes(tmp_path):
     segment, (part,) = next_segment(0, list(recipe.stages), None), recipe.source.splits()["train"]
     assert run_part(PartTask(out, segment, 0, part, recipe.source, recipe.output.writer([])))["documents"] == 1
     assert not [file for file in left if file.exists()]
+
+
+@pytest.fixture
+def started_elsewhere(monkeypatch, tmp_path) -> None:
+    """Have worker processes start in another folder than the run, which works in ``tmp_path``."""
+    start_worker = local._start_worker
+
+    def start(*pipes: object) -> None:
+        os.chdir("/")
+        start_worker(*pipes)
+
+    monkeypatch.setattr(local, "_start_worker", start)
+    monkeypatch.chdir(tmp_path)
+
+
+def write_relative_recipe(path: Path, source: dict, stages: list, **outputs: dict) -> Path:
+    spec = {"longcrawl": 1, "name": "relative", "source": source, "stages": stages, "outputs": outputs}
+    path.write_text(json.dumps(spec))  # which is YAML
+    return path
+
+
+def test_relative_paths_count_from_where_the_run_was_started(started_elsewhere, tmp_path, directory_digest):
+    """Of run, source, tokenizer, lists and an earlier run, for workers that start in another folder."""
+    (tmp_path / "raw").mkdir()
+    words = ["one two three four", "five six seven eight", "mercury venus earth mars"]
+    for number, text in enumerate(words):
+        lines = [json.dumps({"text": f"{text} {copy} {number * copy}\nzap me now\n"}) for copy in range(20)]
+        (tmp_path / "raw" / f"{number}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "zap.yaml").write_text("default: en\nlanguages: {en: {anywhere: [zap me]}}")
+    lc.tokens.Tokenize("trained", vocabulary_size=300).fit([pa.table({"text": words})], "tokenizer")
+    (tokenizer,) = Path("tokenizer").iterdir()
+    text = {"builder": "text", "data_dir": "raw"}
+    first, keys = {"builder": "text", "data_files": "raw/0.jsonl"}, [{"exact_documents": {"index": "save"}}]
+    earlier = write_relative_recipe(Path("earlier.yaml"), first, keys, parquet={})
+    lc.run(earlier, "earlier")
+    stages = [
+        {"exact_documents": {"against": ["earlier"]}},
+        {"line_corrections": {"patterns": "zap.yaml", "language": "en", "max_removed_words": 1.0}},
+        {"tokenize": {"tokenizer": str(tokenizer)}},
+    ]
+    tokens = write_relative_recipe(Path("tokens.yaml"), text, stages, **{"gpt-simple": {}})
+    shards = {"builder": "gpt-simple", "data_dir": "tokens/1/gpt-simple"}
+    again = write_relative_recipe(Path("again.yaml"), shards, [], megatron={"end_of_text": 0})
+    for recipe in (tokens, again):
+        out = Path(recipe.stem)
+        for processes in (1, 2):
+            lc.run(recipe, out / str(processes), processes)
+        assert directory_digest(out / "1") == directory_digest(out / "2")
+
+
+@pytest.mark.parametrize("out", ["s3://bucket/run1", Path("gs://bucket/run1"), "hf://datasets/me/run", "file:///run"])
+def test_a_url_is_not_a_run_folder(out, tmp_path, monkeypatch):
+    """It made a local folder ``s3:``, and a traceback at the end."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        RunError, match=r"^\w+://\S+ is a URL, and a run needs a folder .* `longcrawl push FOLDER user/name`$"
+    ):
+        lc.run("quickstart", out)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_worker_that_cannot_enter_the_folder_of_the_run_says_so(tmp_path, monkeypatch):
+    """Its relative paths would be those of other files."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    packed = local.pack(len, "a task")
+    (tmp_path / "here").rmdir()
+    with pytest.raises(
+        RunError, match=r"a worker cannot enter \S+here, from which relative paths count \(No such file"
+    ):
+        local.run_packed(packed)

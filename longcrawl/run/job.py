@@ -62,7 +62,7 @@ def run(
 
     Args:
         recipe: a shipped recipe's name, the path of a YAML file, or a :class:`Recipe`.
-        out: the run's folder; one that holds another recipe's run is rejected.
+        out: the run's folder, on a file system that all workers see; one that holds another recipe's run is rejected.
         num_proc: processes; the bytes do not depend on it.
         overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
         plan: of this recipe; ``plan.json`` puts its figures beside the run's, the manifest all but times and disk.
@@ -78,7 +78,7 @@ def run(
         raise RunError(
             f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan again"
         )
-    folder = Path(out)
+    folder = inputs.run_folder(out)
     inputs.reject_other_contents(folder, chosen)
     costs: dict[str, StageCost] = {}
     if (folder / MANIFEST).exists():
@@ -92,7 +92,7 @@ def run(
     seconds = time.monotonic() - started
     bad_files = len(manifest["bad_files"])
     checked = plan.against(manifest, costs) if plan is not None else ()
-    return RunSummary(chosen.name, str(folder), rates, manifest["output"], batch, bad_files, seconds, checked, costs)
+    return RunSummary(chosen.name, str(Path(out)), rates, manifest["output"], batch, bad_files, seconds, checked, costs)
 
 
 def _work_on(
