@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from longcrawl.card.front_matter import CardFacts
-from longcrawl.core.fields import build, plain_settings
+from longcrawl.core.fields import build, plain_settings, spell
 from longcrawl.core.outputs import OUTPUTS, Output
 from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.registry import Implementation
-from longcrawl.core.sources import SOURCES, Source
+from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
 from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.funnel import Reference
@@ -30,6 +30,7 @@ from longcrawl.storage.structured import load_yaml
 from longcrawl.urls import plain_urls
 
 SCHEMA_VERSION = 1
+ON_DUPLICATE_IDS = "on_duplicate_ids"
 KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "card", "reference")
 
 
@@ -46,15 +47,19 @@ class Recipe:
     card: CardFacts
     parts: int = 1
     """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run.segments`."""
+    on_duplicate_ids: OnDuplicateIds = "error"
+    """What documents of one id do, a field of ``source`` for every source, see :mod:`longcrawl.run.ids`."""
     reference: Reference = field(default_factory=Reference)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recipe as its YAML file holds it, with every field spelled out, and URLs without their secrets."""
+        # Left out where it is the default: recipes of before have no such field, and keep their digests.
+        policy = {ON_DUPLICATE_IDS: self.on_duplicate_ids} if self.on_duplicate_ids != "error" else {}
         return {
             "longcrawl": SCHEMA_VERSION,
             "name": self.name,
             "about": self.about,
-            "source": {"builder": SOURCES.spelling(type(self.source)), **self.source.settings()},
+            "source": {"builder": SOURCES.spelling(type(self.source)), **self.source.settings(), **policy},
             "stages": [{STAGES.spelling(type(stage)): plain_urls(stage.settings())} for _, stage in self.stages],
             "parts": self.parts,
             "outputs": {OUTPUTS.spelling(type(self.output)): plain_urls(self.output.settings())},
@@ -144,6 +149,7 @@ def _parsed(spec: Mapping[str, Any]) -> Recipe:
         output=_output(spec["outputs"], where),
         card=build(CardFacts, _fields(spec.get("card"), f"{where}: card"), f"{where}: card", RecipeError),
         parts=_parts(spec.get("parts", 1), where),
+        on_duplicate_ids=_on_duplicate_ids(spec["source"], where),
         reference=_reference(spec.get("reference"), [label for label, _ in stages], where),
     )
 
@@ -164,8 +170,25 @@ def _source(spec: Any, where: str) -> Source:
         raise RecipeError(
             f"{where}: source takes a mapping with the key 'builder', such as {{builder: text, data_dir: docs}}"
         )
-    settings = {key: value for key, value in spec.items() if key != "builder"}
+    settings = {key: value for key, value in spec.items() if key not in ("builder", ON_DUPLICATE_IDS)}
     return SOURCES.make(spec["builder"], settings, f"{where}: source", RecipeError)
+
+
+def _on_duplicate_ids(source: Mapping[str, Any], where: str) -> OnDuplicateIds:
+    policy: OnDuplicateIds = source.get(ON_DUPLICATE_IDS, "error")
+    if policy not in get_args(OnDuplicateIds):
+        raise RecipeError(f"{where}: source.{ON_DUPLICATE_IDS} takes {spell(OnDuplicateIds)}, got {quoted(policy)}")
+    return policy
+
+
+def recorded_source(recipe: Mapping[str, Any]) -> Source:
+    """Make the source of a recipe that a manifest holds.
+
+    Raises:
+        SourceError: this longcrawl does not know it, or one of its fields.
+    """
+    settings = {key: value for key, value in recipe["source"].items() if key != ON_DUPLICATE_IDS}
+    return make_source(settings.pop("builder"), settings)
 
 
 def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:

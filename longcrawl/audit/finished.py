@@ -15,16 +15,16 @@ import pyarrow.dataset as pads
 from longcrawl.core.fields import build
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Inspection, Result
-from longcrawl.core.sources import BadFiles, Part, Source, make_source
+from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.display.table import Table
 from longcrawl.errors import CorruptionError, FormatError, LedgerError, LongCrawlError, StageError, unreadable
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
-from longcrawl.ledger.reasons import LEDGER, Reason, find_reason, open_ledger
+from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
 from longcrawl.manifest import holds_run, input_names, lost_ledger, read_manifest
-from longcrawl.recipe import parse_recipe
+from longcrawl.recipe import parse_recipe, recorded_source
 from longcrawl.storage.sealed import check_unchanged
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.text import ExtractText, UrlFilter, UrlHits
@@ -184,7 +184,12 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
     label, stage = filters[0]
     with open_ledger(folder / LEDGER) as ledger:
         gone = ledger.to_table(columns=["id"], filter=pc.field("stage") == label)["id"].combine_chunks()
-    found = count_hits(_of(manifest, gone), stage, min_documents)
+    tables = _of(manifest, gone)
+    if any(row.stage == DUPLICATE_IDS for row in Funnel.from_dict(manifest["funnel"])):
+        rows = pa.concat_tables([pa.table({"id": gone.slice(0, 0), "url": pa.array([], pa.string())}), *tables])
+        first = rows.group_by("id", use_threads=False).aggregate([("url", "first")])
+        tables = iter([first.rename_columns(["id", "url"])])
+    found = count_hits(tables, stage, min_documents)
     if found.documents != len(gone):
         raise LedgerError(
             f"{folder} removed {len(gone):,} documents by their URL, its source has {found.documents:,} of them now: "
@@ -196,8 +201,7 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
 
 def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:
     """Read the URLs of some documents from the source of a run."""
-    settings = dict(manifest["recipe"]["source"])
-    source, bad_files = make_source(settings.pop("builder"), settings), BadFiles("skip")
+    source, bad_files = recorded_source(manifest["recipe"]), BadFiles("skip")
     for part in source.splits()["train"] if len(ids) else ():
         if part.name in manifest["inputs"]:
             for table in source.read(part, bad_files):
@@ -250,8 +254,7 @@ def source_documents(
 def _read(
     manifest: Mapping[str, Any], wanted: set[str], columns: Sequence[str]
 ) -> tuple[dict[str, dict[str, Any]], str | None]:
-    settings = dict(manifest["recipe"]["source"])
-    source = make_source(settings.pop("builder"), settings)
+    source = recorded_source(manifest["recipe"])
     known = source.schema().names
     if "text" not in known:
         return {}, f"source {source.name!r} gives no texts"
@@ -264,7 +267,8 @@ def _read(
         for table in source.read(part, bad_files):
             found = table.select(names)
             found = found.filter(pc.is_in(found["id"], value_set=ids))
-            documents.update((row.pop("id"), row) for row in found.to_pylist())
+            for row in found.to_pylist():  # of several documents of one id, a run keeps the first
+                documents.setdefault(row.pop("id"), row)
     first = next(iter(bad_files.found), None)
     return documents, None if first is None else f"{first.file} {first.reason}"
 

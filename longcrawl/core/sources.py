@@ -24,6 +24,9 @@ from longcrawl.urls import hide_secrets, plain_urls, without_secrets
 OnBadFiles = Literal["error", "warn", "skip"]
 """What a missing, cut or corrupt input file does: stop, warn and continue, or continue; it is reported in each case."""
 
+OnDuplicateIds = Literal["error", "keep_first"]
+"""What documents of one id do in a run: stop it, or leave all but the first, in the order of parts and rows."""
+
 DOCUMENTS = pa.schema(
     [
         pa.field("id", pa.string()),
@@ -203,6 +206,18 @@ class Source(ABC):
                     line = f"{without_secrets(file)} {status and (status.st_size, status.st_mtime_ns)}\n"
                     digest.update(line.encode())
         return digest.hexdigest()
+
+    @property
+    def unique_ids(self) -> bool:
+        """Whether ids are made of names and numbers, so that no two documents of the source can have the same."""
+        return False
+
+    def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:  # noqa: ARG002  # sources that can need it
+        """List the ids of a part, perhaps of some that ``read`` leaves out; a run compares them before its stages.
+
+        Damage is not reported. None where listing takes as long as reading.
+        """
+        return None
 
     @abstractmethod
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.core.stages import REMOVAL_SCHEMA
-from longcrawl.display.numbers import figure
+from longcrawl.display.numbers import counted, figure
 from longcrawl.errors import LedgerError, unreadable
 from longcrawl.ledger.edits import TextEdit, describe_edits
 from longcrawl.printable import as_lines
@@ -26,6 +26,9 @@ LEDGER = "ledger"
 
 LEDGER_SCHEMA = REMOVAL_SCHEMA.insert(1, pa.field("stage", pa.string()))
 """``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
+
+DUPLICATE_IDS = "duplicate_ids"
+"""Where documents leave a run whose id another one has, see :mod:`longcrawl.run.ids`."""
 
 EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
 """The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
@@ -45,6 +48,8 @@ class Reason:
     """What stages changed in the document, before it was removed or in what was kept of it."""
     kept: "Reason | None" = None
     """Why the document of ``kept_id`` was removed later, see :func:`follow`; None if it was kept or not looked up."""
+    copies: int = 0
+    """How many further documents of this id a run left out, as it came first."""
 
     @property
     def leads_on(self) -> bool:
@@ -57,7 +62,8 @@ class Reason:
         return self._decision().removeprefix(f"{self.id}: ")
 
     def __str__(self) -> str:
-        return as_lines([self._decision(), *describe_edits(self.edits)], "\n  ")
+        others = f"{counted(self.copies, 'further document')} of this id left out at {DUPLICATE_IDS}"
+        return as_lines([self._decision(), *[others] * bool(self.copies), *describe_edits(self.edits)], "\n  ")
 
     def _decision(self) -> str:
         if self.stage is None:
@@ -91,13 +97,19 @@ def count_rules(ledger: pa.Table) -> dict[str, int]:
 def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
     """Look one document up, and those that it leads on to; None when it was never removed.
 
+    Of documents whose further ones were left out for their id, it is the first.
+
     Raises:
         LedgerError: several documents of this id left.
     """
-    found = ledger.to_table(filter=pc.field("id") == document).to_pylist()
+    rows = ledger.to_table(filter=pc.field("id") == document).to_pylist()
+    found = [row for row in rows if row["stage"] != DUPLICATE_IDS]
+    copies = len(rows) - len(found)
     if len(found) > 1:
         raise LedgerError(f"{len(found)} documents are called {document!r}; ids must be unique to be explained")
-    return follow(ledger, stages, [Reason(**found[0])])[0] if found else None
+    if not found:
+        return Reason(document, copies=copies) if copies else None
+    return follow(ledger, stages, [Reason(**found[0], copies=copies)])[0]
 
 
 def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:

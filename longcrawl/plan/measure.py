@@ -190,6 +190,8 @@ def measure_stages(
     tables = [part.table.append_column(ROW, pa.array(np.arange(part.table.num_rows))) for part in sample.read]
     if not sum(table.num_rows for table in tables):
         raise RunError(f"the {len(tables):,} part(s) of the sample have no documents: read more with --parts")
+    if recipe.on_duplicate_ids == "keep_first":
+        tables = _first_of_ids(tables)
     walk = _Walk(sample, group_inputs(sample.parts, recipe.parts), seed, folder)
     measured: list[Measured] = []
     for label, stage in recipe.stages:
@@ -198,6 +200,16 @@ def measure_stages(
         if not sum(table.num_rows for table in tables):
             break
     return measured, tables, walk.applied
+
+
+def _first_of_ids(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Leave out documents whose id came before in the sample; those of parts that were not read are not known."""
+    ids = pa.chunked_array([chunk for table in tables for chunk in table["id"].chunks], pa.string())
+    first = pa.table({"id": ids, "place": np.arange(len(ids))}).group_by("id").aggregate([("place", "min")])
+    kept = np.zeros(len(ids), bool)
+    kept[first["place_min"].to_numpy()] = True
+    parts = np.split(kept, np.cumsum([table.num_rows for table in tables])[:-1])
+    return [table.filter(pa.array(part)) for table, part in zip(tables, parts, strict=True)]
 
 
 def quantity(tables: Sequence[pa.Table], name: str, drawn: Drawn) -> Values | None:

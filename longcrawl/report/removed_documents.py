@@ -16,7 +16,7 @@ from longcrawl.core.stages import Stage
 from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import LedgerError, LongCrawlError
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.ledger.reasons import LEDGER, LEDGER_SCHEMA, Reason, follow, open_ledger
+from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, Reason, follow, open_ledger
 from longcrawl.manifest import read_manifest
 from longcrawl.recipe import load_recipe
 from longcrawl.report.texts import Passage, Place, RemovedDocument, RemovedDocuments, opening, passages
@@ -119,6 +119,8 @@ def _stages(folder: Path) -> tuple[Stages, str | None]:
 
 def _document(reason: Reason, found: dict[str, dict[str, Any]], stages: Stages) -> RemovedDocument:
     source = found.get(reason.id)
+    if reason.stage == DUPLICATE_IDS:
+        return RemovedDocument(reason, note="Another document of this id came first.")
     if source is None:
         return RemovedDocument(reason)
     text, language = source["text"], source.get("language")

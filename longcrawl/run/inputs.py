@@ -3,15 +3,13 @@
 import hashlib
 import platform
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import metadata
 from operator import add
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from longcrawl._version import __version__
 from longcrawl.core.registry import Implementation
@@ -20,7 +18,8 @@ from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.manifest import INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
-from longcrawl.run.part import part_marker, surviving_ids
+from longcrawl.run.ids import IDS
+from longcrawl.run.part import part_marker
 from longcrawl.sources.identity import InputFile, changed_files
 from longcrawl.storage.files import PARTIAL
 from longcrawl.storage.sealed import Marker
@@ -130,7 +129,10 @@ def pin_inputs(
         if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
         _check_finished_parts(folder, parts)
-    Marker(pinned, found | {"recipe": _first_pass(recipe)}, {}).write()
+    now, listed = found | {"recipe": _first_pass(recipe)}, Marker.read(pinned)
+    if listed is None or listed.content != now:
+        shutil.rmtree(folder / WORK / IDS, ignore_errors=True)
+    Marker(pinned, now, {}).write()
 
 
 def check_stages(folder: Path, stages: Mapping[str, str]) -> None:
@@ -241,29 +243,6 @@ def no_documents(
         counted = ", ".join(f"{rule} {count:,}" for rule, count in largest)
         message += f"; {sum(left_out.values()):,} record(s) are not documents by the source's rules: {counted}"
     return RunError(message)
-
-
-def reject_duplicate_documents(source: Source, work: Path, parts: Sequence[Part]) -> None:
-    """Refuse documents of one id among those that the first segment kept, before surveys spend hours on them.
-
-    Raises:
-        RunError: naming one such id, and the input files that have it.
-    """
-    ids = [surviving_ids(work, 0, number) for number in range(len(parts))]
-    counts = pc.value_counts(pa.chunked_array(ids, pa.large_string()))
-    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    if not len(twice):
-        return
-    found = [part for part, here in zip(parts, ids, strict=True) if pc.index(here, twice[0]).as_py() >= 0]
-    names = [part.files[0] if part.files else part.name for part in found]
-    by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if hasattr(source, "data_files") else ""
-    where, out = f"twice in {names[0]}", "that file, or its copies,"
-    if len(names) > 1:
-        where, out = f"in {names[0]} and in {names[1]}", "one of the two"
-    raise RunError(
-        f"deduplication needs unique ids, {len(twice):,} occur more than once, such as {twice[0].as_py()!r}, {where}: "
-        f"leave {out} out of the source{by_naming}, and choose another folder"
-    )
 
 
 def recorded_versions(others: Iterable[Implementation] = ()) -> dict[str, str]:

@@ -40,9 +40,9 @@ from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.ledger.reasons import count_rules
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run import inputs, segments
+from longcrawl.run import ids, inputs, segments
 from longcrawl.run.costs import RunCosts, StageCost
-from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, survivors
+from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, surviving_ids, survivors
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
@@ -145,6 +145,8 @@ class _Job:
         self.work = folder / WORK
         self.num_proc = num_proc
         self.parts = inputs.train_parts(recipe.source)
+        self.needs_ids = any(stage.needs in ("removals", "spans") for _, stage in recipe.stages)
+        """Whether two documents of one id would be taken for one."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
@@ -205,6 +207,7 @@ class _Job:
         done: list[Stage] = []
         number = 0
         found: tuple[str, SpanSurvey] | None = None
+        self._compare_ids()
         while True:
             segment = next_segment(number, stages, found)
             found = None
@@ -214,8 +217,9 @@ class _Job:
                 else self.recipe.output.writer([*done, *(stage for _, stage in segment.stages)])
             )
             self._run_segment(segment, writer)
-            if not number and any(stage.needs in ("removals", "spans") for _, stage in stages):
-                inputs.reject_duplicate_documents(self.recipe.source, self.work, self.parts)
+            if not number and self.needs_ids:
+                kept = [surviving_ids(self.work, 0, number) for number in range(len(self.parts))]
+                ids.reject_duplicates(self.recipe.source, self.parts, kept)
             done += [stage for _, stage in segment.stages]
             stages = stages[len(segment.stages) :]
             if segment.ends_with is None:
@@ -235,6 +239,28 @@ class _Job:
                 done.append(stage)
                 stages = stages[1:]
             number += 1
+
+    def _compare_ids(self) -> None:
+        """Find documents of one id before the first stage, as ``on_duplicate_ids`` asks for it.
+
+        Raises:
+            RunError: there are some, the stages need unique ids, and the policy is "error".
+        """
+        source, policy = self.recipe.source, self.recipe.on_duplicate_ids
+        keeps_first = policy == "keep_first"
+        if not (self.needs_ids or keeps_first) or Marker.read(ids.kept_marker(self.work)):
+            return
+        tasks = [ids.IdTask(self.work, number, part, source, policy) for number, part in enumerate(self.parts)]
+        tasks = [task for task in tasks if not (source.unique_ids or task.waits)]
+        with self.costs.measure(source.name, "ids"):
+            for chosen in [tasks] if keeps_first else [ids.alike(tasks), tasks]:
+                markers = [task.marker for task in chosen]
+                segments.do_once(self.folder, ids.list_ids, chosen, markers, self.num_proc, "ids", "documents")
+                found = ids.find_duplicates(chosen, self.num_proc)
+                if found.num_rows and not keeps_first:
+                    raise ids.duplicates_error(source, self.parts, found)
+            if keeps_first:
+                ids.keep_first(self.work, found)
 
     def _fit(self, number: int, label: str, stage: Rewrite) -> Stage:
         """Let a stage learn from all documents; what it has become is among the stages of the next segment."""
@@ -262,8 +288,9 @@ class _Job:
             self.indexed.append((number, label, stage))
 
     def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
+        keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         tasks = [
-            PartTask(self.folder, segment, number, part, self.recipe.source, writer)
+            PartTask(self.folder, segment, number, part, self.recipe.source, writer, keeps_first)
             for number, part in enumerate(self.parts)
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]

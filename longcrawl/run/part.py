@@ -26,8 +26,9 @@ from longcrawl.errors import NotYetError
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.edits import EDITS, count_edits, edit_writer
 from longcrawl.ledger.funnel import FunnelRow, count_values, total
-from longcrawl.ledger.reasons import LEDGER, LEDGER_SCHEMA, count_rules, entries
+from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, count_rules, entries
 from longcrawl.manifest import WORK
+from longcrawl.run import ids
 from longcrawl.run.costs import CoreClock
 from longcrawl.sources.identity import reading
 from longcrawl.storage.files import whole_file, whole_files
@@ -112,6 +113,8 @@ class PartTask:
     part: Part
     source: Source
     writer: Writer | None
+    keeps_first: bool = False
+    """Whether documents of an id that came before are left out of the first segment."""
 
     @property
     def marker(self) -> Path:
@@ -158,7 +161,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
     ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
-    kept = run_fused([*_applied(task), *task.segment.stages], read, tally)
+    kept = run_fused([*_applied(task), *task.segment.stages], _first_of_ids(task, read, tally), tally)
     with ExitStack() as input_files:
         inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else ()))
         with clock.measure("all"):
@@ -176,6 +179,8 @@ def _run_part(task: PartTask) -> dict[str, Any]:
                 ledger.unlink(missing_ok=True)
             with clock.measure("read"):
                 input_files.close()
+            if task.keeps_first:
+                ids.check_unchanged(work, task.number, inputs)
             written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]
             entries = Marker.entries(task.marker, written)
     counts = {
@@ -305,6 +310,17 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
             yield table
         else:
             yield table.filter(pc.invert(pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone)))
+
+
+def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
+    """Leave out documents whose id came before, where the recipe says so."""
+    if not task.keeps_first:
+        yield from tables
+        return
+    for kept, gone in ids.without(tables, ids.removed_rows(task.folder / WORK, task.number)):
+        came = kept.num_rows + gone.num_rows
+        tally.note(FunnelRow(DUPLICATE_IDS, came, kept.num_rows, count_rules(gone), characters(kept)), gone)
+        yield kept
 
 
 def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:

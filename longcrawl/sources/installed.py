@@ -46,6 +46,11 @@ class Installed(Source):
         """Return the Arrow schema of every table that ``read`` yields."""
         return DOCUMENTS
 
+    @property
+    def unique_ids(self) -> bool:
+        """True: ids are names of packages and paths."""
+        return True
+
     def splits(self) -> dict[str, list[Part]]:
         """Return a part per distribution, and "python/pydoc_data".
 

@@ -128,6 +128,11 @@ class RedPajamaV2(sources.Source):
             fields += [pa.field(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in SIMILARITIES]
         return pa.schema(fields)
 
+    @property
+    def unique_ids(self) -> bool:
+        """True: ids are shards and numbers of lines."""
+        return True
+
     def splits(self) -> dict[str, list[sources.Part]]:
         """List the shards asked for: those that listings name, and those in ``documents``, which listings may lack.
 

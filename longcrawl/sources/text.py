@@ -14,6 +14,7 @@ deepest folder that all ``data_files`` share.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows
 from longcrawl.storage.listing import why_no_file
+from longcrawl.urls import is_url
 
 _PACKED = ("", ".gz", ".zst")
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
@@ -103,8 +105,25 @@ class Text(sources.Source):
                 raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
         return splits
 
+    @property
+    def unique_ids(self) -> bool:
+        """Whether no field has the ids."""
+        return self.id_field is None
+
+    def list_ids(self, part: sources.Part) -> Iterator[pa.ChunkedArray] | None:
+        """List the ids of records, reading no other field; None of a remote file, which would be fetched twice."""
+        field = self.id_field
+        if field is None or is_url(part.files[0]):
+            return None
+        alone = replace(self, text_field=field, url_field=field, date_field=field, language_field=field, fields=())
+        tables = alone._documents(part, sources.BadFiles("skip"))  # noqa: SLF001  # of this class
+        return (table["id"] for table in tables)
+
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         """Read the documents of one file."""
+        return self._documents(part, bad_files)
+
+    def _documents(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         (path,) = part.files
         lost = sources.LostRecords(bad_files, path)
         kind = part.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]

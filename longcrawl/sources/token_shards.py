@@ -64,6 +64,11 @@ class TokenShards(Source):
         """Return ``id``, ``tokens``, ``n_tokens`` and what else there is; the first shard that opens says what."""
         return self._schema
 
+    @property
+    def unique_ids(self) -> bool:
+        """True: ids are names of shards and numbers."""
+        return True
+
     def splits(self) -> dict[str, list[Part]]:
         """Return a part per shard.
 

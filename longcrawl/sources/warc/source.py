@@ -36,7 +36,7 @@ What becomes of the rest:
 * A page without a type is HTML if it begins so, else what the archive found out (``WARC-Identified-Payload-Type``).
 * Characters: ``longcrawl.sources.warc.pages`` says what becomes of wrong and unknown charsets, UTF-16 and zeros.
 * A record without an id gets ``FILE:NUMBER``. Ids and URLs that occur twice are rows twice: what to do with them is for
-  stages to say, which reject duplicate ids rather than merge them.
+  runs and stages to say, which reject duplicate ids unless a recipe sets ``on_duplicate_ids``.
 * A digest that the archive gives is not compared: what it covers differs between crawlers.
 """
 
@@ -46,6 +46,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +60,7 @@ from longcrawl.sources.files import DamagedFileError, opened
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.sources.warc.pages import LeftOutError, body_of, decode_page, parse_message
 from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
+from longcrawl.urls import is_url
 
 logger = logging.getLogger("longcrawl")
 
@@ -163,6 +165,19 @@ class Warc(Source):
             size += row_bytes
         if rows:
             yield _table(rows)
+
+    def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
+        """List the ids that headers of records have; None of a remote file, which would be fetched twice."""
+        (path,) = part.files
+        return None if is_url(path) else iter([self._record_ids(path)])
+
+    def _record_ids(self, path: str) -> pa.ChunkedArray:
+        ids = list[str]()
+        with suppress(DamagedFileError), opened(path) as file:
+            headers = (record.fields for record in read_records(file, 0, Lost(BadFiles("skip"), path)))
+            wanted = (fields for fields in headers if fields.get("warc-type", "").lower() in self.record_types)
+            ids.extend(fields["warc-record-id"] for fields in wanted if fields.get("warc-record-id"))
+        return pa.chunked_array([pa.array(ids, pa.string())])
 
     def count_records(self) -> dict[str, int]:
         """Count the records of all files: "documents", and what is left out, by rule. It reads everything.

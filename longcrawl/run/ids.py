@@ -1,0 +1,253 @@
+"""Documents of one id, found before the first stage of a run.
+
+A stage that removes documents names them by their ids. A file that was downloaded twice would stop a run after hours,
+so sources list ids without texts where that is much faster than reading (:meth:`Source.list_ids`): in a WARC file 0.3
+of the 29 ms that a page takes with extraction. The hashes of all ids are compared, 8 bytes a document; where two meet,
+and only there, the parts are read, without any stage, and ids are compared in full.
+
+``on_duplicate_ids``, a field of a recipe's ``source``, says what follows. "error", the default, stops a run whose
+stages need unique ids. Sources that cannot list them, remote files among them, are compared once the first segment has
+read them. "keep_first" reads what cannot be listed an extra time. It leaves all but the first document of each id, in
+the order of parts and rows, whatever later becomes of that one; funnel and ledger have the others under
+``duplicate_ids``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
+from longcrawl.engines.local import map_tasks
+from longcrawl.errors import NotYetError, RunError
+from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
+from longcrawl.sources.identity import InputFile, reading
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.sealed import Marker
+from longcrawl.storage.stored_tables import read_table, write_table
+
+Hashes = npt.NDArray[np.uint64]
+
+IDS = "ids"
+"""The folder in ``work`` of the hashes of each part, and of the rows that "keep_first" leaves out."""
+ROWS = pa.schema([("part", pa.int64()), ("row", pa.int64()), ("id", pa.large_string())])
+"""Documents by the number of their part, and their place among all rows that the source gives of it."""
+
+
+@dataclass(frozen=True)
+class IdTask:
+    """What a worker process needs to list the ids of one part."""
+
+    work: Path
+    number: int
+    part: Part
+    source: Source
+    policy: OnDuplicateIds
+
+    @property
+    def marker(self) -> Path:
+        """Where the counts of this part are written once its ids are listed."""
+        return _file(self.work, self.number, "json")
+
+    @property
+    def waits(self) -> bool:
+        """Whether its ids are compared only once the part has been read."""
+        return self.policy == "error" and self.source.list_ids(self.part) is None
+
+
+def list_ids(task: IdTask) -> dict[str, Any]:
+    """Write the hashes of the ids of a part; the answer is as that of :func:`longcrawl.run.part.run_part`."""
+    try:
+        with reading(task.part.files if task.policy == "keep_first" else ()) as inputs:
+            hashes = [_hashes(ids) for ids in _listed(task)]
+    except NotYetError as reason:
+        return {"not_yet": str(reason)}
+    file, found = _file(task.work, task.number, "hashes"), np.concatenate([np.empty(0, np.uint64), *hashes])
+    with whole_file(file) as beside:
+        found.tofile(beside)
+    counts = {"documents": len(found), "inputs": [each.marked() for each in inputs]}
+    Marker(task.marker, counts, Marker.entries(task.marker, [file])).write()
+    return counts
+
+
+def alike(tasks: Sequence[IdTask]) -> list[IdTask]:
+    """Return the tasks of parts whose files have as many bytes as those of another: copies are among them."""
+    sizes = [[Path(file).stat().st_size for file in task.part.files if Path(file).is_file()] for task in tasks]
+    counts = Counter(map(tuple, sizes))
+    return [task for task, size in zip(tasks, sizes, strict=True) if size and counts[tuple(size)] > 1]
+
+
+def find_duplicates(tasks: Sequence[IdTask], num_proc: int) -> pa.Table:
+    """Return the documents whose id another one has too (``ROWS``), sorted by id, part and row.
+
+    Under "error" those of the first parts that have one are enough.
+    """
+    meeting = _meeting(tasks)
+    having = [task for task in tasks if len(meeting) and np.isin(_stored(task), meeting).any()]
+    if not having:
+        return ROWS.empty_table()
+    groups = [having]
+    if having[0].policy == "error":
+        first = np.intersect1d(_stored(having[0]), meeting)[0]
+        groups.insert(0, [task for task in having if (_stored(task) == first).any()])
+    file = having[0].work / IDS / "meeting"
+    with whole_file(file) as beside:
+        meeting.tofile(beside)
+    for group in groups:
+        rows = pa.concat_tables(map_tasks(partial(_read_meeting, file), group, num_proc))
+        rows = rows.sort_by([(name, "ascending") for name in ("id", "part", "row")]).combine_chunks()
+        follows = _follows(rows["id"])
+        if (same := follows | np.append(follows[1:], False)).any():
+            return rows.filter(pa.array(same))
+    return ROWS.empty_table()
+
+
+def keep_first(work: Path, duplicates: pa.Table) -> None:
+    """Write which rows of each part are left out, of what :func:`find_duplicates` has returned."""
+    gone = duplicates.filter(pa.array(_follows(duplicates["id"])))
+    files = []
+    for number in pc.unique(gone["part"]).to_pylist():
+        files.append(_file(work, number, "parquet"))
+        write_table(gone.filter(pc.equal(gone["part"], number)).sort_by("row"), files[-1])
+    marker = kept_marker(work)
+    Marker(marker, {"removed": gone.num_rows}, Marker.entries(marker, files)).write()
+
+
+def kept_marker(work: Path) -> Path:
+    """Name the marker of what "keep_first" leaves out."""
+    return work / IDS / "kept.json"
+
+
+def removed_rows(work: Path, number: int) -> npt.NDArray[np.int64]:
+    """Return the rows of a part that "keep_first" leaves out, in order.
+
+    Raises:
+        DamagedWorkError: they are not as they were written.
+    """
+    file, marker = _file(work, number, "parquet"), kept_marker(work)
+    if str(file.resolve()) not in Marker.open(marker).resolved_files():
+        return np.empty(0, np.int64)
+    Marker.open(marker, file)
+    rows: npt.NDArray[np.int64] = read_table(file, ["row"])["row"].to_numpy()
+    return rows
+
+
+def without(tables: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Return the tables of a part without these rows, and the ledger entries of each table's."""
+    start = 0
+    for table in tables:
+        first, last = np.searchsorted(rows, [start, start + table.num_rows])
+        kept = np.ones(table.num_rows, bool)
+        kept[rows[first:last] - start] = False
+        start += table.num_rows
+        gone = table.filter(pa.array(~kept))["id"].cast(pa.string())
+        values = {"id": gone, "stage": [DUPLICATE_IDS] * len(gone), "rule": ["duplicate_id"] * len(gone)}
+        empty = {name: [None] * len(gone) for name in LEDGER_SCHEMA.names if name not in values}
+        yield table.filter(pa.array(kept)), pa.table({**values, **empty}, schema=LEDGER_SCHEMA)
+
+
+def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
+    """Check that the files of a part are those whose ids were listed, where "keep_first" has listed them.
+
+    Raises:
+        RunError: one is not, so that other rows might have to be left out.
+    """
+    listed = Marker.read(_file(work, number, "json"))
+    for before, now in zip(listed.content["inputs"] if listed else (), read, strict=False):
+        if InputFile.from_mark(before).as_dict() != now.as_dict():
+            raise RunError(
+                f"{now.file} has changed since {work.parent} listed its ids. Restore it and type the same command "
+                "again, or type it with another --out folder"
+            )
+
+
+def reject_duplicates(source: Source, parts: Sequence[Part], kept: Sequence[pa.Array]) -> None:
+    """Compare the ids of what the first segment kept of each part, before surveys spend hours on them.
+
+    Raises:
+        RunError: naming one such id, and the input files that have it.
+    """
+    counts = pc.value_counts(pa.chunked_array(kept, pa.large_string()))
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if len(twice):
+        having = [part for part, here in zip(parts, kept, strict=True) if pc.index(here, twice[0]).as_py() >= 0]
+        raise _error(source, twice[0].as_py(), having, f"{len(twice):,}", ", and choose another folder")
+
+
+def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table) -> RunError:
+    """Return the error of a run, by what :func:`find_duplicates` has returned: the first document that has another."""
+    first = found.sort_by([("part", "ascending"), ("row", "ascending")])["id"][0]
+    numbers = pc.unique(found.filter(pc.equal(found["id"], first))["part"])
+    return _error(source, first.as_py(), [parts[number] for number in numbers.to_pylist()], "some", "")
+
+
+def _error(source: Source, example: str, parts: Sequence[Part], many: str, also: str) -> RunError:
+    names = [part.files[0] if part.files else part.name for part in parts]
+    by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if hasattr(source, "data_files") else ""
+    where, out = f"twice in {names[0]}", "that file, or its copies,"
+    if len(names) > 1:
+        where, out = f"in {names[0]} and in {names[1]}", "one of the two"
+    return RunError(
+        f"deduplication needs unique ids, {many} occur more than once, such as {example!r}, {where}: leave {out} out "
+        f"of the source{by_naming}, or keep the first document of each id, "
+        f"--set source.on_duplicate_ids=keep_first{also}"
+    )
+
+
+def _file(work: Path, number: int, kind: str) -> Path:
+    return work / IDS / f"{number:05d}.{kind}"
+
+
+def _listed(task: IdTask) -> Iterator[pa.ChunkedArray]:
+    listed = task.source.list_ids(task.part)
+    if listed is not None:
+        yield from listed
+    else:
+        yield from (table["id"] for table in task.source.read(task.part, BadFiles("skip")))
+
+
+def _hashes(ids: pa.ChunkedArray) -> Hashes:
+    return keyed_hash(pc.drop_null(ids).cast(pa.large_string()).to_pylist(), "duplicate ids", 0)
+
+
+def _stored(task: IdTask) -> Hashes:
+    file = _file(task.work, task.number, "hashes")
+    Marker.open(task.marker, file)
+    return np.fromfile(file, np.uint64)
+
+
+def _meeting(tasks: Sequence[IdTask]) -> Hashes:
+    """Return, sorted, the hashes that several of the listed ids have."""
+    starts = np.cumsum([0, *(_file(task.work, task.number, "hashes").stat().st_size // 8 for task in tasks)])
+    everything = np.empty(starts[-1], np.uint64)
+    for start, task in zip(starts, tasks, strict=False):
+        hashes = _stored(task)
+        everything[start : start + len(hashes)] = hashes
+    everything.sort()
+    return np.unique(everything[1:][everything[1:] == everything[:-1]])
+
+
+def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
+    """Read a part without any stage; return its documents whose hashes are among those of a file."""
+    wanted, row, found = np.fromfile(meeting, np.uint64), 0, [ROWS.empty_table()]
+    for table in task.source.read(task.part, BadFiles("skip")):
+        has_id = table["id"].is_valid().to_numpy()
+        places = np.flatnonzero(has_id)[np.isin(_hashes(table["id"]), wanted)]
+        columns = [np.full(len(places), task.number), row + places, table["id"].take(places).cast(pa.large_string())]
+        found.append(pa.table(columns, schema=ROWS))
+        row += table.num_rows
+    return pa.concat_tables(found)
+
+
+def _follows(ids: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return of sorted ids which are equal to the one before."""
+    equal = pc.equal(ids[1:], ids[:-1]).to_numpy() if len(ids) else ()
+    return np.concatenate([np.zeros(min(len(ids), 1), bool), np.asarray(equal, bool)])
