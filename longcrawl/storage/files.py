@@ -97,8 +97,12 @@ def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[Non
 
 def whole_files(folder: Path) -> list[Path]:
     """List the files below a folder, sorted, without those that an attempt is still writing."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in found if f"{PARTIAL}-" not in str(path.relative_to(folder))]
+    found = list[Path]()
+    for within, folders, names in os.walk(folder):
+        # A folder that is being written may go while it is listed.
+        folders[:] = [name for name in folders if f"{PARTIAL}-" not in name]
+        found += [Path(within, name) for name in names if f"{PARTIAL}-" not in name]
+    return sorted(found)
 
 
 def remove_partial(folder: Path) -> None:
