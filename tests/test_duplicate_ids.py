@@ -340,6 +340,17 @@ def test_a_source_that_cannot_list_ids_is_compared_when_it_has_been_read(tmp_pat
     assert files_of(tmp_path / "first") == files_of(tmp_path / "listed")
 
 
+def test_ids_are_listed_by_workers_alone(tmp_path, monkeypatch):
+    """Whether a source can list ids is asked of each part before its task is sent."""
+    file = write_warc(tmp_path / "in/a.warc", documents("a"))
+    source = Warc(data_files=str(file))
+    part = source.splits()["train"][0]
+    file.unlink()
+    assert not ids.IdTask(tmp_path, 0, part, source, "error").waits
+    monkeypatch.setattr(Warc, "_record_ids", lambda *_: 1 / 0)
+    assert not ids.IdTask(tmp_path, 0, part, source, "error").waits
+
+
 def test_remote_files_are_not_fetched_for_their_ids(web_server, tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", documents("a"))
     write_warc(tmp_path / "in/a.warc", documents("a"))
@@ -384,6 +395,11 @@ def test_a_plan_of_a_recipe_that_keeps_the_first_counts_it_alone(three):
     planned = lc.plan(recipe)
     assert [row.stage for row in planned.rows] == ["text", "min_chars", "exact_documents", "parquet"]
     assert [round(row.documents.value) for row in planned.rows] == [9, 6, 6, 6]
+    lc.run(recipe, three.parent / "out", plan=planned)
+    became = {
+        each["figure"]: each["became"] for each in json.loads((three.parent / "out/manifest.json").read_bytes())["plan"]
+    }
+    assert became["exact_documents: documents"] == 6
 
 
 def test_the_policy_is_a_field_of_the_source_that_changes_a_recipe_only_where_it_is_set(three):

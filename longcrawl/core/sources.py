@@ -215,7 +215,8 @@ class Source(ABC):
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:  # noqa: ARG002  # sources that can need it
         """List the ids of a part, perhaps of some that ``read`` leaves out; a run compares them before its stages.
 
-        Damage is not reported. None where listing takes as long as reading.
+        Nothing is read before the first is asked for, and damage is not reported. None where listing takes as long as
+        reading.
         """
         return None
 

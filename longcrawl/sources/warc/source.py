@@ -168,8 +168,7 @@ class Warc(Source):
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
         """List the ids that headers of records have; None of a remote file, which would be fetched twice."""
-        (path,) = part.files
-        return None if is_url(path) else iter([self._record_ids(path)])
+        return None if is_url(part.files[0]) else map(self._record_ids, part.files)
 
     def _record_ids(self, path: str) -> pa.ChunkedArray:
         ids = list[str]()
