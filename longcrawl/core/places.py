@@ -245,6 +245,6 @@ def _equal(one: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> int:
 def _buffers(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
     """Return what tells whether two columns are the same memory."""
     return [
-        (chunk.offset, len(chunk), *(buffer and buffer.address for buffer in chunk.buffers()))
+        (chunk.offset, len(chunk), *(None if buffer is None else buffer.address for buffer in chunk.buffers()))
         for chunk in column.chunks
     ]
