@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.ledger.funnel import total
-from longcrawl.run.costs import CoreClock
 from longcrawl.run.part import characters
 
 Doubles = npt.NDArray[np.float64]

@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import PART, Rewrite, Stage, Survey, document_ids
 from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import RunError
 from longcrawl.plan.estimates import TYPICAL, Doubles, Drawn, Sample, Thinning, Values
 from longcrawl.recipe import Recipe
-from longcrawl.run.costs import CoreClock
 from longcrawl.run.part import Tally, characters, run_fused
 from longcrawl.run.segments import group_inputs
 from longcrawl.storage.files import folder_bytes

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Output
 from longcrawl.core.stages import SORT_KEY, Stage
 from longcrawl.errors import RunError
@@ -19,7 +20,6 @@ from longcrawl.plan.estimates import Estimate, Sample, Values, draw_sample, esti
 from longcrawl.plan.measure import ROW, Measured, measure_stages, quantity
 from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import train_parts
 from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 

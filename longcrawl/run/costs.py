@@ -4,7 +4,6 @@ Times differ from run to run, so no file that a manifest seals has them. While a
 keeps them beside the markers of what is done: a run that was stopped and resumed knows them all.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,27 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.storage.files import folder_bytes
 from longcrawl.storage.sealed import Marker
-
-
-class CoreClock:
-    """Adds up the seconds of a core that this process spends, by name.
-
-    Those of all its threads count, and those that other programs take from a busy machine do not.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Count what happens in the block under ``name``."""
-        started = time.process_time()
-        try:
-            yield
-        finally:
-            self.seconds[name] += time.process_time() - started
 
 
 @dataclass

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer
 from longcrawl.core.pipeline import Segment
 from longcrawl.core.places import edit_rows
@@ -29,7 +30,6 @@ from longcrawl.ledger.funnel import FunnelRow, count_values, total
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, count_rules, entries
 from longcrawl.manifest import WORK
 from longcrawl.run import ids
-from longcrawl.run.costs import CoreClock
 from longcrawl.sources.identity import reading
 from longcrawl.storage.files import whole_file, whole_files
 from longcrawl.storage.sealed import Marker

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets.utils import tqdm
 
+from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.core.stages import PART, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of, with_report
@@ -34,7 +35,6 @@ from longcrawl.engines.local import map_tasks
 from longcrawl.errors import warn_user
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import MANIFEST, PLAN, WORK
-from longcrawl.run.costs import CoreClock
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
     SPILL,

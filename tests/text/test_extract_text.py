@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import sys
 import threading
@@ -20,8 +21,12 @@ import yaml
 from datasets import Dataset
 
 import longcrawl as lc
+from longcrawl.core.clock import CoreClock
+from longcrawl.core.sources import BadFiles
 from longcrawl.core.stages import STAGES, Rewrite, column, first_failure, stage, with_column
 from longcrawl.errors import StageError
+from longcrawl.run.part import Tally, run_fused
+from longcrawl.sources.warc.source import Warc
 from longcrawl.text.extract import _pool as _extraction_pool
 from longcrawl.text.extract._pool import WorkerSettings, extract_pages
 
@@ -638,3 +643,42 @@ def test_pages_that_nobody_would_write(seed):
     chance = random.Random(seed)
     pages = [fuzz.hostile_page(chance, [page(*STORY)], 3000) for _ in range(20)]
     assert fuzz.check_batch(pages, {"max_seconds": 2.0}).total() == 2 * 21
+
+
+# What it takes.
+
+
+def process_tree_seconds() -> float:
+    """Return the CPU seconds of this process and of all its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def test_counted_seconds_are_those_of_living_ended_and_killed_workers(engine):
+    """Of 2.65 seconds that a child took, 0.09 were counted: those of the process that waited for it."""
+    burn = (
+        "until = time.process_time() + (1.0 if 'endless' in html else 0.05)\nwhile time.process_time() < until: pass\n"
+    )
+    path = engine(f"{burn}if 'exit' in html: os._exit(1)\nreturn html")
+    _extraction_pool._here.close()
+    clock, before = CoreClock(), process_tree_seconds()
+    with clock.measure("all"):
+        for pages in (["a", "b", "exit"], ["c", "endless", "d"]):
+            run_engine(path, pages, workers=2, max_seconds=0.2)
+    own = clock.seconds["all"]
+    _extraction_pool._here.close()
+    assert clock.seconds["all"] == own
+    assert own == pytest.approx(process_tree_seconds() - before, rel=0.1)
+    assert own > 0.5
+
+
+@pytest.mark.parametrize("name", [RESILIPARSE_TOO, "trafilatura"], scope="module")
+def test_the_counted_seconds_of_real_pages_are_those_of_the_process_tree(real_data, name):
+    source, tally = Warc(data_files=str(real_data / "warc" / "pages-00000.warc.gz")), Tally()
+    documents = next(iter(source.read(source.splits()["train"][0], BadFiles()))).slice(0, 8)
+    _extraction_pool._here.close()
+    before = process_tree_seconds()
+    for _ in run_fused([("extract", extraction(name))], [documents], tally):
+        pass
+    _extraction_pool._here.close()
+    assert tally.clock.seconds["extract"] == pytest.approx(process_tree_seconds() - before, rel=0.1)

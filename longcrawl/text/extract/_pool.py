@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from longcrawl.core.clock import LIVING
 from longcrawl.errors import StageError
 from longcrawl.text.extract import _worker as _extraction_worker
 from longcrawl.text.extract._worker import HEADER, LENGTH, MEMORY, MISSING, RAISED, READY
@@ -100,13 +101,14 @@ class ExtractionProcess:
     def answers(self) -> Iterator[tuple[bytes, str]]:
         """Return the answers that are whole, oldest first."""
         while len(self._incoming) >= HEADER.size:
-            kind, size = HEADER.unpack_from(self._incoming)
+            kind, seconds, size = HEADER.unpack_from(self._incoming)
             end = HEADER.size + size
             if len(self._incoming) < end:
                 return
             text = self._incoming[HEADER.size : end].decode()
             del self._incoming[:end]
             self.patience = self.wall_seconds
+            LIVING[self.process.pid] = seconds
             yield kind, text
 
     def end(self, patience: float = 0.0) -> int:
@@ -124,6 +126,7 @@ class ExtractionProcess:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
+        LIVING.pop(self.process.pid, None)
         # Of a child of another process nothing will be learned.
         self.process.returncode = self.process.returncode or 0
 

@@ -4,8 +4,8 @@ It is run by its path and imports nothing of longcrawl, which takes more time an
 The one argument is JSON: the engine's file, what it favors, the limits, and the process that the worker ends with.
 
 A page is eight bytes, its length in bytes (little-endian), and its HTML as UTF-8. An answer is one byte, what it is,
-then a length and a text in the same form. The first answer comes unasked: ``READY``, or ``MISSING`` with what is not
-installed.
+the seconds of a core that this process has taken so far (a little-endian double), then a length and a text in the same
+form. The first answer comes unasked: ``READY``, or ``MISSING`` with what is not installed.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 LENGTH = struct.Struct("<Q")
-HEADER = struct.Struct("<cQ")
+HEADER = struct.Struct("<cdQ")
 READY, MISSING, TEXT, RAISED, MEMORY = b"R", b"I", b"T", b"E", b"M"
 
 _WARM_UP = "<html><body><article>" + "<p>A first page, by which the engine loads what it needs.</p>" * 3
@@ -97,7 +97,7 @@ def _peak_memory() -> int:
 
 def _answer(answers: BinaryIO, kind: bytes, text: str) -> None:
     data = text.encode("utf-8", "replace")
-    answers.write(HEADER.pack(kind, len(data)))
+    answers.write(HEADER.pack(kind, time.process_time(), len(data)))
     answers.write(data)
     answers.flush()
 
