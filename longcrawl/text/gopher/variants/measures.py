@@ -331,6 +331,26 @@ def _count_stop_words(data: Any, page: Page, words: int, stop_words: StopWords, 
 
 
 @compiled
+def _median_length(page: Page, words: int) -> float:
+    """Return the middle of the words' lengths, or the mean of the two in the middle; lengths are few, so counted."""
+    longest = 0
+    for word in range(words):
+        longest = max(longest, page.starts[word + 1] - page.starts[word])
+    counts = np.zeros(longest + 1, np.int64)
+    for word in range(words):
+        counts[page.starts[word + 1] - page.starts[word]] += 1
+    lower, seen = 0, counts[0]
+    while seen <= (words - 1) // 2:
+        lower += 1
+        seen += counts[lower]
+    upper = lower
+    while seen <= words // 2:
+        upper += 1
+        seen += counts[upper]
+    return (lower + upper) / 2
+
+
+@compiled
 def _count_quality(
     texts: Texts,
     document: int,
@@ -349,13 +369,9 @@ def _count_quality(
         row[columns.SYMBOLS] = apart + _count_spaced_dots(data, begin, end)
     else:
         row[columns.SYMBOLS] = _count_symbol_words(data, page, words, reading)
-    lengths, alphabetic = np.empty(words, np.int64), 0
-    for word in range(words):
-        lengths[word] = page.starts[word + 1] - page.starts[word]
-        alphabetic += page.word_flags[word] & reading.alphabetic != 0
-    row[columns.ALPHABETIC_WORDS] = alphabetic
+    row[columns.ALPHABETIC_WORDS] = np.count_nonzero(page.word_flags[:words] & reading.alphabetic)
     if reading.lengths == defined.MEDIAN and words:
-        row[columns.MEDIAN_LENGTH] = np.median(lengths)
+        row[columns.MEDIAN_LENGTH] = _median_length(page, words)
     language = stop_words.languages[document]
     if language >= 0:
         row[columns.STOP_WORDS] = _count_stop_words(data, page, words, stop_words, language, reading)
