@@ -339,27 +339,18 @@ def _median_length(page: Page, words: int) -> float:
     counts = np.zeros(longest + 1, np.int64)
     for word in range(words):
         counts[page.starts[word + 1] - page.starts[word]] += 1
-    lower, seen = 0, counts[0]
-    while seen <= (words - 1) // 2:
-        lower += 1
-        seen += counts[lower]
-    upper = lower
-    while seen <= words // 2:
-        upper += 1
-        seen += counts[upper]
-    return (lower + upper) / 2
+    length, seen, twice = -1, 0, 0
+    for rank in ((words - 1) // 2, words // 2):
+        while seen <= rank:
+            length += 1
+            seen += counts[length]
+        twice += length
+    return twice / 2
 
 
 @compiled
 def _count_quality(
-    texts: Texts,
-    document: int,
-    page: Page,
-    words: int,
-    lines: int,
-    stop_words: StopWords,
-    reading: Reading,
-    row: Any,
+    texts: Texts, document: int, page: Page, words: int, lines: int, stop_words: StopWords, reading: Reading, row: Any
 ) -> None:
     data, begin, end = texts.data, texts.offsets[document], texts.offsets[document + 1]
     _count_lines(texts, document, page, words, lines, reading, row)
