@@ -291,6 +291,7 @@ OWN: dict[str, str] = {
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",
+    "longcrawl/run/inputs.py:run_folder": "the folder that a user types",
 }
 
 SMALL, FLOOR = 8_000, 0.1

@@ -222,7 +222,7 @@ def test_two_processes_make_the_same_files(whole, archives, tmp_path, directory_
 @pytest.mark.slow
 def test_a_killed_run_is_finished_with_the_same_files(whole, archives, tmp_path, directory_digest):
     name, out = whole
-    signs = {"refinedweb": "work/segment-0/00001.json", "refinedweb-multilingual": "work/removed-0.parquet"}
+    signs = {"refinedweb": "work/segment-0/00001.json", "refinedweb-multilingual": "work/removed-0.json"}
     kill_a_run(command(name, archives, tmp_path / "out"), tmp_path / "out", signs[name])
     with pytest.raises(RunError, match="is not finished"):
         lc.funnel(tmp_path / "out")

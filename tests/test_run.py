@@ -238,7 +238,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(recipe, whole, tmp_p
     [
         pytest.param("work/segment-0/00001.json", "parent", 1, 2, id="in the first segment", marks=pytest.mark.slow),
         pytest.param("work/segment-0/00000.json", "group", 2, 1, id="in the first segment, with workers"),
-        pytest.param("work/removed-0.parquet", "parent", 2, 1, id="after the first segment", marks=pytest.mark.slow),
+        pytest.param("work/removed-0.json", "parent", 2, 1, id="after the first segment", marks=pytest.mark.slow),
         pytest.param("work/spill/00001.json", "group", 1, 2, id="while spilling", marks=pytest.mark.slow),
         pytest.param("rectangle/zarr.json", "parent", 2, 1, id="while writing", marks=pytest.mark.slow),
     ],

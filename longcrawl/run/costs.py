@@ -62,7 +62,7 @@ class RunCosts:
         Markers are left out: they have about a kilobyte per part and stage that needs all documents.
         """
         for number, label in enumerate(ended_by[:-1]):
-            kept = (f"segment-{number}", f"fit-{number}", f"removed-{number}.parquet")
+            kept = (f"segment-{number}", f"fit-{number}", f"removed-{number}")
             markers = sum(file.stat().st_size for file in (self._work / f"segment-{number}").glob("*.json"))
             self.stages[label].disk += sum(folder_bytes(self._work / name) for name in kept) - markers
         self.stages[ended_by[-1]].disk += folder_bytes(self._work / "spill")

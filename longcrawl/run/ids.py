@@ -126,13 +126,21 @@ def kept_marker(work: Path) -> Path:
     return work / IDS / "kept.json"
 
 
-def removed_rows(work: Path, number: int) -> npt.NDArray[np.int64]:
-    """Return the rows of a part that "keep_first" leaves out, in order.
+def first_of_ids(work: Path, number: int, tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Return the tables of a part without the rows that "keep_first" leaves out, and the ledger entries of these."""
+    for table, stays in mark_rows(tables, removed_rows(_file(work, number, "parquet"), kept_marker(work))):
+        ids = table["id"].filter(pc.invert(stays)).cast(pa.string())
+        values = {"id": ids, "stage": [DUPLICATE_IDS] * len(ids), "rule": ["duplicate_id"] * len(ids)}
+        empty = {name: [None] * len(ids) for name in LEDGER_SCHEMA.names if name not in values}
+        yield table.filter(stays), pa.table({**values, **empty}, schema=LEDGER_SCHEMA)
+
+
+def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:
+    """Return the rows of a part that leave it, in order; where its marker names no such file, none do.
 
     Raises:
         DamagedWorkError: they are not as they were written.
     """
-    file, marker = _file(work, number, "parquet"), kept_marker(work)
     if str(file.resolve()) not in Marker.open(marker).resolved_files():
         return np.empty(0, np.int64)
     Marker.open(marker, file)
@@ -140,18 +148,15 @@ def removed_rows(work: Path, number: int) -> npt.NDArray[np.int64]:
     return rows
 
 
-def without(tables: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Return the tables of a part without these rows, and the ledger entries of each table's."""
+def mark_rows(tables: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Return the tables of a part, and which of their rows stay: those that are not among ``rows``, in order."""
     start = 0
     for table in tables:
         first, last = np.searchsorted(rows, [start, start + table.num_rows])
         kept = np.ones(table.num_rows, bool)
         kept[rows[first:last] - start] = False
         start += table.num_rows
-        gone = table.filter(pa.array(~kept))["id"].cast(pa.string())
-        values = {"id": gone, "stage": [DUPLICATE_IDS] * len(gone), "rule": ["duplicate_id"] * len(gone)}
-        empty = {name: [None] * len(gone) for name in LEDGER_SCHEMA.names if name not in values}
-        yield table.filter(pa.array(kept)), pa.table({**values, **empty}, schema=LEDGER_SCHEMA)
+        yield table, pa.array(kept)
 
 
 def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:

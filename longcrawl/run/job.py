@@ -42,7 +42,7 @@ from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run import ids, inputs, segments
 from longcrawl.run.costs import RunCosts, StageCost
-from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, surviving_ids, survivors
+from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, stored_ids, survivors
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
@@ -218,7 +218,7 @@ class _Job:
             )
             self._run_segment(segment, writer)
             if not number and self.needs_ids:
-                kept = [surviving_ids(self.work, 0, number) for number in range(len(self.parts))]
+                kept = [stored_ids(self.work, 0, number, "arrow") for number in range(len(self.parts))]
                 ids.reject_duplicates(self.recipe.source, self.parts, kept)
             done += [stage for _, stage in segment.stages]
             stages = stages[len(segment.stages) :]

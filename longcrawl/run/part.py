@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -230,9 +231,9 @@ def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.T
         yield from _tables(_stored(work, segment, number, "arrow"))
 
 
-def surviving_ids(work: Path, segment: int, number: int) -> pa.Array:
-    """Return the ids, large_string, of what a segment kept of one input, reading no other column."""
-    file = _stored(work, segment, number, "arrow")
+def stored_ids(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> pa.Array:
+    """Return the ids, large_string, of what a segment kept of one input, reading no other column of the file."""
+    file = _stored(work, segment, number, kind)
     with pa.memory_map(str(file)) as mapped:
         place = pa.ipc.open_file(mapped).schema.get_field_index("id")
         stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[place]))
@@ -299,17 +300,12 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
         if not found:
             yield task.source.schema().empty_table()
         return
-    work = task.folder / WORK
-    removed = removed_file(work, task.segment.number - 1)
-    gone = None
-    if removed.exists():
-        Marker.open(removed_marker(work, task.segment.number - 1), removed)
-        gone = read_table(removed)["id"]
-    for table in _tables(_stored(work, task.segment.number - 1, task.number, "arrow")):
-        if gone is None:
-            yield table
-        else:
-            yield table.filter(pc.invert(pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone)))
+    work, before = task.folder / WORK, task.segment.number - 1
+    tables = _tables(_stored(work, before, task.number, "arrow"))
+    if (marker := removed_marker(work, before)).exists():
+        rows = ids.removed_rows(removed_file(work, before, task.number), marker)
+        tables = (table.filter(stays) for table, stays in ids.mark_rows(tables, rows))
+    yield from tables
 
 
 def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
@@ -317,7 +313,7 @@ def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> I
     if not task.keeps_first:
         yield from tables
         return
-    for kept, gone in ids.without(tables, ids.removed_rows(task.folder / WORK, task.number)):
+    for kept, gone in ids.first_of_ids(task.folder / WORK, task.number, tables):
         came = kept.num_rows + gone.num_rows
         tally.note(FunnelRow(DUPLICATE_IDS, came, kept.num_rows, count_rules(gone), characters(kept)), gone)
         yield kept
@@ -371,13 +367,29 @@ def _tables(file: Path) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([stored.get_batch(number)])
 
 
-def removed_file(work: Path, segment: int) -> Path:
-    """Name the file of the ids that the survey at the end of a segment removes."""
-    return work / f"removed-{segment}.parquet"
+def keep_removals(work: Path, segment: int, inputs: int, gone: pa.ChunkedArray) -> list[Path]:
+    """Write which rows of each input have the ids that a survey removes: the next segment reads those of its input.
+
+    Every input would else read all ids, and look its documents up among them. Returns the files.
+    """
+    found = [stored_ids(work, segment, number, "sketches") for number in range(inputs)]
+    leaves = pc.is_in(pa.chunked_array(found, pa.large_string()), value_set=pc.cast(gone, pa.large_string()))
+    ends = np.cumsum([len(each) for each in found])[:-1]
+    files = []
+    for number, mask in enumerate(np.split(leaves.to_numpy(), ends)):
+        if mask.any():
+            files.append(removed_file(work, segment, number))
+            write_table(pa.table({"row": np.flatnonzero(mask)}), files[-1])
+    return files
+
+
+def removed_file(work: Path, segment: int, number: int) -> Path:
+    """Name the file of the rows of an input that the survey at the end of a segment removes."""
+    return work / f"removed-{segment}" / f"{number:05d}.parquet"
 
 
 def removed_marker(work: Path, segment: int) -> Path:
-    """Name the marker of that file, and of the ledger of what the survey removes."""
+    """Name the marker of these files, and of the ledger of what the survey removes."""
     return work / f"removed-{segment}.json"
 
 

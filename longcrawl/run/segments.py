@@ -38,9 +38,9 @@ from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
     SPILL,
+    keep_removals,
     keep_spans,
     part_marker,
-    removed_file,
     removed_marker,
     sketches,
     spans_kept,
@@ -80,12 +80,10 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
         answers = [survey.removals(pa.concat_tables(tables))]
     removals = pa.concat_tables(answers)
     gone = entries(removals["id"], removals, label).sort_by("id")
-    removed = removed_file(work, segment)
-    files = [removed]
+    files = keep_removals(work, segment, sum(map(len, groups)), gone["id"])
     if gone.num_rows:  # `datasets` cannot load a parquet file without rows
         files.append(folder / LEDGER / f"{segment:02d}-{label}.parquet")
         write_table(gone, files[-1])
-    write_table(gone.select(["id"]), removed)
     marker = removed_marker(work, segment)
     Marker(marker, {}, Marker.entries(marker, files)).write()
     return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])
