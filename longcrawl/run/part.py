@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -365,22 +364,6 @@ def _tables(file: Path) -> Iterator[pa.Table]:
             yield stored.schema.empty_table()
         for number in range(stored.num_record_batches):
             yield pa.Table.from_batches([stored.get_batch(number)])
-
-
-def keep_removals(work: Path, segment: int, inputs: int, gone: pa.ChunkedArray) -> list[Path]:
-    """Write which rows of each input have the ids that a survey removes: the next segment reads those of its input.
-
-    Every input would else read all ids, and look its documents up among them. Returns the files.
-    """
-    found = [stored_ids(work, segment, number, "sketches") for number in range(inputs)]
-    leaves = pc.is_in(pa.chunked_array(found, pa.large_string()), value_set=pc.cast(gone, pa.large_string()))
-    ends = np.cumsum([len(each) for each in found])[:-1]
-    files = []
-    for number, mask in enumerate(np.split(leaves.to_numpy(), ends)):
-        if mask.any():
-            files.append(removed_file(work, segment, number))
-            write_table(pa.table({"row": np.flatnonzero(mask)}), files[-1])
-    return files
 
 
 def removed_file(work: Path, segment: int, number: int) -> Path:

@@ -38,13 +38,14 @@ from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
     SPILL,
-    keep_removals,
     keep_spans,
     part_marker,
+    removed_file,
     removed_marker,
     sketches,
     spans_kept,
     spilled,
+    stored_ids,
 )
 from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
@@ -80,13 +81,29 @@ def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequ
         answers = [survey.removals(pa.concat_tables(tables))]
     removals = pa.concat_tables(answers)
     gone = entries(removals["id"], removals, label).sort_by("id")
-    files = keep_removals(work, segment, sum(map(len, groups)), gone["id"])
+    files = _keep_removals(work, segment, sum(map(len, groups)), gone["id"])
     if gone.num_rows:  # `datasets` cannot load a parquet file without rows
         files.append(folder / LEDGER / f"{segment:02d}-{label}.parquet")
         write_table(gone, files[-1])
     marker = removed_marker(work, segment)
     Marker(marker, {}, Marker.entries(marker, files)).write()
     return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])
+
+
+def _keep_removals(work: Path, segment: int, inputs: int, gone: pa.ChunkedArray) -> list[Path]:
+    """Write which rows of each input have the ids that a survey removes: the next segment reads those of its input.
+
+    Every input would else read all ids, and look its documents up among them. Returns the files.
+    """
+    found = [stored_ids(work, segment, number, "sketches") for number in range(inputs)]
+    leaves = pc.is_in(pa.chunked_array(found, pa.large_string()), value_set=pc.cast(gone, pa.large_string()))
+    ends = np.cumsum([len(each) for each in found])[:-1]
+    files = []
+    for number, mask in enumerate(np.split(leaves.to_numpy(), ends)):
+        if mask.any():
+            files.append(removed_file(work, segment, number))
+            write_table(pa.table({"row": np.flatnonzero(mask)}), files[-1])
+    return files
 
 
 def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> int:
