@@ -17,7 +17,7 @@ from filelock import FileLock
 
 import longcrawl as lc
 from longcrawl.errors import SourceError
-from longcrawl.text.urls.fetch import LISTS, fetch_lists
+from longcrawl.text.refinedweb.fetch_lists import LISTS, fetch_lists
 
 ADULT = "".join(f"name{number}.example\n" for number in range(3000))
 GOOD = {
@@ -238,7 +238,7 @@ def test_nothing_of_a_hostile_archive_leaves_the_folder(tmp_path, served):
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path, served, monkeypatch):
-    monkeypatch.setattr("longcrawl.text.urls.fetch._MOST_BYTES", 10_000)
+    monkeypatch.setattr("longcrawl.text.refinedweb.fetch_lists._MOST_BYTES", 10_000)
     with pytest.raises(SourceError, match="is a broken archive"):
         fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert not (tmp_path / "ut1").exists()

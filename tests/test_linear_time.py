@@ -30,10 +30,9 @@ from longcrawl.sources.warc import source as warc
 from longcrawl.text.gopher import pages
 from longcrawl.text.language import codes as _language_codes
 from longcrawl.text.language import identify
-from longcrawl.text.lines import formatting
+from longcrawl.text.refinedweb import _url_lists as block_lists
+from longcrawl.text.refinedweb import _url_matches, formatting
 from longcrawl.text.rpv2 import signals as rpv2
-from longcrawl.text.urls import _lists as block_lists
-from longcrawl.text.urls import _matches as _url_matches
 
 ROOT = Path(__file__).parent.parent
 FUNCTIONS = {"compile", "search", "sub", "match", "fullmatch", "split", "findall", "finditer"}
@@ -193,26 +192,26 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         lambda text: pages.find_marks(text, "max_unspaced_letters"),
         repeated(*BLANK, "|双|"),
     ),
-    "longcrawl/text/urls/_matches.py:_BEYOND_ASCII": (
+    "longcrawl/text/refinedweb/_url_matches.py:_BEYOND_ASCII": (
         search(_url_matches._BEYOND_ASCII),
         repeated("|%|", "|%e4|", "|%e4%|"),
     ),
-    "longcrawl/text/urls/_lists.py:_DOTS": (
+    "longcrawl/text/refinedweb/_url_lists.py:_DOTS": (
         block_lists.ascii_host,
         [
             *repeated("|.|", "|é|", "|é.|", "a|\u0315\u0300|"),
             lambda n: "".join(chr(0x100 + at % 20_000) for at in range(n)),
         ],
     ),
-    "longcrawl/text/lines/formatting.py:_URL": (
+    "longcrawl/text/refinedweb/formatting.py:_URL": (
         formatting.format_text,
         repeated("|http://|", "|http://a |", "|www.|", "http://a|)|", "http://a|](|", "|w|"),
     ),
-    "longcrawl/text/lines/formatting.py:_BLANKS": (
+    "longcrawl/text/refinedweb/formatting.py:_BLANKS": (
         formatting.format_text,
         repeated("http://a| |", "|http://a   |", "| |http://a"),
     ),
-    "longcrawl/text/lines/formatting.py:format_text": (
+    "longcrawl/text/refinedweb/formatting.py:format_text": (
         formatting.format_text,
         repeated(*BLANK, "http://a|\n |", "http://a| \n|x"),
     ),
@@ -264,7 +263,7 @@ OWN: dict[str, str] = {
     "longcrawl/kernels/lookup.py:digest_sources": "the package's own modules",
     "longcrawl/ledger/clusters.py:direct": "names of rules, by RE2",
     "longcrawl/ledger/clusters.py:_follow": "names of rules, by RE2",
-    "longcrawl/text/urls/fetch.py:_CATEGORY": "names of folders in a list that a user fetches",
+    "longcrawl/text/refinedweb/fetch_lists.py:_CATEGORY": "names of folders in a list that a user fetches",
     "longcrawl/formats/rectangle/_layout.py:chunk_of_file": "names of files of an output",
     "longcrawl/formats/shards/datatrove.py:_read_metadata": "the second line of a shard's metadata",
     "longcrawl/hub/client.py:NAME": "names of repositories that a user types",
@@ -287,7 +286,7 @@ OWN: dict[str, str] = {
     "longcrawl/card/citations.py:_end_of": "a user's citation",
     "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
     "longcrawl/core/registry.py:stage_name": "names of classes",
-    "longcrawl/text/urls/_words.py:_part": "words of a list",
+    "longcrawl/text/refinedweb/_url_words.py:_part": "words of a list",
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",

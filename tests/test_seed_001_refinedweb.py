@@ -10,11 +10,25 @@ import yaml
 from datasets import Dataset, load_dataset
 
 import longcrawl as lc
+from longcrawl.text import refinedweb
 
 PROSE = "Plain sentences, which no rule of the paper has anything against, are the rest of this document. " * 20
 
 
-# Section 2, "Filtering: document-wise and line-wise", and G.2, "Line-wise filtering".
+def test_the_map_of_the_package_has_every_step_of_the_recipe_in_the_order_of_the_paper():
+    """Table 2 and Figure 2 outline the full MDR pipeline."""
+    steps = dict(line.split()[-2:] for line in refinedweb.__doc__.splitlines() if line.endswith(".py"))
+    recipe = lc.load_recipe("refinedweb")
+    kinds = [type(recipe.source), *(type(stage) for _, stage in recipe.stages)]
+    modules = {each.__name__: each.__module__.removeprefix("longcrawl.") for each in (*kinds, lc.text.format_text)}
+    assert steps == {name: f"{module.replace('.', '/')}.py" for name, module in modules.items()}
+    # URLs are last in the paper; the recipe compares those of all parts before any text.
+    assert [*steps][-1] == "Urls"
+    apart = ("Urls", "format_text")
+    assert [name for name in steps if name not in apart] == [name for name in modules if name not in apart]
+
+
+# Section 3.2, "Filtering: document-wise and line-wise", and G.2, "Line-wise filtering".
 
 
 WORDS = "The people of this town have to be with each other and that is what they do. "
@@ -146,7 +160,7 @@ def test_patterns_at_the_beginning_at_the_end_and_anywhere():
 def test_a_document_whose_flagged_lines_hold_more_than_5_percent_of_its_words_is_discarded():
     """If the words in the flagged lines represent more than 5% of the total document words, it is discarded.
 
-    The number is that of section 2. All words of a flagged line count, those that an edit leaves as well.
+    The number is that of section 3.2. All words of a flagged line count, those that an edit leaves as well.
     """
     edited = "one two three four Read more..."
     assert len(crawled(94, edited).data) == 0

@@ -28,7 +28,7 @@ from longcrawl.recipe import parse_recipe, recorded_source
 from longcrawl.storage.sealed import check_unchanged
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.text import ExtractText, UrlFilter, UrlHits
-from longcrawl.text.urls.filter import count_hits
+from longcrawl.text.refinedweb.url_filter import count_hits
 from longcrawl.urls import is_url
 
 HTML = "html"

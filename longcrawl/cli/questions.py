@@ -28,7 +28,7 @@ from longcrawl.printable import as_lines, printable, show
 from longcrawl.recipe import load_recipe
 from longcrawl.recipe import recipes as shipped_recipes
 from longcrawl.text import C4Quality, FineWebQuality, GopherQuality, GopherRepetition, LineCorrections, explain
-from longcrawl.text.urls import fetch as fetching
+from longcrawl.text.refinedweb import fetch_lists as fetching
 
 USUAL = (GopherQuality, GopherRepetition, FineWebQuality, LineCorrections, C4Quality)
 """The stages that explain a text where none is named; edits last, so that the others see it as it is."""

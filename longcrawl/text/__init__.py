@@ -9,10 +9,10 @@ from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRe
 from longcrawl.text.language.identify import IdentifyLanguage
 from longcrawl.text.languages import find_language, language_shares, language_tables, read_languages
 from longcrawl.text.lines.c4 import C4Quality
-from longcrawl.text.lines.corrections import LineCorrections
-from longcrawl.text.lines.formatting import format_text
+from longcrawl.text.refinedweb.formatting import format_text
+from longcrawl.text.refinedweb.line_corrections import LineCorrections
+from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits
 from longcrawl.text.rpv2.signals import Signals
-from longcrawl.text.urls.filter import UrlFilter, UrlHits, UrlMatch, url_hits
 from longcrawl.text.values import rule_values
 
 __all__ = [

@@ -20,7 +20,7 @@ from longcrawl.errors import CorruptionError
 from longcrawl.ledger.analysis import DomainCounts, analyse, url_hosts
 from longcrawl.report import Analysis
 from longcrawl.storage.stored_tables import scan_tables
-from longcrawl.text.urls._matches import url_hosts as hosts_of_filter
+from longcrawl.text.refinedweb._url_matches import url_hosts as hosts_of_filter
 
 LANGUAGES = ["en", "en", "de", None]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.lines.corrections import LINE_PATTERNS, read_line_patterns
+from longcrawl.text.refinedweb.line_corrections import LINE_PATTERNS, read_line_patterns
 
 FULL_NAMES = {
     "uppercase": "max_uppercase_characters",

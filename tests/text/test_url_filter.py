@@ -17,10 +17,17 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.urls import _lists as block_lists
-from longcrawl.text.urls._lists import BlockLists, Lists, find_categories, make_set, read_block_lists, read_domains
-from longcrawl.text.urls._matches import match_lists, match_url_words, url_hosts
-from longcrawl.text.urls._words import read_url_words
+from longcrawl.text.refinedweb import _url_lists as block_lists
+from longcrawl.text.refinedweb._url_lists import (
+    BlockLists,
+    Lists,
+    find_categories,
+    make_set,
+    read_block_lists,
+    read_domains,
+)
+from longcrawl.text.refinedweb._url_matches import match_lists, match_url_words, url_hosts
+from longcrawl.text.refinedweb._url_words import read_url_words
 
 NONE = make_set([])
 
@@ -296,7 +303,7 @@ def test_addresses_match_with_everything_below_them(tmp_path, url, matched):
 def test_a_hash_shared_by_chance_has_no_category(tmp_path, monkeypatch):
     stage = blocking(tmp_path, "listed.example\n")
     collided = BlockLists(read_domains(None, "listed.example", "innocent.example"), NONE)
-    monkeypatch.setattr("longcrawl.text.urls._lists.read_block_lists", lambda *_: collided)
+    monkeypatch.setattr("longcrawl.text.refinedweb._url_lists.read_block_lists", lambda *_: collided)
     assert rule_of(stage, "http://innocent.example") == "blocked_domain"
     assert stage.explain("http://innocent.example")[0].categories == ()
     assert stage.explain("http://listed.example")[0].categories == ("adult",)
@@ -317,7 +324,7 @@ def test_a_million_domains_take_less_than_ten_megabytes_and_are_all_found():
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**63, 2**64 - 1]), max_size=40))
 def test_a_set_has_what_it_was_made_of_and_nothing_else(hashes):
-    from longcrawl.text.urls._kernels import contains
+    from longcrawl.text.refinedweb._url_kernels import contains
 
     made = make_set([np.array(hashes, np.uint64)])
     asked = [*hashes[:5], 0, 5, 2**63 - 1, 2**63, 2**64 - 1]

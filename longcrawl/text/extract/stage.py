@@ -11,7 +11,7 @@ from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract._pool import WorkerSettings, extract_pages
-from longcrawl.text.lines.formatting import format_text
+from longcrawl.text.refinedweb.formatting import format_text
 
 _WALL_SECONDS = 60.0
 """Seconds without an answer per second of ``max_seconds``, after which a worker is taken to be stuck."""

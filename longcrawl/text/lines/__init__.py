@@ -1,1 +1,1 @@
-"""Rules line by line: C4's, and RefinedWeb's corrections."""
+"""C4's rules line by line, and where changed lines stand, which RefinedWeb's corrections record as well."""

@@ -58,7 +58,7 @@ def _changed_part(data: Bytes, first: int, stop: int, out: Bytes, begin: int, en
 def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, whole: bool, places: Any) -> None:
     """Write document, start, end and the number of characters that replace it for each line of ``log``.
 
-    See :func:`longcrawl.text.lines._places.locate_lines`.
+    See :func:`longcrawl.text.lines.places.locate_lines`.
     """
     document, at, characters = -1, 0, 0
     for row in range(len(log)):

@@ -18,7 +18,7 @@ from longcrawl.kernels.texts import check_not_masked, text_buffers, text_column,
 from longcrawl.kernels.word_lists import read_word_lists
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.languages import Languages, find_language, places_of_languages
-from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
+from longcrawl.text.lines.places import LOGGED, locate_lines, most_lines
 
 POLICY_PHRASES = (
     "terms of use",

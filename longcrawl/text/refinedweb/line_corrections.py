@@ -17,7 +17,7 @@ from longcrawl.kernels.phrases import PhraseTree, make_tree
 from longcrawl.kernels.texts import check_not_masked, text_buffers, text_column, valid_texts
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.languages import places_of_languages
-from longcrawl.text.lines._places import LOGGED, locate_lines, most_lines
+from longcrawl.text.lines.places import LOGGED, locate_lines, most_lines
 from longcrawl.text.presets import Presets
 
 Phrases = dict[str, tuple[str, ...]]
@@ -96,7 +96,7 @@ def _phrases(lists: Any, language: str, name: str) -> Phrases:
 
 
 def _make_tree(languages: dict[str, Phrases]) -> PhraseTree:
-    from longcrawl.text.lines._line_kernels import AFTER_NUMBER, ANYWHERE, COUNTER, PREFIX, SUFFIX
+    from longcrawl.text.refinedweb._line_kernels import AFTER_NUMBER, ANYWHERE, COUNTER, PREFIX, SUFFIX
 
     bits = dict(zip(_LISTS, (COUNTER, PREFIX, SUFFIX, ANYWHERE), strict=True))
     entered = []
@@ -132,9 +132,9 @@ class LineCorrections(Edit):
     and every other line with its line end, ``\r\n`` as well. No line is judged twice.
 
     A document leaves, by the rule ``max_removed_words``, when more than this share of its words were touched. Words are
-    what white space parts. G.2 speaks of the words in the flagged lines, all of them: ``counted="flagged"``. Section 2
-    of the paper speaks of what the corrections remove: ``counted="removed"`` leaves out the words that an edited line
-    keeps. A document without words stays, as does one without text.
+    what white space parts. G.2 speaks of the words in the flagged lines, all of them: ``counted="flagged"``. Section
+    3.2 speaks of what the corrections remove: ``counted="removed"`` leaves out the words that an edited line keeps. A
+    document without words stays, as does one without text.
 
     None for a threshold switches its rule off, and None for ``patterns`` those that need phrases.
 
@@ -153,7 +153,7 @@ class LineCorrections(Edit):
 
     Columns that were measured on the text before, such as ``signals``, are not measured again.
 
-    Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 2 and G.2.
+    Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, sections 3.2 and G.2.
 
     >>> LineCorrections().changes("Some text.\n3 likes\nThe story goes on. Read more...\n", language="en")[1]
     LineChange(line=3, before='The story goes on. Read more...', after='The story goes on.', rule='suffix')
@@ -221,7 +221,7 @@ class LineCorrections(Edit):
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
         """Return the root of each document's phrases, ``KEEP`` for documents to be left alone."""
-        from longcrawl.text.lines._line_kernels import KEEP
+        from longcrawl.text.refinedweb._line_kernels import KEEP
 
         if self.patterns is None:
             return np.full(table.num_rows, patterns.none, np.int32)
@@ -236,7 +236,7 @@ class LineCorrections(Edit):
         return np.where(unknown, other, 2 * places).astype(np.int32)
 
     def _correct(self, table: pa.Table, texts: pa.Array, record: Literal["places", "nothing"]) -> "_Corrected":
-        from longcrawl.text.lines._line_kernels import Limits, correct_lines
+        from longcrawl.text.refinedweb._line_kernels import Limits, correct_lines
 
         patterns = read_line_patterns(self.patterns)
         limits = Limits(
@@ -271,6 +271,6 @@ def _change(data: Any, out: Any, row: list[int]) -> LineChange:
 
 
 def _name(kinds: int) -> str:
-    from longcrawl.text.lines._line_kernels import KINDS
+    from longcrawl.text.refinedweb._line_kernels import KINDS
 
     return "+".join(name for name, kind in KINDS.items() if kinds & kind)

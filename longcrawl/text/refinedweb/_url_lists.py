@@ -179,7 +179,7 @@ def _hashed_file(file: str) -> Iterator[_Lines]:
 
 def _hashed(blocks: Iterable[bytes], *, addresses: bool) -> Iterator[_Lines]:
     """Return blocks of whole lines as bytes, the hash of each line that has a name, and where the name stands."""
-    from longcrawl.text.urls._kernels import hash_lines
+    from longcrawl.text.refinedweb._url_kernels import hash_lines
 
     for block in blocks:
         data = np.frombuffer(block, np.uint8)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, inlined
-from longcrawl.text.urls._lists import HashSet, Lists
+from longcrawl.text.refinedweb._url_lists import HashSet, Lists
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]

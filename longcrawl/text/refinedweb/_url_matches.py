@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.kernels.texts import text_buffers
-from longcrawl.text.urls import _kernels as kernels
-from longcrawl.text.urls._lists import Lists, ascii_host, make_set
-from longcrawl.text.urls._word_kernels import match_words
-from longcrawl.text.urls._words import HARD, SOFT, StrictIn, UrlWords, load_folded
+from longcrawl.text.refinedweb import _url_kernels as kernels
+from longcrawl.text.refinedweb._url_lists import Lists, ascii_host, make_set
+from longcrawl.text.refinedweb._url_word_kernels import match_words
+from longcrawl.text.refinedweb._url_words import HARD, SOFT, StrictIn, UrlWords, load_folded
 
 _BEYOND_ASCII = re.compile("(?:%[89a-fA-F][0-9a-fA-F])+")
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from longcrawl.kernels.lookup import compiled, find_word, inlined
 from longcrawl.kernels.word_lists import Vocabulary
-from longcrawl.text.urls._kernels import find_authority, next_byte
-from longcrawl.text.urls._words import BREAK, STRICT, Automaton, WordLists
+from longcrawl.text.refinedweb._url_kernels import find_authority, next_byte
+from longcrawl.text.refinedweb._url_words import BREAK, STRICT, Automaton, WordLists
 
 Bytes = npt.NDArray[np.uint8]
 

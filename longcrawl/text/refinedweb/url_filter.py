@@ -18,8 +18,8 @@ from longcrawl.core.stages import Check, Judge, column, first_failure, stage
 from longcrawl.display.table import Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.text.urls import _lists as block_lists
-from longcrawl.text.urls._words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
+from longcrawl.text.refinedweb import _url_lists as block_lists
+from longcrawl.text.refinedweb._url_words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
 from longcrawl.text.values import tables
 
 HITS_SCHEMA = pa.schema(
@@ -159,8 +159,8 @@ class UrlFilter(Judge):
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Match the column ``url`` of every document."""
-        from longcrawl.text.urls import _kernels as kernels
-        from longcrawl.text.urls._matches import match_lists, match_url_words
+        from longcrawl.text.refinedweb import _url_kernels as kernels
+        from longcrawl.text.refinedweb._url_matches import match_lists, match_url_words
 
         urls = self._urls(table)
         found = match_lists(urls, self._lists())
@@ -195,7 +195,7 @@ class UrlFilter(Judge):
 
     def matches(self, table: pa.Table) -> list[list[UrlMatch]]:
         """Return what :meth:`explain` gives for every row of a table, without categories."""
-        from longcrawl.text.urls._matches import name_matches
+        from longcrawl.text.refinedweb._url_matches import name_matches
 
         failed = [(check.rule, check.passes.to_pylist()) for check in self.checks(table)]
         named = name_matches(self._urls(table), self._lists(), self._words(), self.strict_in)
