@@ -1,1 +1,7 @@
-"""The rectangle of LongCrawl64."""
+"""LongCrawl64's rectangle: long documents of one length, a row each, as a Zarr array.
+
+``spec`` is the specification, and opens ours and the original LongCrawl64. ``write`` is the output of a run, ``build``
+its two passes, ``facts`` what cards and ``verify`` ask. Documents are chosen by the signals of
+:mod:`longcrawl.sources.redpajama_v2` and shaped by :mod:`longcrawl.tokens.longcrawl64`;
+:mod:`longcrawl.loading.rectangle` is the feed.
+"""
