@@ -260,7 +260,7 @@ OWN: dict[str, str] = {
     "builders/register.py:_COMMENT": "the package's own modules",
     "builders/register.py:_IMPORT": "the package's own modules",
     "longcrawl/kernels/lookup.py:_IMPORT": "the package's own modules",
-    "longcrawl/kernels/lookup.py:digest_sources": "the package's own modules",
+    "longcrawl/kernels/lookup.py:_read_source": "the package's own modules",
     "longcrawl/ledger/clusters.py:direct": "names of rules, by RE2",
     "longcrawl/ledger/clusters.py:_follow": "names of rules, by RE2",
     "longcrawl/text/refinedweb/fetch_lists.py:_CATEGORY": "names of folders in a list that a user fetches",

@@ -30,17 +30,26 @@ _IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTIL
 
 
 @cache
+def _read_source(file: Path) -> tuple[bytes, frozenset[Path]]:
+    """Return what a file holds and which files of longcrawl it imports; most kernels import the same few."""
+    content = file.read_bytes()
+    imported = set()
+    for package, names in _IMPORT.findall(content.decode()):
+        folder = _ROOT.joinpath(*package.split("."))
+        files = {"__init__.py", *(f"{name}.py" for name in re.findall(r"\w+", names))}
+        imported |= {folder.with_suffix(".py"), *(folder / name for name in files)}
+    return content, frozenset(filter(Path.is_file, imported))
+
+
+@cache
 def digest_sources(file: Path) -> str:
     """Return a SHA-256 of a file and of all that it imports of longcrawl: machine code of its kernels holds both."""
     reached, waiting = {file}, [file]
     while waiting:
-        for package, names in _IMPORT.findall(waiting.pop().read_text("utf-8")):
-            folder = _ROOT.joinpath(*package.split("."))
-            files = {"__init__.py", *(f"{name}.py" for name in re.findall(r"\w+", names))}
-            modules = {folder.with_suffix(".py"), *(folder / name for name in files)}
-            waiting += [module for module in modules - reached if module.is_file()]
-            reached.update(waiting)
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(reached))).hexdigest()
+        imported = _read_source(waiting.pop())[1] - reached
+        reached |= imported
+        waiting += imported
+    return hashlib.sha256(b"".join(_read_source(path)[0] for path in sorted(reached))).hexdigest()
 
 
 class _CachedKernels(IndexDataCacheFile):
