@@ -27,7 +27,7 @@ import yaml
 from longcrawl.card import sections
 from longcrawl.card.citations import citations, software
 from longcrawl.card.datasheet import datasheet
-from longcrawl.card.front_matter import FRONT_MATTER, card_problems, front_matter, read_front_matter, yaml_block
+from longcrawl.card.front_matter import FRONT_MATTER, front_matter, head_problems, read_front_matter, yaml_block
 from longcrawl.card.paths import elsewhere
 from longcrawl.card.plots import draw_pictures
 from longcrawl.display.markdown import code, fenced, plain
@@ -191,6 +191,8 @@ class Merged:
     text: str
     kept: tuple[str, ...]
     """Sections, and entries of the front matter as "head license", that were changed, added or removed by a person."""
+    head: Mapping[str, Any]
+    """The entries of its front matter."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,7 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         write_text(folder / CARD, written.text)
         _name_in_manifest(folder, manifest, pictures)
     missing = tuple(name for name in SHOWN if name not in manifest)
-    return Card(str(folder / CARD), written.kept, pictures, missing, tuple(card_problems(written.text)))
+    return Card(str(folder / CARD), written.kept, pictures, missing, tuple(head_problems(written.head)))
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
@@ -268,7 +270,7 @@ def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merg
             f"{file} has none of the comments that tell your edits from what longcrawl wrote: "
             "move it away and type the same command again"
         )
-    return Merged(card_text(entries, written), ())
+    return Merged(card_text(entries, written), (), entries)
 
 
 def _read(file: Path) -> str:
@@ -340,7 +342,7 @@ def merge(card: str, head: Mapping[str, Any], written: Mapping[str, str], file: 
     if any(name is None and text.strip() for name, text in pieces):
         kept.append("text between sections")
     kept += [f"{name} (removed)" for name in removed]
-    return Merged(_join(merged_head, [text for _, text in pieces], head, names), tuple(kept))
+    return Merged(_join(merged_head, [text for _, text in pieces], head, names), tuple(kept), merged_head)
 
 
 def _merge_head(

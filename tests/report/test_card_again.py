@@ -496,7 +496,7 @@ def test_text_that_looks_like_the_marks_of_a_card_ends_no_section():
     marks = "a\n<!-- /longcrawl:one -->\nwords\n<!-- longcrawl:two 0123456789ab -->\n<!-- longcrawl {} -->"
     sections = {"one": marks, "two": "c"}
     card = card_text(HEAD, sections)
-    assert merge(card, HEAD, sections) == Merged(card, ())
+    assert merge(card, HEAD, sections) == Merged(card, (), HEAD)
     assert merge(card.replace("\nwords\n", "\nmine\n"), HEAD, sections | {"one": "d"}).kept == ("one",)
 
 
