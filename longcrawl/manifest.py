@@ -66,12 +66,14 @@ def _is_input(value: Any) -> bool:
 _ROW, _EDITS = "funnel.stages.*", "funnel.stages.*.edits"
 KINDS: Kinds = (
     (str, "a text", "recipe.name", "files.*.sha256", "funnel.source", f"{_ROW}.stage", f"{_EDITS}.unit"),
+    (str, "a text", "lists.*.sha256"),
     (list, "a list", "recipe.stages", "funnel.stages", "analysis.lengths", "bad_files", "inputs.*", "reports.*"),
     (dict, "an object", "recipe.card", "recipe.reference", "files.*", f"{_ROW}.rules", f"{_ROW}.values"),
     (dict, "an object", f"{_ROW}.values.*", f"{_EDITS}.rules", f"{_EDITS}.rules.*", "analysis", "bad_files.*"),
     (dict, "an object", "analysis.lengths.*", "analysis.domains", "analysis.languages"),
-    (dict, "an object", "inputs", "left_out", "reports"),
+    (dict, "an object", "inputs", "lists", "lists.*", "left_out", "reports"),
     (is_count, "a whole number", "files.*.bytes", "funnel.documents", f"{_ROW}.in", f"{_ROW}.out", f"{_ROW}.rules.*"),
+    (is_count, "a whole number", "lists.*.bytes", "lists.*.paths"),
     (is_count, "a whole number", f"{_ROW}.values.*.*", f"{_EDITS}.documents", "left_out.*"),
     (is_count, "a whole number", f"{_EDITS}.rules.*.places", f"{_EDITS}.rules.*.touched"),
     (is_count, "a whole number", "analysis.documents", "analysis.distinct_domains", "analysis.domains_error"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from longcrawl.core.pipeline import label_stages
 
-FOLDERS, FILES = ("data_dir", "lists"), ("data_files", "against")
+FOLDERS, FILES = ("data_dir", "lists", "base_url"), ("data_files", "paths", "against")
 """Fields whose values are paths, whatever they look like."""
 PATH = re.compile(
     r"(?!.*://)(?:/|~|\.{1,2}/|file://).*"

@@ -16,7 +16,7 @@ download, an upgrade of longcrawl, and whoever edits the card on the Hub.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -31,6 +31,7 @@ from longcrawl.card.front_matter import FRONT_MATTER, front_matter, head_problem
 from longcrawl.card.paths import elsewhere
 from longcrawl.card.plots import draw_pictures
 from longcrawl.display.markdown import code, fenced, plain
+from longcrawl.display.numbers import counted
 from longcrawl.errors import RunError, unreadable
 from longcrawl.manifest import MANIFEST, MissingEntry, input_names, lost_ledger, read_sealed, writer_of
 from longcrawl.printable import as_lines
@@ -90,11 +91,25 @@ def _made(card: sections.CardSource) -> str:
         "With the same versions and input, this makes the dataset again, byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
         *moved,
+        *_listed(card),
         "<details><summary>recipe.yaml, every field spelled out</summary>",
         fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
         "</details>",
         f"Versions: {versions}.",
     )
+
+
+def _listed(card: sections.CardSource) -> Iterator[str]:
+    """Return which lists of paths named the input, where some did."""
+    lists, source = card.manifest.get("lists", {}), card.recipe["source"]
+    if lists:
+        chosen = "all" if source.get("files") is None else code(source["files"])
+        total = counted(sum(each["paths"] for each in lists.values()), "path")
+        yield f"Its input is {chosen} of {total} below {code(source['base_url'])}, which these lists name:"
+        yield "\n".join(
+            f"- {code(name)}: {counted(each['paths'], 'path')}, SHA-256 `{each['sha256']}`"
+            for name, each in lists.items()
+        )
 
 
 def _composition(card: sections.CardSource) -> str:

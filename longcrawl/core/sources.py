@@ -191,6 +191,13 @@ class Source(ABC):
         """Return what says which documents the source has and is in no file of its parts; nothing for most sources."""
         return ""
 
+    def lists(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return bytes, SHA-256 and number of paths of each list that names the files of the source, by path or URL.
+
+        Most sources have none. A run records them, and is not resumed with another list.
+        """
+        return {}
+
     def fingerprint(self) -> str:
         """Return a text that changes with the settings, the content, the parts, and size or time of a local file.
 

@@ -196,7 +196,8 @@ def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table) -> 
 
 def _error(source: Source, example: str, parts: Sequence[Part], many: str, also: str) -> RunError:
     names = [part.files[0] if part.files else part.name for part in parts]
-    by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if hasattr(source, "data_files") else ""
+    takes_names = hasattr(source, "data_files") and not source.lists()
+    by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if takes_names else ""
     where, out = f"twice in {names[0]}", "that file, or its copies,"
     if len(names) > 1:
         where, out = f"in {names[0]} and in {names[1]}", "one of the two"

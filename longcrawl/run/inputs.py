@@ -122,9 +122,12 @@ def pin_inputs(
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {part.name: [without_secrets(file) for file in part.files] for part in parts}
     found = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
+    if lists := recipe.source.lists():  # runs that began earlier recorded none
+        found["lists"] = lists
     pinned = folder / WORK / INPUTS
     if _any_done(folder) and (pinned.exists() or any((folder / WORK).glob("segment-*/*.json"))):
         before = _pinned(folder)
+        _check_lists(folder, before.get("lists", {}), lists)
         _check_listing(folder, before.get("parts", {}), listing)
         if any(before.get(name) != value for name, value in found.items()):
             raise _changed(folder)
@@ -164,6 +167,14 @@ def _changed(folder: Path) -> RunError:
     return RunError(
         f"the input of {folder} has changed since the run began: choose another folder, or remove that folder"
     )
+
+
+def _check_lists(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for name in before.keys() & now.keys():
+        old, new = before[name]["sha256"], now[name]["sha256"]
+        if old != new:
+            difference = f"its SHA-256 was {old[:12]} and is {new[:12]}"
+            raise RunError(f"the list {name} has changed since {folder} read it: {difference}. {AGAIN}")
 
 
 def _check_listing(folder: Path, before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> None:

@@ -369,6 +369,8 @@ class _Job:
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},
         }
+        if lists := self.recipe.source.lists():
+            manifest["lists"] = lists
         if others := self.recipe.others:
             manifest["implementations"] = others
         files = segments.check_results(self.folder, self.markers)

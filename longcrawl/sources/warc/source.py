@@ -45,8 +45,9 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -58,6 +59,7 @@ from longcrawl.printable import one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.files import DamagedFileError, opened
 from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.sources.path_lists import COMMON_CRAWL, Listed, parse_slice, read_lists
 from longcrawl.sources.warc.pages import LeftOutError, body_of, decode_page, parse_message
 from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
 from longcrawl.urls import is_url
@@ -67,6 +69,7 @@ logger = logging.getLogger("longcrawl")
 EXTENSIONS = tuple(f".{kind}{packed}" for kind in ("warc", "wet", "arc") for packed in ("", ".gz", ".zst"))
 DOCUMENT_TYPES = ("response", "resource", "conversion")
 OTHER_TYPES = ("warcinfo", "request", "metadata", "revisit", "continuation")
+_OF_LISTS = ("paths", "base_url", "files")
 
 ROWS = 10_000
 """Rows of a table at most."""
@@ -112,6 +115,10 @@ class Warc(Source):
     Args:
         data_dir: a folder, read with all folders in it, or its URL.
         data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
+        paths: instead of both, lists of paths as Common Crawl publishes them, ``warc.paths.gz`` or ``wet.paths.gz``:
+            a file or URL, or several, whose lines follow each other.
+        base_url: what the paths in these lists are relative to: a URL, or a folder that mirrors it.
+        files: which of these paths to read, such as "0:1000", or "0:90000:90" for a sample across a dump; None for all.
         record_types: of response, resource and conversion, what gives rows.
         statuses: the HTTP statuses of pages; empty for all.
         mimes: the types of pages. Those with "html" or "xml" in their name go to ``html``, others to ``text``.
@@ -124,6 +131,9 @@ class Warc(Source):
 
     data_dir: str | None = None
     data_files: DataFiles = None
+    paths: str | tuple[str, ...] | None = None
+    base_url: str = COMMON_CRAWL
+    files: str | None = None
     record_types: tuple[str, ...] = DOCUMENT_TYPES
     statuses: tuple[int, ...] = (200,)
     mimes: tuple[str, ...] = ("text/html", "application/xhtml+xml", "text/plain")
@@ -132,13 +142,35 @@ class Warc(Source):
     on_bad_files: OnBadFiles = "error"
 
     def __post_init__(self) -> None:
+        parse_slice(self.files)
         super().__post_init__()
+        if self.paths and (self.data_dir or self.data_files):
+            raise SourceError("source 'warc' has paths beside data_dir or data_files: set only one of them")
+        if not self.paths and (self.files is not None or self.base_url != COMMON_CRAWL):
+            raise SourceError(
+                "source 'warc' has files or base_url without paths: set paths to a list such as warc.paths.gz"
+            )
         for kind in self.record_types:
             if kind not in DOCUMENT_TYPES:
                 raise SourceError(f"record_types has {kind!r}; known: {', '.join(DOCUMENT_TYPES)}")
         if not self.record_types or not self.mimes:
             raise SourceError("source 'warc' needs at least one of record_types and of mimes; e.g. mimes=['text/html']")
         check_record_bytes(self.max_record_bytes)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; those of lists only with ``paths``, as earlier recipes had none."""
+        settings = super().settings()
+        return settings if self.paths else {name: each for name, each in settings.items() if name not in _OF_LISTS}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the lists that were read: every task of a run carries its source, and needs none of them."""
+        return {name: value for name, value in vars(self).items() if name != "_listed"}
+
+    @cached_property
+    def _listed(self) -> Listed:
+        """What the lists name; they are read once, so that a run has the digest of what chose its files."""
+        paths = (self.paths,) if isinstance(self.paths, str) else self.paths or ()
+        return read_lists(paths, self.base_url, self.files, EXTENSIONS)
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
@@ -148,9 +180,16 @@ class Warc(Source):
         """List the files of every split.
 
         Raises:
-            SourceError: no file was named or found.
+            SourceError: no file was named or found, or a list cannot be read.
+            NotYetError: the server of a list does not give it now.
         """
+        if self.paths:
+            return {"train": list(self._listed.parts)}
         return named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.warc.gz")
+
+    def lists(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return bytes, SHA-256 and number of paths of each list in ``paths``, by path or URL."""
+        return self._listed.lists if self.paths else {}
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the pages of one file."""
