@@ -26,7 +26,7 @@ from longcrawl.hub.push import Push, push  # noqa: E402  # as above
 from longcrawl.ledger.clusters import Cluster, Clusters  # noqa: E402  # as above
 from longcrawl.ledger.funnel import Funnel  # noqa: E402  # as above
 from longcrawl.ledger.reasons import Reason  # noqa: E402  # as above
-from longcrawl.plan import Plan, plan  # noqa: E402  # as above
+from longcrawl.plan import ClusterPlan, Plan, plan, plan_cluster  # noqa: E402  # as above
 from longcrawl.recipe import Recipe, load_recipe, recipes  # noqa: E402  # as above
 from longcrawl.report.page import write_report  # noqa: E402  # as above
 from longcrawl.report.removed_documents import removed_documents  # noqa: E402  # as above
@@ -39,6 +39,7 @@ register()
 __all__ = [
     "Card",
     "Cluster",
+    "ClusterPlan",
     "Clusters",
     "Crawl",
     "Funnel",
@@ -62,6 +63,7 @@ __all__ = [
     "loading",
     "open",
     "plan",
+    "plan_cluster",
     "push",
     "recipes",
     "removal_rates",

@@ -27,10 +27,11 @@ def test_all_is_sorted_and_resolves(name):
 
 def test_the_public_surface():
     assert lc.__all__ == [
-        "Card", "Cluster", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason", "Recipe",
-        "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "formats", "funnel", "inspect",
-        "load", "load_recipe", "loading", "open", "plan", "push", "recipes", "removal_rates", "removed_documents",
-        "report", "run", "text", "tokenize", "tokens", "verify", "why", "write_report",
+        "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason",
+        "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "formats", "funnel",
+        "inspect", "load", "load_recipe", "loading", "open", "plan", "plan_cluster", "push", "recipes",
+        "removal_rates", "removed_documents", "report", "run", "text", "tokenize", "tokens", "verify", "why",
+        "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",

@@ -13,7 +13,7 @@ from longcrawl.formats.shards.convert import shard_settings
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.hub.client import Visibility
 from longcrawl.hub.push import push as push_run
-from longcrawl.plan import Plan
+from longcrawl.plan import Plan, plan_cluster
 from longcrawl.plan import plan as make_plan
 from longcrawl.printable import show
 from longcrawl.report.page import write_report
@@ -57,16 +57,31 @@ def plan(
     save: Annotated[
         Path | None, typer.Option(help="Also write the estimate as JSON, for `longcrawl run --plan`.", metavar="FILE")
     ] = None,
+    files: Annotated[
+        int | None, typer.Option(help="With --cores: number of input files of the whole run, such as 90000.")
+    ] = None,
+    cores: Annotated[
+        int | None, typer.Option(help="Estimate core-hours, wall hours, shuffled bytes and memory on so many cores.")
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Estimate a run from a sample.
 
-    The estimate has documents, tokens, bytes, hours and disk space of every stage.
+    The estimate has documents, tokens, bytes, hours and disk space of every stage. With --cores it is of a cluster.
     """
     if save is not None and save.is_dir():
         raise RunError(f"{save} is a folder: name a file, such as {save / 'plan.json'}")
+    if files is not None and cores is None:
+        raise RunError("--files is for the estimate of a cluster: name its cores too, such as --cores 4096")
+    if save is not None and cores is not None:
+        raise RunError("--save is for a plan that a run is compared with, not for one of a cluster: leave it out")
+    settings: dict[str, Any] = {"parts": parts, "documents": documents, "seed": seed, "overrides": overrides or ()}
+    if cores is not None:
+        with stoppable():
+            show(plan_cluster(recipe, files=files, cores=cores, **settings))
+        return
     with stoppable():
-        made = make_plan(recipe, parts=parts, documents=documents, seed=seed, overrides=overrides or ())
+        made = make_plan(recipe, **settings)
     show(made)
     if save is not None:
         made.save(save)

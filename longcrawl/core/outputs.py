@@ -83,6 +83,8 @@ class Output(ABC):
     name: ClassVar[str]
     second_pass: ClassVar[tuple[str, ...]] = ()
     """Settings that only the second pass looks at: they may change while a run is stopped."""
+    plans_documents: ClassVar[bool] = False
+    """Whether one task lays out all documents, by their lengths."""
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)

@@ -9,7 +9,7 @@ were, a total is exact.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log2, sqrt
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sources import BadFiles, Part, Source
+from longcrawl.errors import RunError
 from longcrawl.ledger.funnel import total
 from longcrawl.run.part import characters
 
@@ -232,6 +233,23 @@ class Sample:
     def together(self) -> float:
         """How many documents the source gave together, on average."""
         return max(sum(part.documents for part in self.read) / max(sum(part.tables for part in self.read), 1), 1.0)
+
+    def among(self, files: int) -> "Sample":
+        """Return the sample as one of so many parts, of which those of the source are as good as any other draw.
+
+        Raises:
+            RunError: fewer than that were read, or only one, which does not say how parts differ.
+        """
+        read = len(self.read)
+        if files < read:
+            raise RunError(
+                f"--files {files} is less than the {read} files that were sampled: sample fewer with --parts"
+            )
+        if read < 2 and files > read:
+            raise RunError(
+                f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
+            )
+        return replace(self, parts=files, size=self.size * files / self.parts)
 
     @property
     def drawn(self) -> Drawn:

@@ -6,7 +6,7 @@ takes long of every short document is not taken for one that is fast because lon
 
 import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -26,7 +26,6 @@ from longcrawl.errors import RunError
 from longcrawl.plan.estimates import TYPICAL, Doubles, Drawn, Sample, Thinning, Values
 from longcrawl.recipe import Recipe
 from longcrawl.run.part import Tally, characters, run_fused
-from longcrawl.run.segments import group_inputs
 from longcrawl.storage.files import folder_bytes
 
 Longs = npt.NDArray[np.int64]
@@ -37,7 +36,7 @@ BATCH = 200
 ROW = "row of the sample"
 """The column that says which sampled document a row is, whatever stages have made of it."""
 QUICK, REPEATS = 0.5, 2
-"""Seconds of a core below which a stage is measured again, and how often: caches are then as they are in a run."""
+"""Seconds of a core below which a stage is measured again, and how often at most: caches are then as in a run."""
 FIRST = 20
 """Documents of each part that a stage meets before it is measured: some that stay, and some that leave."""
 
@@ -49,6 +48,8 @@ class Costs:
         self.sizes, self.together = sizes, together
         self.seconds: list[Doubles] = [np.zeros(len(each)) for each in sizes]
         self.disk: list[Doubles] = [np.zeros(len(each)) for each in sizes]
+        self.waited: list[Doubles] = [np.zeros(len(each)) for each in sizes]
+        """Of the seconds, those of what is done once for all parts, which wait for it."""
 
     def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
         """Return what a stage leaves of the documents of the part at ``place``.
@@ -76,6 +77,7 @@ class Costs:
         """Add what another step of the same stage took."""
         self.seconds = [mine + theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)]
         self.disk = [mine + theirs for mine, theirs in zip(self.disk, other.disk, strict=True)]
+        self.waited = [mine + theirs for mine, theirs in zip(self.waited, other.waited, strict=True)]
 
     def keep(self, tables: Sequence[pa.Table]) -> None:
         """Write documents as a run keeps them until all parts are there, and read them back."""
@@ -87,8 +89,13 @@ class Costs:
         return [self._sketched(survey, place, table) for place, table in enumerate(tables)]
 
     @contextmanager
-    def shared(self, tables: Mapping[int, pa.Table], folder: Path | None = None, *, by_size: bool) -> Iterator[None]:
-        """Share what the block takes, and what it leaves in ``folder``, among documents, by their sizes or alike."""
+    def shared(
+        self, tables: Mapping[int, pa.Table], folder: Path | None = None, *, by_size: bool, waits: bool = True
+    ) -> Iterator[None]:
+        """Share what the block takes, and what it leaves in ``folder``, among documents, by their sizes or alike.
+
+        ``waits`` is whether all parts wait for it.
+        """
         clock = CoreClock()
         with clock.measure("block"):
             yield
@@ -97,7 +104,9 @@ class Costs:
         weights = {place: self.sizes[place][each] if by_size else np.ones(len(each)) for place, each in rows.items()}
         everything = max(sum(float(each.sum()) for each in weights.values()), 1.0)
         for place, each in rows.items():
-            self.seconds[place][each] += weights[place] * (clock.seconds["block"] / everything)
+            took = weights[place] * (clock.seconds["block"] / everything)
+            self.seconds[place][each] += took
+            self.waited[place][each] += took * waits
             self.disk[place][each] += weights[place] * (written / everything)
 
     def _sketched(self, survey: Survey, place: int, table: pa.Table) -> pa.Table:
@@ -128,7 +137,7 @@ class Costs:
         if writer is not None:
             writer.close()
             self._add(self.disk, place, table[ROW].to_numpy(), sink.tell() - written)
-            with self.shared({place: table}, by_size=True):
+            with self.shared({place: table}, by_size=True, waits=False):
                 pa.ipc.open_file(pa.BufferReader(sink.getbuffer())).read_all()
 
     def _kept_together(self, place: int, table: pa.Table) -> int:
@@ -166,6 +175,8 @@ class Measured:
     characters: Values | None
     seconds: Values
     """Of a core, that each document took."""
+    waited: Values
+    """Of these seconds, those of what is done once for all parts."""
     disk: Values
     """Bytes of each document that a run would keep in its work folder until it is done."""
     start: float
@@ -192,7 +203,7 @@ def measure_stages(
         raise RunError(f"the {len(tables):,} part(s) of the sample have no documents: read more with --parts")
     if recipe.on_duplicate_ids == "keep_first":
         tables = _first_of_ids(tables)
-    walk = _Walk(sample, group_inputs(sample.parts, recipe.parts), seed, folder)
+    walk = _Walk(sample, min(sample.parts, recipe.parts), seed, folder)
     measured: list[Measured] = []
     for label, stage in recipe.stages:
         one, tables = walk.through(label, stage, tables)
@@ -238,11 +249,12 @@ def _numbers(values: pa.ChunkedArray) -> Doubles:
 class _Walk:
     """The stages one by one; tables are one per part that was read."""
 
-    def __init__(self, sample: Sample, groups: Sequence[Sequence[int]], seed: int, folder: str) -> None:
+    def __init__(self, sample: Sample, groups: int, seed: int, folder: str) -> None:
         self.drawn, self.together, self.seed, self.folder = sample.drawn, sample.together, seed, folder
         self.applied: list[Stage] = []
-        numbers = [part.number for part in sample.read]
-        self.groups = [[place for place, number in enumerate(numbers) if number in group] for group in map(set, groups)]
+        # As longcrawl.run.segments.group_inputs has them, of which a list of millions of inputs is not needed.
+        places = [part.number % groups for part in sample.read]
+        self.groups = [[place for place, group in enumerate(places) if group == number] for number in range(groups)]
 
     def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
         """Measure one stage, warm; what a stage needs says which methods it has."""
@@ -256,18 +268,26 @@ class _Walk:
         place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
         with clock.measure("start"):
             self._costs().run(label, stage, place, tables[place].slice(0, FIRST))
-        passed, left = self._passed(label, stage, tables)
-        for _ in range(REPEATS):
-            if passed.total_seconds() < QUICK:
-                passed, left = self._passed(label, stage, tables)
+        passed, left = self._warm(lambda cost: [cost.run(label, stage, *each) for each in enumerate(tables)])
         cost.add(passed)
         self.applied.append(stage)
         return self._measured(label, left, cost, clock), left
 
-    def _passed(self, label: str, stage: Stage, tables: list[pa.Table]) -> tuple[Costs, list[pa.Table]]:
-        """Take all documents through a stage once; return what that took, and what is left."""
-        cost = self._costs()
-        return cost, [cost.run(label, stage, place, table) for place, table in enumerate(tables)]
+    def _warm(self, through: Callable[[Costs], list[pa.Table]]) -> tuple[Costs, list[pa.Table]]:
+        """Take all documents through a stage, again where that was quick or compiled kernels: a run does so once.
+
+        Returns:
+            What it took the last time, and what is left.
+        """
+        from numba.core.event import install_recorder
+
+        for _ in range(1 + REPEATS):
+            cost = self._costs()
+            with install_recorder("numba:compile") as compiled:
+                left = through(cost)
+            if not compiled.buffer and cost.total_seconds() >= QUICK:
+                break
+        return cost, left
 
     def _costs(self) -> Costs:
         return Costs(self.drawn.document_sizes, self.together)
@@ -283,20 +303,22 @@ class _Walk:
     ) -> tuple[Measured, list[pa.Table]]:
         with clock.measure("start"):
             self._decide(label, survey, [table.slice(0, FIRST) for table in tables], self._costs())
-        cost = self._costs()
-        cost.keep(tables)
-        left = self._decide(label, survey, tables, cost)
+        cost, left = self._warm(lambda cost: self._surveyed_once(label, survey, tables, cost))
         halves = [self._half(table, label) for table in tables]
         half_left = self._decide(label, survey, halves, self._costs())
         self.applied.append(survey)
         thinning = tuple(self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True))
         return self._measured(label, left, cost, clock, thinning), left
 
+    def _surveyed_once(self, label: str, survey: Any, tables: list[pa.Table], cost: Costs) -> list[pa.Table]:
+        cost.keep(tables)
+        return self._decide(label, survey, tables, cost)
+
     def _measured(
         self, label: str, left: Sequence[pa.Table], cost: Costs, clock: CoreClock, thinning: Any = None
     ) -> Measured:
         there, letters = _there(left, self.drawn), quantity(left, "text", self.drawn)
-        return Measured(label, there, letters, cost.seconds, cost.disk, clock.seconds["start"], thinning)
+        return Measured(label, there, letters, cost.seconds, cost.waited, cost.disk, clock.seconds["start"], thinning)
 
     def _thinning(
         self,

@@ -265,15 +265,15 @@ def duration(seconds: float) -> str:
 
 def _cells(plan: Plan) -> Iterator[list[str]]:
     for row in plan.rows:
-        letters = "" if row.characters is None else _interval(row.characters, amount)
-        disk = _interval(row.disk, size) if row.disk.high else ""
-        yield [row.stage, _interval(row.documents, amount), letters, _interval(row.seconds, duration), disk]
+        letters = "" if row.characters is None else interval(row.characters, amount)
+        disk = interval(row.disk, size) if row.disk.high else ""
+        yield [row.stage, interval(row.documents, amount), letters, interval(row.seconds, duration), disk]
 
 
 def _words(plan: Plan) -> Iterator[str]:
     yield f"{plan.recipe} from {plan.sample}; intervals hold the truth about 19 times of 20"
     if plan.tokens is not None:
-        yield f"tokens: {_interval(plan.tokens, amount)}"
+        yield f"tokens: {interval(plan.tokens, amount)}"
     if plan.written is None:
         last = plan.rows[-1]
         yield (
@@ -281,11 +281,12 @@ def _words(plan: Plan) -> Iterator[str]:
             f"{amount(last.documents.high)} documents; draw more with --documents and --parts"
         )
     else:
-        yield f"output: {_interval(plan.written, size)}"
-    yield f"all stages: {_interval(plan.seconds, duration)} of a core"
-    yield f"disk at its fullest: {_interval(plan.disk, size)}"
+        yield f"output: {interval(plan.written, size)}"
+    yield f"all stages: {interval(plan.seconds, duration)} of a core"
+    yield f"disk at its fullest: {interval(plan.disk, size)}"
 
 
-def _interval(estimate: Estimate, show: Callable[[float], str]) -> str:
+def interval(estimate: Estimate, show: Callable[[float], str]) -> str:
+    """Write a figure and the ends of its interval, where they differ."""
     low, value, high = show(estimate.low), show(estimate.value), show(estimate.high)
     return value if low == value == high else f"{value} ({low} to {high})"

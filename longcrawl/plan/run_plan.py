@@ -4,10 +4,10 @@ What an output takes is measured by writing the documents left of a sample twice
 """
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,25 @@ from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Output
 from longcrawl.core.stages import SORT_KEY, Stage
 from longcrawl.errors import RunError
-from longcrawl.plan.estimates import Estimate, Sample, Values, draw_sample, estimate_parts, estimate_total, exact
+from longcrawl.plan.estimates import (
+    Estimate,
+    Sample,
+    Thinning,
+    Values,
+    draw_sample,
+    estimate_parts,
+    estimate_total,
+    exact,
+)
 from longcrawl.plan.measure import ROW, Measured, measure_stages, quantity
 from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.inputs import train_parts
 from longcrawl.storage.files import file_entries, folder_bytes, whole_files
+
+Copies = Literal["grow", "as_sampled"]
+"""Which share a survey removes of all documents: what the growth from half of the sample to all of it leads to, or that
+of the sample. Followed over a million times more documents, the growth of a few pairs removes almost all."""
 
 ONE = exact(1.0)
 CLOCK_FACTOR = 1.5
@@ -64,19 +77,51 @@ def plan(
     Raises:
         RunError: the sample has no documents, or too few parts were asked for.
     """
+    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides)
+    return scale_up(chosen, sample, seed).plan
+
+
+def sample_recipe(
+    recipe: str | Path | Recipe, parts: int, documents: int, seed: int, overrides: Iterable[str]
+) -> tuple[Recipe, Sample]:
+    """Return a recipe and a sample of its input, as :func:`plan` draws it.
+
+    Raises:
+        RunError: too few parts or documents were asked for.
+    """
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     check_order(chosen)
     there = train_parts(chosen.source)
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan reads 2 parts or more and draws 1 document or more, got {parts} and {documents}")
-    sample = draw_sample(chosen.source, there, parts, documents, seed)
+    return chosen, draw_sample(chosen.source, there, parts, documents, seed)
+
+
+class ScaledUp(NamedTuple):
+    """A plan, and what of it cannot be done part by part."""
+
+    plan: Plan
+    waited: Mapping[str, Estimate]
+    """By the labels of stages, the seconds of a core, among those of its row, of what is done once for all parts."""
+
+
+def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "grow") -> ScaledUp:
+    """Take a sample through the stages of a recipe, and scale what was measured to all parts."""
     with tempfile.TemporaryDirectory() as folder:
-        return _planned(chosen, sample, seed, folder)
+        measured, left, applied = measure_stages(recipe, sample, seed, folder)
+        scaled = _Scaled(sample, copies)
+        plan = _planned(recipe, sample, scaled, measured, left, applied)
+    return ScaledUp(plan, scaled.waited)
 
 
-def _planned(recipe: Recipe, sample: Sample, seed: int, folder: str) -> Plan:
-    measured, left, applied = measure_stages(recipe, sample, seed, folder)
-    scaled = _Scaled(sample)
+def _planned(
+    recipe: Recipe,
+    sample: Sample,
+    scaled: "_Scaled",
+    measured: Sequence[Measured],
+    left: Sequence[pa.Table],
+    applied: Sequence[Stage],
+) -> Plan:
     rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
     drawn = sum(part.table.num_rows for part in sample.read)
     described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
@@ -95,8 +140,9 @@ def _planned(recipe: Recipe, sample: Sample, seed: int, folder: str) -> Plan:
 class _Scaled:
     """From the sample to all documents, stage by stage; what surveys would find more of is carried along."""
 
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
+    def __init__(self, sample: Sample, copies: Copies) -> None:
+        self.sample, self.copies = sample, copies
+        self.waited: dict[str, Estimate] = {}
         self.drawn = sample.drawn
         self.stays, self.sizes_stay = ONE, ONE
         """Which share of the documents that are left of the sample, and of their sizes, would be left of all."""
@@ -113,14 +159,19 @@ class _Scaled:
     def stage(self, one: Measured) -> PlanRow:
         """Return the row of a stage."""
         seconds, disk = self._seconds(self.total(one.seconds), one.start), self.total(one.disk).widened(DISK_NOISE)
+        self.waited[one.label] = self.total(one.waited).within(CLOCK_FACTOR)
         if disk.value:
             seconds += exact(0.0).within(1.0, PART_SECONDS * self.drawn.parts)
         if one.thinning is not None:
-            documents, sizes = one.thinning
-            self.stays, self.sizes_stay = self.stays.scaled(documents.kept()), self.sizes_stay.scaled(sizes.kept())
+            documents, sizes = (self._kept(each) for each in one.thinning)
+            self.stays, self.sizes_stay = self.stays.scaled(documents), self.sizes_stay.scaled(sizes)
         self.documents = estimate_total(one.there, self.drawn, counts=True).scaled(self.stays).at_most(self.documents)
         characters = None if one.characters is None else self.total(one.characters)
         return PlanRow(one.label, self.documents, characters, seconds, disk)
+
+    def _kept(self, thinning: Thinning) -> Estimate:
+        kept = thinning.kept()
+        return kept if self.copies == "grow" else replace(kept, value=1.0)
 
     def _seconds(self, measured: Estimate, start: float) -> Estimate:
         tables = float(self.drawn.documents.sum()) / self.drawn.looked_at / self.sample.together

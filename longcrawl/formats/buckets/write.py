@@ -71,6 +71,7 @@ class ComposedOutput(TokenOutput):
         "strategy", "capacities", "padding_threshold", "planner", "seed", "pool_size", "heldout", "format",
         "zarr_format", "codec", "checksum", "shard_bytes", "on_loss",
     )  # fmt: skip
+    plans_documents = True
 
     strategy: StrategyName = "buckets"
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
