@@ -258,7 +258,7 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
     measured = plan.rows[1 : 1 + len(stages)]
     rows = [_source_row(plan.rows[0], compares_ids=_compares_ids(recipe))]
     for stage, before, row in zip(stages, plan.rows, measured, strict=False):
-        rows.append(_stage_row(stage, before, row, scaled.waited[row.stage], recipe.parts))
+        rows.append(_stage_row(stage, before, row, scaled.waited[row.stage], min(recipe.parts, files)))
     if plan.written is not None:
         rows.append(_output_row(plan, recipe.output, shuffled=are_shuffled(stages)))
     each = _sum(row.seconds for row in rows).scaled(longest / files)

@@ -1,16 +1,23 @@
 """Lists of paths, as Common Crawl publishes them: slices, hostile and broken lines, runs from a server and a mirror."""
 
+import functools
 import gzip
 import hashlib
+import http.server
 import json
+import os
 import pickle
 import shutil
+import threading
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
 from datasets import load_dataset
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
@@ -22,6 +29,7 @@ from longcrawl.recipe import load_recipe
 from longcrawl.run.job import _Job
 from longcrawl.sources.warc.source import Warc
 from longcrawl.storage import network
+from longcrawl.urls import is_url
 
 NAMES = [f"crawl-data/CC-MAIN-2024-10/segments/{n // 2}/wet/CC-MAIN-2024-{n:05}.warc.wet.gz" for n in range(6)]
 LIST = "wet.paths.gz"
@@ -175,6 +183,30 @@ def test_a_line_that_leads_elsewhere_is_refused(dump, line, base, tmp_path):
     assert f"is not a path below {base.rstrip('/')}/. Fix the line, or set base_url to" in said
     assert said.isprintable()
     assert names(Warc(paths=str(dump / LIST), base_url=base, files="0:1")) == [NAMES[0]]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["..", ".", "", "a", "%2e", "%2E%2e", "%2f", "~", "file:", "http:", "::", "\\", "?", "#", " "])
+    ),
+    st.sampled_from(["/", ""]),
+)
+def test_whatever_a_line_says_its_file_is_below_the_base(tmp_path_factory, steps, between):
+    folder = tmp_path_factory.getbasetemp() / "base"
+    folder.mkdir(exist_ok=True)
+    line = between.join(steps) + ".warc.gz"
+    (folder / "a.paths").write_text(f"{line}\n")
+    for base in (str(folder), "https://host.example/cc"):
+        try:
+            (part,) = Warc(paths=str(folder / "a.paths"), base_url=base).splits()["train"]
+        except SourceError:
+            continue
+        (file,) = part.files
+        below = urlsplit(file).path if "://" in base else file
+        root = urlsplit(base).path if "://" in base else base
+        assert os.path.normpath(unquote(below)) == unquote(below)
+        assert unquote(below).startswith(f"{root}/")
+        assert is_url(file) == is_url(base)
 
 
 def test_a_host_that_only_begins_like_the_base_is_elsewhere(dump):
@@ -336,6 +368,37 @@ def test_a_list_that_does_not_come_now_is_not_yet(dump, tmp_path, web_server):
     down = web_server(dump, failures=99)
     with pytest.raises(NotYetError, match=rf"{down}/{LIST}: cannot be fetched now .*Type the same command again"):
         lc.run(write_recipe(tmp_path, paths=f"{down}/{LIST}", base_url=url, on_bad_files="skip"), tmp_path / "out")
+
+
+class Outage(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder; of the files in ``down``, it sends 503."""
+
+    def send_head(self):
+        self.server.asked.append(self.path)
+        if self.path.lstrip("/") in self.server.down:
+            self.send_error(503)
+            return None
+        return super().send_head()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.usefixtures("impatient")
+def test_files_that_do_not_come_now_stay_open_and_are_asked_for_again(dump, tmp_path):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Outage, directory=str(dump))) as server:
+        server.down, server.asked = {NAMES[1], NAMES[4]}, []
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url, out = f"http://127.0.0.1:{server.server_port}", tmp_path / "out"
+        recipe = write_recipe(tmp_path, paths=f"{url}/{LIST}", base_url=url, on_bad_files="skip")
+        with pytest.raises(RunError, match=rf"2 of 6 parts of {out} are still open, the first: {url}/{NAMES[1]}"):
+            lc.run(recipe, out)
+        server.down = set()
+        server.asked.clear()
+        assert lc.run(recipe, out).funnel.documents == 24
+        assert {path.lstrip("/") for path in server.asked} >= {LIST, NAMES[1], NAMES[4]}
+        server.shutdown()
+    assert list(manifest_of(out)["inputs"]) == NAMES
 
 
 @pytest.mark.usefixtures("impatient")
