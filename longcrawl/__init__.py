@@ -10,7 +10,7 @@ from longcrawl._moved import find_moved_modules
 adopt_builders()
 find_moved_modules()
 
-from longcrawl import dedup, formats, loading, report, text, tokens  # noqa: E402  # the builders must be found first
+from longcrawl import dedup, engines, formats, loading, report, text, tokens  # noqa: E402  # the builders must be found first
 from longcrawl._version import __version__ as __version__  # noqa: E402  # as above
 from longcrawl.audit.compose import compose  # noqa: E402  # as above
 from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, why  # noqa: E402  # as above
@@ -55,6 +55,7 @@ __all__ = [
     "compose",
     "convert",
     "dedup",
+    "engines",
     "formats",
     "funnel",
     "inspect",

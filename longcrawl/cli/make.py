@@ -1,12 +1,13 @@
 """Commands that write: runs and their plans, token shards, cards, reports, datasets on the Hub."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from longcrawl.card.write import card as write_card
 from longcrawl.cli.commands import EndOfText, NumProc, RunFolder, ShardsFrom, VocabularySize, app, set_option, stoppable
+from longcrawl.engines.spark import Spark
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.formats.shards.convert import convert as convert_shards
 from longcrawl.formats.shards.convert import shard_settings
@@ -23,6 +24,7 @@ from longcrawl.run.job import run as carry_out
 RecipeName = Annotated[
     str, typer.Argument(help="A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", metavar="RECIPE")
 ]
+EngineName = Literal["local", "spark"]
 Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, such as source.data_dir=release.")]
 
 
@@ -31,6 +33,13 @@ def run(
     recipe: RecipeName,
     out: Annotated[Path, typer.Option(help="Folder to write, not a URL. The same command resumes a stopped run.")],
     num_proc: NumProc = 1,
+    engine: Annotated[
+        EngineName, typer.Option(help="What carries it out: processes of this machine, or Apache Spark.")
+    ] = "local",
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark master, such as spark://host:7077; the default is Spark's own.", show_default=False),
+    ] = None,
     overrides: Overrides = None,
     planned: Annotated[
         Path | None,
@@ -42,8 +51,11 @@ def run(
     It reads, filters, deduplicates and tokenises documents, and writes them with a dataset card and a ledger: the list
     of removed documents, each with the rule that removed it.
     """
+    if master is not None and engine != "spark":
+        raise RunError(f"--master {master} is of the engine spark: add --engine spark")
+    chosen = Spark(master=master) if engine == "spark" else None
     with stoppable():
-        show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None))
+        show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None, chosen))
 
 
 @app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")

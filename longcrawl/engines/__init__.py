@@ -1,1 +1,7 @@
-"""Where the parts of a run execute."""
+"""Where the tasks of a run execute, and rows meet between them: processes of this machine, or Apache Spark."""
+
+from longcrawl.engines.base import Engine, Exchange
+from longcrawl.engines.local import Local
+from longcrawl.engines.spark import Spark
+
+__all__ = ["Engine", "Exchange", "Local", "Spark"]

@@ -1,21 +1,42 @@
-"""Run tasks in processes of this machine."""
+"""The engine of one machine: its processes; an exchange goes through files."""
 
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from longcrawl.engines.base import Exchange, exchange_files
+from longcrawl.engines.worker import pack, run_packed
 from longcrawl.errors import RunError
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Local:
+    """Processes of this machine.
+
+    >>> sorted(Local().tasks(abs, [-1, 2]))
+    [1, 2]
+    """
+
+    num_proc: int = 1
+
+    def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Call a function on every task and yield the results as they come, in any order."""
+        return map_tasks(function, tasks, self.num_proc)
+
+    def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
+        """Carry out an exchange through files."""
+        exchange_files(self, step, tasks)
 
 
 def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Iterator[R]:
@@ -51,29 +72,6 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
             wait([task for task in waiting if not task.cancel()])
             # An idle worker that is killed from now on keeps the lock of the queue through which the pool ends others.
             held.close()
-
-
-def pack(function: Callable[[T], Any], task: T) -> bytes:
-    """Pickle a task for a worker that may start in another folder: its relative paths count from this one."""
-    return pickle.dumps((os.getcwd(), pickle.dumps((function, task))))  # noqa: PTH109  # as a text
-
-
-def run_packed(packed: bytes) -> Any:
-    """Run a task of :func:`pack` in the folder where it was packed; what it holds looks for its files as it is made.
-
-    Raises:
-        RunError: this machine has no such folder.
-    """
-    folder, work = pickle.loads(packed)  # noqa: S301  # of the process that started this one
-    try:
-        os.chdir(folder)
-    except OSError as failed:
-        raise RunError(
-            f"a worker cannot enter {folder}, from which relative paths count ({failed.strerror}): start the run in a "
-            "folder that all workers see"
-        ) from failed
-    function, task = pickle.loads(work)  # noqa: S301  # as above
-    return function(task)
 
 
 def _start_worker(watched: Connection, held: Connection) -> None:

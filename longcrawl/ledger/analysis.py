@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from datasets.utils import tqdm
 
 from longcrawl.display.table import ShareRow, Table, Tabular, share_table
-from longcrawl.engines.local import map_tasks
+from longcrawl.engines.base import Engine
+from longcrawl.engines.local import Local
 from longcrawl.errors import CorruptionError, unreadable
 from longcrawl.storage.stored_tables import DAMAGED, check_undamaged
 
@@ -237,18 +238,18 @@ Reader = Callable[[list[str]], Iterator[pa.Table]]
 """What reads columns of a file."""
 
 
-def analyse(documents: pads.FileSystemDataset, num_proc: int = 1) -> Analysis:
+def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Analysis:  # noqa: B008  # immutable
     """Count what files with a row per document hold, one row group of one file at a time, in so many processes.
 
     Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
-    ``domains_error`` says what that may have cost. The answer does not depend on ``num_proc``.
+    ``domains_error`` says what that may have cost. The answer does not depend on ``engine``.
 
     Raises:
         CorruptionError: a file cannot be read.
     """
     counts = _Counts()
     with tqdm(total=len(documents.files), desc="analyse", unit="file") as bar:
-        for each in _in_order(documents, num_proc):
+        for each in _in_order(documents, engine):
             counts.add(each)
             bar.update()
     return counts.analysis()
@@ -301,12 +302,12 @@ class _Counts:
         )
 
 
-def _in_order(documents: pads.FileSystemDataset, num_proc: int) -> Iterator[_Counts]:
+def _in_order(documents: pads.FileSystemDataset, engine: Engine) -> Iterator[_Counts]:
     """Return the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
     waiting: dict[int, _Counts] = {}
     turn = 0
     count = partial(_count, documents.files, documents.format)
-    for number, counts in map_tasks(count, range(len(documents.files)), num_proc):
+    for number, counts in engine.tasks(count, range(len(documents.files))):
         waiting[number] = counts
         while turn in waiting:
             yield waiting.pop(turn)

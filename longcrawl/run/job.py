@@ -34,6 +34,8 @@ from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS
 from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of
+from longcrawl.engines.base import Engine
+from longcrawl.engines.local import Local
 from longcrawl.errors import RunError, warn_user
 from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
@@ -57,20 +59,25 @@ def run(
     num_proc: int = 1,
     overrides: Iterable[str] = (),
     plan: ComparedPlan | None = None,
+    engine: Engine | None = None,
 ) -> RunSummary:
     """Carry out a recipe, or resume it where it was stopped.
 
     Args:
         recipe: a shipped recipe's name, the path of a YAML file, or a :class:`Recipe`.
         out: the run's folder, on a file system that all workers see; one that holds another recipe's run is rejected.
-        num_proc: processes; the bytes do not depend on it.
+        num_proc: processes of this machine; the bytes do not depend on it.
         overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
         plan: of this recipe; ``plan.json`` puts its figures beside the run's, the manifest all but times and disk.
+        engine: what carries the run out, such as ``lc.engines.Spark(session)``, in place of these processes; the bytes
+            do not depend on it, and a run that was begun by one may be finished by another.
 
     Raises:
         RunError: the run cannot start, continue or finish; the message says what to do.
     """
     started = time.monotonic()
+    if engine is not None and num_proc != 1:
+        raise RunError(f"num_proc={num_proc} is of the engine that is used without another: leave it or engine out")
     if isinstance(recipe, Recipe) and (given := list(overrides)):
         raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {given} to load_recipe")
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
@@ -85,7 +92,7 @@ def run(
         manifest = read_manifest(folder)
     else:
         check_order(chosen)
-        manifest, costs = _work_on(chosen, folder, num_proc, plan)
+        manifest, costs = _work_on(chosen, folder, engine or Local(num_proc), plan)
     shutil.rmtree(folder / WORK, ignore_errors=True)
     rates = RemovalRates.from_manifest(manifest)
     batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
@@ -96,13 +103,13 @@ def run(
 
 
 def _work_on(
-    recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None
+    recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
     """Hold the folder, finish the run in it, return manifest and costs; an error of the system becomes one sentence."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / WORK / "lock", timeout=0):
-            return _finish(recipe, folder, num_proc, plan)
+            return _finish(recipe, folder, engine, plan)
     except Timeout as held:
         raise RunError(f"another run is working in {folder}: wait for it, or choose another folder") from held
     except OSError as failed:
@@ -118,12 +125,12 @@ def _work_on(
 
 
 def _finish(
-    recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None
+    recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None
 ) -> tuple[dict[str, Any], dict[str, StageCost]]:
     """Finish the run; what is found not to be as it was written is made again, but not twice."""
     again = set[str]()
     while True:
-        job = _Job(recipe, folder, num_proc, plan)
+        job = _Job(recipe, folder, engine, plan)
         try:
             return job.finish(), job.costs.stages
         except DamagedWorkError as damaged:
@@ -138,12 +145,12 @@ def _finish(
 class _Job:
     """One recipe in one folder. Everything it does can be done again; what is finished is not."""
 
-    def __init__(self, recipe: Recipe, folder: Path, num_proc: int, plan: ComparedPlan | None) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, engine: Engine, plan: ComparedPlan | None) -> None:
         self.recipe = recipe
         self.plan = plan
         self.folder = folder
         self.work = folder / WORK
-        self.num_proc = num_proc
+        self.engine = engine
         self.parts = inputs.train_parts(recipe.source)
         self.needs_ids = any(stage.needs in ("removals", "spans") for _, stage in recipe.stages)
         """Whether two documents of one id would be taken for one."""
@@ -255,8 +262,8 @@ class _Job:
         with self.costs.measure(source.name, "ids"):
             for chosen in [tasks] if keeps_first else [ids.alike(tasks), tasks]:
                 markers = [task.marker for task in chosen]
-                segments.do_once(self.folder, ids.list_ids, chosen, markers, self.num_proc, "ids", "documents")
-                found = ids.find_duplicates(chosen, self.num_proc)
+                segments.do_once(self.folder, ids.list_ids, chosen, markers, self.engine, "ids", "documents")
+                found = ids.find_duplicates(chosen, self.engine)
                 if found.num_rows and not keeps_first:
                     raise ids.duplicates_error(source, self.parts, found)
             if keeps_first:
@@ -334,7 +341,7 @@ class _Job:
         spill, target = self.work / SPILL, self.folder / self.recipe.output.name
         target.mkdir(exist_ok=True)
         with self.costs.measure(self.recipe.output.name, "layout"):
-            segments.check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.num_proc)
+            segments.check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.engine)
             tasks = writer.plan(spill, len(self.parts), target)
             markers = [self.work / segments.WRITTEN / f"{task.name}.json" for task in tasks]
             known = [*self.markers[-len(self.parts) :], *markers]
@@ -377,7 +384,7 @@ class _Job:
         if used := segments.indexes_used(self.recipe.stages):
             manifest["indexes"] = used
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
-        manifest["analysis"] = analyse(documents, self.num_proc).as_dict()
+        manifest["analysis"] = analyse(documents, self.engine).as_dict()
         if self.source_lengths is not None:
             manifest["source_lengths"] = self.source_lengths.as_dict()
         if self.reports:
@@ -396,4 +403,4 @@ class _Job:
         self, function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], markers: Sequence[Path], *shown: str
     ) -> list[dict[str, Any]]:
         self.markers += markers
-        return segments.do_once(self.folder, function, tasks, markers, self.num_proc, *shown)
+        return segments.do_once(self.folder, function, tasks, markers, self.engine, *shown)

@@ -31,7 +31,7 @@ from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.core.stages import PART, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of, with_report
 from longcrawl.dedup.index import DESCRIPTION, INDEX
-from longcrawl.engines.local import map_tasks
+from longcrawl.engines.base import Engine
 from longcrawl.errors import warn_user
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import MANIFEST, PLAN, WORK
@@ -169,7 +169,7 @@ def do_once(
     function: Callable[[Any], dict[str, Any]],
     tasks: Sequence[Any],
     markers: Sequence[Path],
-    num_proc: int,
+    engine: Engine,
     what: str,
     unit: str,
 ) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ def do_once(
     amount, not_yet = 0, list[str]()
     with tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
         started = time.monotonic()
-        for result in map_tasks(function, waiting, num_proc):
+        for result in engine.tasks(function, waiting):
             if "not_yet" in result:
                 not_yet.append(result["not_yet"])
                 continue
@@ -220,13 +220,13 @@ def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask,
     return written
 
 
-def check_spill(work: Path, segment: int, writer: Writer, parts: int, num_proc: int) -> None:
+def check_spill(work: Path, segment: int, writer: Writer, parts: int, engine: Engine) -> None:
     """Compare what the first pass of an output wrote with its markers, before the second one reads it.
 
     Raises:
         DamagedWorkError: a file is not as it was written.
     """
-    for _ in map_tasks(partial(_check_part, work, segment, writer), range(parts), num_proc):
+    for _ in engine.tasks(partial(_check_part, work, segment, writer), range(parts)):
         pass
 
 

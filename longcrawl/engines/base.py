@@ -1,0 +1,184 @@
+"""What a run asks of an engine: tasks, and exchanges of rows between tasks.
+
+A task reads files and writes whole files, its marker last. It is called in any order, at least once, and perhaps twice
+at the same time. An exchange is for what needs the rows of several tasks: ``make`` cuts the rows of each task into
+partitions, ``take`` gets all rows of one partition, and what it returns is a file.
+
+Engines call the functions of stages, formats and runs, which import none of them. Rows are Arrow tables on each side
+of an exchange and bytes with a checksum in between, whatever carries them. No file that an engine leaves behind has
+its name, the number of its processes, or a host in it: a run that was begun by one is finished by another.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from longcrawl.errors import CorruptionError
+from longcrawl.storage.files import remove, whole_file
+from longcrawl.storage.sealed import DamagedWorkError, Marker
+
+T = TypeVar("T")
+R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+CHECKSUM = 4
+"""Bytes of the CRC-32 in front of a packed table."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Rows of many tasks that meet by partition.
+
+    Both functions are pure and can be pickled. The partition of a row follows from the row alone, and the table that
+    ``take`` returns from the rows alone, so that files do not depend on the engine.
+
+    Args:
+        make: yields, of one task, a partition number and rows for it; several times for one number if it likes. A key
+            has one row of each task at most, which bounds the rows of a frequent key by the number of tasks.
+        take: turns all rows of one partition, in any order, into one table, which it sorts by a total order. They are
+            in memory together.
+        partitions: how many; from the sizes of data, never from a number of workers.
+        folder: for ``NNNNN.arrow`` of each partition, and its marker; a partition that is there is not made again.
+    """
+
+    make: Callable[[Any], Iterator[tuple[int, pa.Table]]]
+    take: Callable[[int, Iterator[pa.Table]], pa.Table]
+    partitions: int
+    folder: Path
+
+    def waiting(self) -> list[int]:
+        """Return the partitions that are not finished."""
+        made = ((number, Marker.read(self._marker(number))) for number in range(self.partitions))
+        return [number for number, marker in made if not marker or marker.content["partitions"] != self.partitions]
+
+    def read(self, partition: int) -> pa.Table:
+        """Return what ``take`` made of a partition.
+
+        Raises:
+            DamagedWorkError: it is not as it was written.
+        """
+        Marker.open(self._marker(partition), self._file(partition))
+        with pa.memory_map(str(self._file(partition))) as mapped:
+            return pa.ipc.open_file(mapped).read_all()
+
+    def write(self, partition: int, tables: Iterable[pa.Table]) -> int:
+        """Let ``take`` finish a partition; return the number of rows that it made."""
+        table = self.take(partition, iter(tables))
+        file, marker = self._file(partition), self._marker(partition)
+        with whole_file(file) as beside, pa.ipc.new_file(str(beside), table.schema) as writer:
+            writer.write_table(table)
+        counts = {"rows": table.num_rows, "partitions": self.partitions}
+        Marker(marker, counts, Marker.entries(marker, [file])).write()
+        return table.num_rows
+
+    def remove(self) -> None:
+        """Remove its files, once nothing needs them any more."""
+        remove(self.folder)
+
+    def _file(self, partition: int) -> Path:
+        return self.folder / f"{partition:05d}.arrow"
+
+    def _marker(self, partition: int) -> Path:
+        return self.folder / f"{partition:05d}.json"
+
+
+class Engine(Protocol):
+    """What carries out a run, on one machine or on many."""
+
+    def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Call a function on every task and yield the results as they come, in any order.
+
+        The first error of a task ends the map, once the tasks that are running have ended.
+        """
+
+    def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
+        """Carry out an exchange between tasks, of which ``step.make`` makes rows."""
+
+
+def pack_table(table: pa.Table) -> bytes:
+    """Return a table as bytes with a checksum."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table)
+    packed = sink.getvalue()
+    return zlib.crc32(packed).to_bytes(CHECKSUM, "little") + packed.to_pybytes()
+
+
+def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:
+    """Return the table of :func:`pack_table`.
+
+    Raises:
+        CorruptionError: the bytes are not as they were; the sentence names their origin.
+    """
+    view = memoryview(packed)
+    if len(view) < CHECKSUM or zlib.crc32(view[CHECKSUM:]) != int.from_bytes(view[:CHECKSUM], "little"):
+        raise CorruptionError(f"rows of {origin} have been changed: their checksum differs")
+    with pa.ipc.open_stream(pa.py_buffer(view[CHECKSUM:])) as stream:
+        return stream.read_all()
+
+
+def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None:
+    """Carry out an exchange through files: a file of each task with the rows of its partitions, one after the other."""
+    if not (waiting := step.waiting()):
+        return
+    spill = step.folder.with_name(f"{step.folder.name}-rows")
+    numbered = [each for each in enumerate(tasks) if Marker.read(_places_marker(spill, each[0])) is None]
+    for _ in engine.tasks(partial(_make_rows, step, spill), numbered):
+        pass
+    for _ in engine.tasks(partial(_take_rows, step, spill, len(tasks)), waiting):
+        pass
+    remove(spill)
+
+
+def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any]) -> None:
+    """Write the rows of a task, and where those of each partition are: int64 [pieces, 3], partition, first, stop."""
+    number, task = numbered
+    places, first = [], 0
+    rows, index, marker = _rows_file(spill, number), _places_file(spill, number), _places_marker(spill, number)
+    with whole_file(rows) as beside, beside.open("wb") as file:
+        for partition, table in step.make(task):
+            packed = pack_table(table)
+            file.write(packed)
+            places.append((partition, first, first + len(packed)))
+            first += len(packed)
+    with whole_file(index) as beside, beside.open("wb") as file:
+        np.save(file, np.array(sorted(places), np.int64).reshape(-1, 3))
+    Marker(marker, {}, Marker.entries(marker, [index])).write()
+
+
+def _take_rows(step: Exchange, spill: Path, tasks: int, partition: int) -> int:
+    return step.write(partition, _rows_of(spill, tasks, partition))
+
+
+def _rows_of(spill: Path, tasks: int, partition: int) -> Iterator[pa.Table]:
+    """Return the rows of a partition, which are looked at when they are read: a file as a whole is read by all."""
+    for number in range(tasks):
+        file, marker = _rows_file(spill, number), _places_marker(spill, number)
+        Marker.open(marker, _places_file(spill, number))
+        places = np.load(_places_file(spill, number), mmap_mode="r")
+        here = slice(*np.searchsorted(places[:, 0], [partition, partition + 1]))
+        with file.open("rb") as opened:
+            for _, first, stop in places[here].tolist():
+                opened.seek(first)
+                try:
+                    yield unpack_table(opened.read(stop - first), str(file))
+                except CorruptionError as damaged:
+                    raise DamagedWorkError(str(damaged), marker) from damaged
+
+
+def _rows_file(spill: Path, task: int) -> Path:
+    return spill / f"{task:05d}.rows"
+
+
+def _places_file(spill: Path, task: int) -> Path:
+    return spill / f"{task:05d}.npy"
+
+
+def _places_marker(spill: Path, task: int) -> Path:
+    return spill / f"{task:05d}.json"

@@ -1,0 +1,207 @@
+"""The engine of a cluster: tasks are those of Apache Spark, and its shuffle carries the rows of an exchange.
+
+Documents never pass through the JVM. A task reads and writes its own files in a folder that all machines see, and
+answers with a few bytes; what Spark shuffles are packed tables, each a row of (partition, bytes). What is finished is
+known by the files of the run alone, so a lost executor costs the tasks that it had, and a lost driver nothing.
+"""
+
+import base64
+import os
+import pickle
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from longcrawl.engines.base import Exchange, pack_table, unpack_table
+from longcrawl.engines.worker import installed_versions, pack, run_packed
+from longcrawl.errors import LongCrawlError, RunError
+
+T = TypeVar("T")
+R = TypeVar("R")
+Batches = Iterator[pa.RecordBatch]
+
+JOBS = 64
+"""At most so many Spark jobs hold the tasks of one call: results come job by job, so that progress can be shown."""
+ATTEMPTS = 8
+"""How often Spark begins a task, in sessions that are opened here: machines of a cluster are taken away often."""
+ONE_ROW = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ERROR = re.compile(r"longcrawl-error:([A-Za-z0-9+/=]+)")
+
+
+@dataclass(frozen=True)
+class Spark:
+    """A cluster of Apache Spark, 4.1 or newer, whose machines see the folder of the run and have longcrawl installed.
+
+    Args:
+        session: is used as it is: that of spark-submit, of a notebook, of Databricks. Without one, the active session
+            is taken, or one is opened.
+        master: of the session to open, such as "local[4]" or "spark://host:7077"; None for Spark's own configuration.
+    """
+
+    session: Any = None
+    master: str | None = None
+    _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Call a function on every task and yield the results as they come, in any order."""
+        session, tag = self._session(), f"longcrawl-{uuid.uuid4()}"
+        at_once = -(-len(tasks) // JOBS) or 1
+        slices = [tasks[first : first + at_once] for first in range(0, len(tasks), at_once)]
+        with ThreadPoolExecutor(max(len(slices), 1)) as pool:
+            try:
+                jobs = [pool.submit(_run_job, session, tag, function, some) for some in slices]
+                for job in as_completed(jobs):
+                    yield from map(_result, job.result())
+            finally:
+                session.interruptTag(tag)
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
+        """Carry out an exchange by Spark's shuffle."""
+        if not step.waiting():
+            return
+        session = self._session()
+        rows = _each(session, _on_worker(_make, step, list(tasks)), len(tasks), "p int, rows binary")
+        taken = rows.repartitionById(step.partitions, "p").mapInArrow(_on_worker(_take, step), "rows long")
+        before = session.conf.get(ONE_ROW)
+        session.conf.set(ONE_ROW, "1")  # a row is a packed table: many of them in one batch would be in memory together
+        try:
+            taken.collect()
+        except Exception as failed:
+            raise _original(failed) from failed
+        finally:
+            session.conf.set(ONE_ROW, before)
+        for number in step.waiting():  # to which no rows came
+            step.write(number, ())
+
+    def _session(self) -> Any:
+        if self.session is not None:
+            return self.session
+        if not self._opened:
+            self._opened.append(_open_session(self.master))
+        return self._opened[0]
+
+
+def _open_session(master: str | None) -> Any:
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise RunError("the engine spark needs PySpark: pip install 'longcrawl[spark]'") from missing
+    if (active := SparkSession.getActiveSession()) is not None and master is None:
+        return active
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        raise RunError(
+            "Spark needs Java 17 or 21, which is not installed: apt install openjdk-17-jre-headless, conda install "
+            "openjdk=17, or set JAVA_HOME"
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("longcrawl").config("spark.task.maxFailures", ATTEMPTS)
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    if master is not None:
+        builder = builder.master(re.sub(r"^(local\[[^],]+)\]$", rf"\1,{ATTEMPTS}]", master))
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as failed:
+        raise RunError(f"Spark did not start: it needs Java 17 or 21, see its messages above ({failed})") from failed
+
+
+def _each(session: Any, function: Callable[[Batches], Batches], count: int, schema: str) -> Any:
+    """Return a data frame of what a function makes of the numbers below ``count``, each a Spark task."""
+    return session.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
+
+
+def _run_job(session: Any, tag: str, function: Callable[[T], Any], tasks: Sequence[T]) -> list[tuple[bool, Any]]:
+    session.addTag(tag)  # of this thread
+    try:
+        rows = _each(session, _on_worker(_answer, function, list(tasks)), len(tasks), "answer binary").collect()
+    except Exception as failed:
+        raise _original(failed) from failed
+    return [pickle.loads(row["answer"]) for row in rows]  # noqa: S301  # of workers that this process started
+
+
+def _result(answer: tuple[bool, Any]) -> Any:
+    done, result = answer
+    if not done:
+        raise result
+    return result
+
+
+def _answer(function: Callable[[Any], Any], tasks: Sequence[Any], numbers: Batches) -> Batches:
+    """Call a function on the tasks of some numbers. An error is an answer too: Spark would repeat the task."""
+    for batch in numbers:
+        for number in batch["id"].to_pylist():
+            try:
+                answer = pickle.dumps((True, function(tasks[number])))
+            except Exception as failed:  # noqa: BLE001  # it is raised where the results are asked for
+                answer = pickle.dumps((False, _restorable(failed)))
+            yield pa.record_batch({"answer": pa.array([answer], pa.binary())})
+
+
+def _make(step: Exchange, tasks: Sequence[Any], numbers: Batches) -> Batches:
+    for batch in numbers:
+        for number in batch["id"].to_pylist():
+            for partition, table in step.make(tasks[number]):
+                packed = pa.array([pack_table(table)], pa.binary())
+                yield pa.record_batch({"p": pa.array([partition], pa.int32()), "rows": packed})
+
+
+def _take(step: Exchange, rows: Batches) -> Batches:
+    """Finish the one partition of which rows come, if any do."""
+    for first in rows:
+        partition = first["p"][0].as_py()
+        tables = (unpack_table(row.as_buffer(), "Spark") for batch in chain([first], rows) for row in batch["rows"])
+        yield pa.record_batch({"rows": pa.array([step.write(partition, tables)], pa.int64())})
+
+
+def _on_worker(function: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:
+    """Return what Spark calls on a worker: a function of arguments and batches, with what it must find there."""
+    from pyspark import cloudpickle
+
+    return partial(_unpacked, pack(_bound, (function, arguments), installed_versions(), cloudpickle.dumps))
+
+
+def _bound(call: tuple[Callable[..., Batches], tuple[Any, ...]]) -> Callable[[Batches], Batches]:
+    function, arguments = call
+    return partial(function, *arguments)
+
+
+def _unpacked(packed: bytes, batches: Batches) -> Batches:
+    """Run what :func:`_on_worker` has packed; an error is sent as a text, in which :func:`_original` finds it."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    try:
+        yield from run_packed(packed)(batches)
+    except Exception as failed:
+        text = base64.b64encode(pickle.dumps(_restorable(failed))).decode()
+        raise RuntimeError(f"longcrawl-error:{text}") from failed
+
+
+def _restorable(failed: Exception) -> Exception:
+    """Return an error as it can be sent to the driver."""
+    try:
+        pickle.loads(pickle.dumps(failed))  # noqa: S301  # its own
+    except Exception:  # noqa: BLE001  # an error of any library, whose constructor may want anything
+        return RunError(f"{type(failed).__name__}: {failed}")
+    return failed
+
+
+def _original(failed: Exception) -> Exception:
+    """Return the error of a worker that ended a Spark job."""
+    if (found := ERROR.search(str(failed))) is not None:
+        error: Exception = pickle.loads(base64.b64decode(found[1]))  # noqa: S301  # of workers that this process started
+        return error
+    if isinstance(failed, LongCrawlError):
+        return failed
+    reason = str(failed).strip().partition("\n")[0]
+    return RunError(f"Spark ended a job of this run ({reason}): type the same command again, what is finished is kept")

