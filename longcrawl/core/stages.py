@@ -41,6 +41,8 @@ from longcrawl.core.batches import (
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
 from longcrawl.core.registry import Registry, stage_name
+from longcrawl.core.sketched import Decided, Sketched
+from longcrawl.engines.base import Engine
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.storage.files import content_digest
 
@@ -353,6 +355,10 @@ class Survey(Stage):
     @abstractmethod
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
         """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans."""
+
+    def exchange(self, sketched: Sketched, engine: Engine) -> Decided | None:  # noqa: ARG002  # those that can use them
+        """Decide as :meth:`resolve` does, with sketches in many tasks; None where it needs all of them in one."""
+        return None
 
     def removals(self, sketches: pa.Table) -> pa.Table:
         """Return what it removes, by the sketches of all documents.

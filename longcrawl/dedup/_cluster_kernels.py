@@ -217,6 +217,13 @@ def link(parents: Numbers, one: int, other: int) -> None:
 
 
 @compiled
+def link_edges(ones: Longs, others: Longs, parents: Any) -> None:
+    """Make one cluster of those of the two documents of each edge; ``parents`` may be int64 too."""
+    for edge in range(len(ones)):
+        link(parents, ones[edge], others[edge])
+
+
+@compiled
 def find_roots(parents: Numbers) -> None:
     """Let every document point at the root of its cluster."""
     for number in range(len(parents)):

@@ -76,12 +76,12 @@ def near_duplicates(
     order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
     if left_out is not None:
         order = order[~left_out[order]]
-    roots = _link(sketches["bands"], order, settings, _conditions(sketches, order, settings))
+    roots = link_documents(sketches["bands"], order, settings, _conditions(sketches, order, settings))
     if settings.verify is None:
         gone = np.flatnonzero(roots != np.arange(len(roots)))
         removed, kept = order[gone], order[roots[gone]]
         samples = sketches["sample"]
-        values = _estimate_pairs(samples, removed, lambda some: _sample_bytes(samples.take(kept[some])))
+        values = estimate_pairs(samples, removed, lambda some: sample_bytes(samples.take(kept[some])))
     else:
         in_clusters = np.bincount(roots, minlength=len(roots))[roots] > 1
         removed, kept, values = _verified(sketches, order[in_clusters], settings, settings.verify)
@@ -92,15 +92,26 @@ def near_duplicates(
 
 
 def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
-    """Return the places of all documents, that to be kept before that to be removed; ids decide where all else ties."""
-    ranked, keys = sketches.select(["id"]), [("id", "ascending")]
-    if settings.keep == "random":
-        ranks = keyed_hash(sketches["id"].to_pylist(), settings.stage, settings.seed)
-        ranked, keys = ranked.append_column("rank", pa.array(ranks)), [("rank", "ascending"), *keys]
-    elif settings.keep == "longest":
-        ranked, keys = ranked.append_column("length", sketches["length"]), [("length", "descending"), *keys]
-    found: Longs = pc.sort_indices(ranked, sort_keys=keys).to_numpy().astype(np.int64)
+    """Return the places of all documents, that to be kept before that to be removed."""
+    ranked = rank_documents(sketches, settings)
+    found: Longs = pc.sort_indices(ranked, sort_keys=PREFERENCE[settings.keep]).to_numpy().astype(np.int64)
     return found
+
+
+PREFERENCE = {
+    "random": [("rank", "ascending"), ("id", "ascending")],
+    "longest": [("length", "descending"), ("id", "ascending")],
+    "first": [("id", "ascending")],
+}
+"""By what documents are sorted, those to keep first; ids decide where all else ties."""
+
+
+def rank_documents(sketches: pa.Table, settings: Clustering) -> pa.Table:
+    """Return the columns of ``PREFERENCE`` for documents."""
+    if settings.keep != "random":
+        return sketches.select([name for name, _ in PREFERENCE[settings.keep]])
+    ranks = keyed_hash(sketches["id"].to_pylist(), settings.stage, settings.seed)
+    return sketches.select(["id"]).append_column("rank", pa.array(ranks))
 
 
 def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> Conditions:
@@ -121,11 +132,11 @@ def _with_similarity(sketches: pa.Table, order: Longs, conditions: Conditions, l
     return made
 
 
-def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: Conditions) -> Longs:
+def link_documents(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: Conditions) -> Longs:
     """Link documents, numbered by their place in ``order``; return the number of the root of each."""
     bits = max(len(order) - 1, 1).bit_length()
     parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)
-    for keys in _band_blocks(bands, order, settings.bands):
+    for keys in band_blocks(bands, order, settings.bands):
         for band in keys:
             kernels.pack_keys(band, bits, packed)
             packed.sort()
@@ -134,7 +145,7 @@ def _link(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions
     return parents.astype(np.int64)
 
 
-def _band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
+def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
     """Return the keys of all bands, some bands at a time: uint64 [bands, documents]."""
     numbers = np.full(len(bands), -1, np.int64)
     numbers[order] = np.arange(len(order))
@@ -155,7 +166,7 @@ def _verified(
 ) -> tuple[Longs, Longs, Similarities]:
     """Link documents that are similar; return those to remove, the kept one of each, and their similarity."""
     conditions = _with_similarity(sketches, order, _conditions(sketches, order, settings), least)
-    kept = _link(sketches["bands"], order, settings, conditions)
+    kept = link_documents(sketches["bands"], order, settings, conditions)
     if settings.linkage == "star":
         members = np.argsort(kept, kind="stable")
         edges = np.flatnonzero(np.diff(kept[members], prepend=-1, append=-1))
@@ -184,7 +195,7 @@ def _ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
     return Ngrams(np.concatenate(found), starts[numbers], stops[numbers])
 
 
-def _estimate_pairs(
+def estimate_pairs(
     samples: pa.ChunkedArray, places: Longs, others: Callable[[slice], npt.NDArray[np.uint8]]
 ) -> Similarities:
     """Estimate the similarity of the documents at some places, each to another one, some pairs at a time.
@@ -197,7 +208,7 @@ def _estimate_pairs(
     found = np.empty(len(places))
     for first in range(0, len(places), PAIRS):
         some = slice(first, first + PAIRS)
-        found[some] = estimate(_sample_bytes(samples.take(places[some])), others(some))
+        found[some] = estimate(sample_bytes(samples.take(places[some])), others(some))
     return found
 
 
@@ -208,7 +219,7 @@ def estimate(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> Simila
     return similarities
 
 
-def _sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     """Return samples as uint8 [documents, width]; without any, the width is 1."""
     if not len(samples):
         return np.zeros((0, 1), np.uint8)
@@ -231,16 +242,26 @@ def _check_sizes(
     if not large.any():
         return stays, []
     largest = clusters == counts.argmax()
+    name, similarity = ids[int(largest.argmax())].as_py(), float(np.median(values[largest]))
+    sentence = report_large(int(large.sum()), int(counts.max()) + 1, name, similarity, settings)
+    return large[clusters] if settings.on_large_cluster == "keep" else stays, [sentence]
+
+
+def report_large(clusters: int, members: int, name: str, similarity: float, settings: Clustering) -> str:
+    """Warn of clusters that are too large, and return the warning.
+
+    Raises:
+        StageError: the policy is "error".
+    """
     message = (
-        f"{settings.stage} found {large.sum():,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
-        f"documents; the largest has {counts.max() + 1:,} around {ids[int(largest.argmax())].as_py()!r}, "
-        f"with a median similarity of {np.median(values[largest]):.2f} to it"
+        f"{settings.stage} found {clusters:,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
+        f"documents; the largest has {members:,} around {name!r}, with a median similarity of {similarity:.2f} to it"
     )
     if settings.on_large_cluster == "error":
         raise StageError(f"{message}: compare with verify=0.8, or raise max_cluster, or set on_large_cluster to 'warn'")
     outcome = "they stay" if settings.on_large_cluster == "keep" else "all but one of each leave"
     warn_user(f"{message}; {outcome}")
-    return large[clusters] if settings.on_large_cluster == "keep" else stays, [f"{message}; {outcome}"]
+    return f"{message}; {outcome}"
 
 
 def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: pa.Table, bands: int) -> None:
@@ -254,13 +275,13 @@ def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: p
         bands: how many.
     """
     known = kept.filter(pc.is_valid(kept["bands"]))
-    more: dict[str, npt.NDArray[Any]] = {"sample": _sample_bytes(known["sample"])}
+    more: dict[str, npt.NDArray[Any]] = {"sample": sample_bytes(known["sample"])}
     if "n_ngrams" in known.column_names:
         more["n_ngrams"] = known["n_ngrams"].to_numpy().astype(np.int32)
     if "ngrams" in known.column_names:
         more["ngrams"], _, stops = _ngrams_of(known["ngrams"], np.arange(len(known)))
         more["ngram_ends"] = np.concatenate([np.zeros(1, np.int64), stops])
-    blocks = _band_blocks(known["bands"], np.arange(len(known)), bands)
+    blocks = band_blocks(known["bands"], np.arange(len(known)), bands)
     write_index(folder, stage, settings, known["id"], (keys[:, None] for block in blocks for keys in block), more)
 
 
@@ -298,7 +319,7 @@ def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering)
     rows, values = np.full(len(left), -1, np.int64), np.full(len(left), np.nan)
     most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_MATCHES
     band, open_ones = 0, np.arange(len(left))
-    for block in _band_blocks(sketches["bands"], left, settings.bands):
+    for block in band_blocks(sketches["bands"], left, settings.bands):
         for keys in block:
             asked, candidates = index.matches(band, keys[open_ones], most)
             asked = open_ones[asked]
@@ -332,4 +353,4 @@ def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, setti
 
 def _estimate(samples: pa.ChunkedArray, places: Longs, index: Index, rows: Longs) -> Similarities:
     earlier = index.array("sample", np.uint8, index.documents, None)
-    return _estimate_pairs(samples, places, lambda some: earlier[rows[some]])
+    return estimate_pairs(samples, places, lambda some: earlier[rows[some]])

@@ -16,8 +16,9 @@ before it maps it: that reads the file one time more, about a second for each GB
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -27,7 +28,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.sketched import DOCUMENT, Sketched, no_rows
 from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
+from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.storage.files import checksum, content_digest, file_entries, whole_file, write_text
 from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
@@ -242,6 +245,10 @@ class IndexedSurvey(Survey):
     def save_index(self, kept: pa.Table, folder: Path) -> None:
         """Write the index of documents whose sketches are given."""
 
+    @abstractmethod
+    def find_earlier(self, sketches: pa.Table) -> pa.Table:
+        """Return the removals (``REMOVAL_SCHEMA``) of documents that earlier datasets have kept."""
+
     @property
     def saves_index(self) -> bool:
         """Whether a run saves an index."""
@@ -267,6 +274,36 @@ class IndexedSurvey(Survey):
             FormatError: there is none at one of the places, or it was made with other settings.
         """
         return [open_index(path, self.name, self.hashed()) for path in self.against]
+
+
+REMOVALS = pa.schema([(DOCUMENT, pa.int64()), *REMOVAL_SCHEMA])
+"""Removals by number, sorted by it."""
+
+
+def search_earlier(survey: IndexedSurvey, sketched: Sketched, engine: Engine) -> Exchange:
+    """Find the documents of each group that earlier datasets have (``REMOVALS``), each group by itself."""
+    folder = sketched.folder / "earlier"
+    step = Exchange(no_rows, partial(_take_earlier, survey, sketched), sketched.groups, folder)
+    for _ in engine.tasks(partial(step.write, tables=()), step.waiting()):
+        pass
+    return step
+
+
+def _take_earlier(survey: IndexedSurvey, sketched: Sketched, group: int, _: Iterator[pa.Table]) -> pa.Table:
+    if not survey.against:
+        return REMOVALS.empty_table()
+    table = sketched.table(group)
+    removals = survey.find_earlier(table)
+    places = pc.index_in(removals["id"], value_set=pc.cast(table["id"], pa.string()).combine_chunks())
+    numbers = places.to_numpy().astype(np.int64) + sketched.starts[group]
+    return pa.table([numbers, *removals.columns], schema=REMOVALS).sort_by(DOCUMENT).combine_chunks()
+
+
+def staying(table: pa.Table, key: str, group: int, sketched: Sketched, earlier: Exchange) -> Places:
+    """Return the places in a group of the documents that have a key, and that no earlier dataset has."""
+    stays = pc.is_valid(table[key]).to_numpy().copy()
+    stays[earlier.read(group)[DOCUMENT].to_numpy() - sketched.starts[group]] = False
+    return np.flatnonzero(stays)
 
 
 def removal_table(

@@ -9,10 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.core.surveys import report_of, with_report
 from longcrawl.dedup.curve import SimilarityCurve
-from longcrawl.dedup.index import IndexedSurvey, SaveIndex
+from longcrawl.dedup.index import IndexedSurvey, SaveIndex, search_earlier
+from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
 
@@ -84,6 +86,20 @@ class NearDuplicates(IndexedSurvey):
         earlier, gone = near_duplicates_of_earlier(sketches, indexes, self.clustering)
         removals = near_duplicates(sketches, self.clustering, gone)
         return with_report(pa.concat_tables([earlier.replace_schema_metadata(None), removals]), report_of(removals))
+
+    def find_earlier(self, sketches: pa.Table) -> pa.Table:
+        """Return the removals of documents that share a band with one of an earlier dataset."""
+        from longcrawl.dedup.clusters import near_duplicates_of_earlier
+
+        return near_duplicates_of_earlier(sketches, self.open_indexes(), self.clustering)[0]
+
+    def exchange(self, sketched: Sketched, engine: Engine) -> Decided | None:
+        """Decide as :meth:`resolve` does; None where pairs are compared: with ``verify`` or ``min_size_ratio``."""
+        from longcrawl.dedup.cluster_exchanges import remove_near_duplicates
+
+        if self.clustering.verify is not None or self.clustering.min_size_ratio is not None:
+            return None
+        return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:
         """Write the index of documents whose sketches are given."""

@@ -1,0 +1,181 @@
+"""Documents that have equal hashes, of which one is kept: in one process, or among many tasks.
+
+Both give the same answer. ``resolve`` holds the sketches of all documents. ``exchange`` takes a group of them at a
+time: the first document of each hash in each group meets those of the other groups, so that a million equal documents
+are as many rows as there are groups; then each group learns which of its first documents leave.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched
+from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_duplicate_ids
+from longcrawl.dedup.index import (
+    REMOVALS,
+    IndexedSurvey,
+    Places,
+    SaveIndex,
+    removal_table,
+    search_earlier,
+    staying,
+    write_index,
+)
+from longcrawl.engines.base import Engine, Exchange
+from longcrawl.kernels.texts import fixed_rows
+from longcrawl.ledger.reasons import number_rule
+
+HASH_BYTES = 16
+
+
+@dataclass(frozen=True)
+class EqualHashes(IndexedSurvey):
+    """Keep one of all documents that have the same 128-bit hash.
+
+    Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" (the smallest id) or
+    "random" (the smallest keyed hash of ``seed`` and id); neither depends on order. In a run of several ``parts`` the
+    document of the earliest part stays, as RefinedWeb has it. A document whose hash is null is kept. ``against`` names
+    indexes of earlier datasets, or runs that saved one: what they have leaves here, by the rule ``seen_before``, with
+    its number where there are several. With ``index="save"`` a run writes one of the documents that it has kept in the
+    end.
+    """
+
+    keep: Literal["first", "random"] = "first"
+    seed: int = 0
+    against: tuple[str, ...] = ()
+    index: SaveIndex = "none"
+
+    same: ClassVar[str]
+    """The rule by which a duplicate leaves."""
+
+    @abstractmethod
+    def hashes(self, table: pa.Table) -> pa.Array:
+        """Return the 16-byte hash of each document; null keeps it."""
+
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Return ``id`` and ``hash`` (16 bytes)."""
+        return pa.table({"id": document_ids(table, self.name), "hash": self.hashes(table)})
+
+    def resolve(self, sketches: pa.Table) -> pa.Table:
+        """Return one removal per document that duplicates a kept one; ``kept_id`` names that one.
+
+        Raises:
+            StageError: two documents have the same id.
+        """
+        reject_duplicate_ids(sketches["id"], self.name)
+        earlier = self.find_earlier(sketches)
+        left = sketches.filter(pc.invert(pc.is_in(sketches["id"], value_set=earlier["id"])))
+        known, leaders = _ordered(self._with_rank(left.filter(pc.is_valid(left["hash"]))))
+        gone = np.flatnonzero(leaders != np.arange(len(leaders)))
+        ids = known["id"]
+        return pa.concat_tables([earlier, removal_table(ids.take(gone), self.same, ids.take(leaders[gone]))])
+
+    def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
+        """Decide as :meth:`resolve` does. What meets is the first document of each hash in each group.
+
+        Its row has 16 bytes of hash, number, rank and id; a group and the rows of as many documents are in memory.
+        """
+        earlier, groups = search_earlier(self, sketched, engine), sketched.groups
+        make, folder = partial(self._make_first, sketched, earlier), sketched.folder
+        first = Exchange(make, _take_first, groups, folder / "first")
+        engine.exchange(first, range(groups))
+        make, take = partial(sketched.split, first, DOCUMENT), partial(self._take_removals, sketched, earlier)
+        removals = Exchange(make, take, groups, folder / "removals")
+        engine.exchange(removals, range(groups))
+        return Decided(removals.read)
+
+    def save_index(self, kept: pa.Table, folder: Path) -> None:
+        """Write the index of documents whose sketches are given."""
+        known = kept.filter(pc.is_valid(kept["hash"]))
+        write_index(folder, self.name, self.hashed(), known["id"], [_words(known["hash"])])
+
+    def find_earlier(self, sketches: pa.Table) -> pa.Table:
+        """Return the removals of documents whose hash an earlier dataset has."""
+        removals = [REMOVAL_SCHEMA.empty_table()]
+        left = sketches.filter(pc.is_valid(sketches["hash"]))
+        indexes = self.open_indexes()
+        for number, index in enumerate(indexes, 1):
+            found = index.find(0, _words(left["hash"]))
+            gone = np.flatnonzero(found >= 0)
+            rule = number_rule("seen_before", number, len(indexes))
+            removals.append(removal_table(left["id"].take(gone), rule, index.ids(found[gone])))
+            left = left.take(np.flatnonzero(found < 0))
+        return pa.concat_tables(removals)
+
+    def _with_rank(self, sketches: pa.Table) -> pa.Table:
+        if self.keep == "first":
+            return sketches
+        ids = (name.as_py() for name in sketches["id"])  # not as a list, which would hold every id as an object
+        return sketches.append_column("rank", pa.array(keyed_hash(ids, self.name, self.seed), pa.uint64()))
+
+    def _group(self, sketched: Sketched, earlier: Exchange, group: int) -> tuple[pa.Table, Places]:
+        """Return the documents of a group that have a hash, numbered and ordered, and the places of their leaders."""
+        table = sketched.table(group)
+        places = staying(table, "hash", group, sketched, earlier)
+        numbers = pa.array(sketched.starts[group] + places)
+        return _ordered(self._with_rank(table.take(places).append_column(DOCUMENT, numbers)))
+
+    def _make_first(self, sketched: Sketched, earlier: Exchange, group: int) -> Iterator[tuple[int, pa.Table]]:
+        """Send the first document of each hash of a group to those of other groups, by ranges of hashes."""
+        known, leaders = self._group(sketched, earlier, group)
+        first = known.take(np.unique(leaders))
+        upper = _words(first["hash"])[:, 0].byteswap() >> np.uint64(32)
+        ranges = (upper * np.uint64(sketched.groups) >> np.uint64(32)).astype(np.int64)
+        for partition in np.unique(ranges).tolist():
+            yield partition, first.slice(*_span(ranges, partition))
+
+    def _take_removals(self, sketched: Sketched, earlier: Exchange, group: int, tables: Iterator[pa.Table]) -> pa.Table:
+        """Return the removals of a group: a document leaves for what its leader leaves for, or for its leader."""
+        known, leaders = self._group(sketched, earlier, group)
+        left = pa.concat_tables([FOLLOWERS.empty_table(), *tables])
+        kept = known["id"].take(leaders)
+        elsewhere = pc.index_in(known[DOCUMENT].take(leaders), value_set=left[DOCUMENT])
+        kept = pc.coalesce(left["kept_id"].take(elsewhere), kept)
+        gone = np.flatnonzero(pc.is_valid(elsewhere).to_numpy() | (leaders != np.arange(len(leaders))))
+        removals = removal_table(known["id"].take(gone), self.same, kept.take(gone))
+        numbered = removals.add_column(0, DOCUMENT, known[DOCUMENT].take(gone)).cast(REMOVALS)
+        return pa.concat_tables([earlier.read(group), numbered]).sort_by(DOCUMENT).combine_chunks()
+
+
+FOLLOWERS = pa.schema([(DOCUMENT, pa.int64()), ("kept_id", pa.string())])
+"""Documents that are first of their hash in a group, but not among all groups."""
+
+
+def _ordered(known: pa.Table) -> tuple[pa.Table, Places]:
+    """Return documents with equal hashes side by side, and the place of the one of each hash that is kept."""
+    keys = [key for key in ("hash", PART, "rank", "id") if key in known.column_names]
+    known = known.take(pc.sort_indices(known, sort_keys=[(key, "ascending") for key in keys]))
+    hashes, places = known["hash"], np.arange(known.num_rows)
+    if len(places):
+        places[1:][pc.equal(hashes[1:], hashes[:-1]).to_numpy()] = 0
+    return known, np.maximum.accumulate(places)
+
+
+def _take_first(_: int, tables: Iterator[pa.Table]) -> pa.Table:
+    found = list(tables)
+    if not found:
+        return FOLLOWERS.empty_table()
+    known, leaders = _ordered(pa.concat_tables(found))
+    gone = np.flatnonzero(leaders != np.arange(len(leaders)))
+    columns = [known[DOCUMENT].take(gone), known["id"].take(leaders[gone])]
+    return pa.table(columns, schema=FOLLOWERS).combine_chunks()
+
+
+def _span(ranges: Places, partition: int) -> tuple[int, int]:
+    start, stop = np.searchsorted(ranges, [partition, partition + 1]).tolist()
+    return start, stop - start
+
+
+def _words(hashes: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Return hashes without nulls as two words each: uint64 (n, 2)."""
+    whole = pa.concat_arrays(hashes.chunks) if hashes.num_chunks else pa.array([], pa.binary(HASH_BYTES))
+    return fixed_rows(whole).view(np.uint64)

@@ -1,0 +1,149 @@
+"""Surveys whose documents are in many tasks: what they remove is what ``resolve`` removes with all of them in one."""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from longcrawl.core.sketched import DOCUMENT, Sketched
+from longcrawl.core.stages import PART, REMOVAL_SCHEMA
+from longcrawl.core.surveys import report_of
+from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls
+from longcrawl.engines import Local
+from longcrawl.errors import StageError
+
+WORDS = ["to", "be", "or", "not"]
+# Few texts and few hash values in a band, so that documents meet, within groups and across them.
+grouped = st.lists(st.lists(st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join), max_size=9), min_size=1, max_size=5)
+MINHASH = {"bands": 3, "rows": 1, "ngram": 2, "unit": "word"}
+SURVEYS = [
+    *(partial(ExactDocuments, keep=keep) for keep in ("first", "random")),
+    partial(Urls, keep="random", seed=3),
+    *(partial(MinHash, **MINHASH, keep=keep) for keep in ("first", "random", "longest")),
+    *(partial(MinHash, **MINHASH, max_cluster=2, on_large_cluster=policy) for policy in ("warn", "keep")),
+]
+
+
+def documents(texts, first=0, prefix="d"):
+    """Return documents with ids whose order is not that of the rows."""
+    numbers = range(first, first + len(texts))
+    urls = [f"http://example.org/{text.replace(' ', '-')}" if text else None for text in texts]
+    columns = [[f"{prefix}{number * 7 % 101:03d}" for number in numbers], texts, urls]
+    return pa.table([pa.array(column, pa.string()) for column in columns], names=["id", "text", "url"])
+
+
+def sketch(survey, groups, parts=False):
+    """Return the sketches of groups, and what :meth:`Survey.exchange` is given but for its folder."""
+    starts = np.cumsum([0, *map(len, groups)])
+    found = [survey.sketch(documents(texts, first)) for texts, first in zip(groups, starts.tolist(), strict=False)]
+    if parts:
+        numbers = [np.full(len(each), (len(found) - place) % 2, np.int32) for place, each in enumerate(found)]
+        found = [each.append_column(PART, pa.array(part)) for each, part in zip(found, numbers, strict=True)]
+    return found
+
+
+def tables_of(found, group):
+    yield from [found[group].slice(0, 2), found[group].slice(2)]
+
+
+def exchange(survey, found, folder, engine=None):
+    """Return removals by id, and what is reported, after checking that each group has its own, in order."""
+    sketched = Sketched(Path(folder), tuple(map(len, found)), partial(tables_of, found))
+    decided = survey.exchange(sketched, engine or Local())
+    removals = []
+    for group, table in enumerate(found):
+        here = decided.read(group)
+        rows = here[DOCUMENT].to_numpy() - sketched.starts[group]
+        assert (np.diff(rows) > 0).all()
+        assert here["id"].to_pylist() == table["id"].take(rows).to_pylist()
+        removals += here.select(REMOVAL_SCHEMA.names).to_pylist()
+    return sorted(removals, key=lambda row: row["id"]), list(decided.report)
+
+
+def resolve(survey, found):
+    removals = survey.resolve(pa.concat_tables(found))
+    return sorted(removals.to_pylist(), key=lambda row: row["id"]), report_of(removals)
+
+
+@pytest.mark.filterwarnings("ignore:.*max_cluster")
+@pytest.mark.parametrize("make", SURVEYS)
+@given(groups=grouped, parts=st.booleans())
+@example(groups=[["to be"] * 3, [], ["to be or", "to be"], ["not"]], parts=True)
+def test_exchanges_remove_what_resolve_removes(make, groups, parts):
+    survey = make()
+    found = sketch(survey, groups, parts and not survey.within_parts)
+    with tempfile.TemporaryDirectory() as folder:
+        assert exchange(survey, found, folder) == resolve(survey, found)
+
+
+@pytest.mark.parametrize("make", [ExactDocuments, partial(MinHash, **MINHASH)])
+@given(groups=grouped, earlier=st.lists(st.sampled_from(["to be", "or not to", "be", "to be or not"]), max_size=4))
+def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
+    with tempfile.TemporaryDirectory() as folder:
+        known = make().sketch(documents(earlier, prefix="e"))
+        gone = make().resolve(known)["id"].to_pylist()
+        kept = pa.array([name not in gone for name in known["id"].to_pylist()], pa.bool_())
+        make().save_index(known.filter(kept), Path(folder))
+        survey = make(against=(folder,))
+        found = sketch(survey, groups)
+        assert exchange(survey, found, Path(folder, "work")) == resolve(survey, found)
+
+
+@pytest.mark.parametrize("engine", [Local(), Local(2)])
+def test_signatures_of_a_release_are_exchanged_too(engine, tmp_path):
+    bands = [[bytes([number % 3] * 52)] + [bytes([band, number % 5] * 26) for band in range(8)] for number in range(30)]
+    survey = MinHashSignatures()
+    ids = pa.array([f"{number:02d}" for number in range(30)])
+    table = survey.sketch(pa.table({"id": ids, "signature_sim0.8": pa.array(bands, pa.list_(pa.binary()))}))
+    found = [table.slice(start, 10) for start in (0, 10, 20)]
+    removed, _ = exchange(survey, found, tmp_path, engine)
+    assert (removed, []) == resolve(survey, found)
+    assert len(removed) > 20
+
+
+@pytest.mark.parametrize(("field", "value"), [("verify", 0.8), ("min_size_ratio", 0.5)])
+def test_pairs_that_are_compared_need_one_task(field, value, tmp_path):
+    survey = MinHash(**MINHASH, **{field: value})
+    found = sketch(survey, [["to be"], ["to be"]])
+    assert survey.exchange(Sketched(tmp_path, (1, 1), partial(tables_of, found)), Local()) is None
+
+
+def test_a_large_cluster_stops_the_run_under_error(tmp_path):
+    survey = MinHash(**MINHASH, max_cluster=2, on_large_cluster="error")
+    found = sketch(survey, [["to be"] * 2, ["to be"] * 2])
+    with pytest.raises(StageError) as whole:
+        survey.resolve(pa.concat_tables(found))
+    with pytest.raises(StageError) as exchanged:
+        exchange(survey, found, tmp_path)
+    assert str(exchanged.value) == str(whole.value)
+
+
+@pytest.mark.parametrize("make", [ExactDocuments, partial(MinHash, **MINHASH)])
+def test_equal_documents_are_a_row_of_each_group(make, tmp_path):
+    survey = make()
+    groups = [["to be or not"] * 400] * 3
+    found = sketch(survey, groups)
+    ids = np.array([f"{number:04d}" for number in range(1200)])
+    found = [table.set_column(0, "id", pa.array(ids[400 * place :][:400])) for place, table in enumerate(found)]
+    sent = []
+    rows = Counted(sent)
+    removed, _ = exchange(survey, found, tmp_path, rows)
+    assert (removed, []) == resolve(survey, found)
+    assert sent[0] <= 3 * (getattr(survey, "bands", 1) + 400 * isinstance(survey, MinHash))
+
+
+class Counted(Local):
+    """Processes of this machine, and how many rows each exchange has sent."""
+
+    def __init__(self, sent):
+        super().__init__()
+        object.__setattr__(self, "sent", sent)
+
+    def exchange(self, step, tasks):
+        self.sent.append(sum(table.num_rows for task in tasks for _, table in step.make(task)))
+        super().exchange(step, tasks)
