@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.audit.finished import run_url_hits
+from longcrawl.engines import Local
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.recipe import parse_recipe
 from longcrawl.report.removed_documents import removed_documents
@@ -234,7 +235,7 @@ def test_what_is_found_is_what_a_dictionary_finds(parts, bits):
             tasks = [ids.IdTask(work, number, part, source, policy) for number, part in enumerate(found)]
             for task in tasks:
                 ids.list_ids(task)
-            rows = ids.find_duplicates(tasks, 1)
+            rows = ids.find_duplicates(tasks, Local())
             listed = list(zip(*(rows[name].to_pylist() for name in ("part", "row", "id")), strict=True))
             if policy == "keep_first":
                 assert listed == expected

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine."""
+"""Tasks in processes of this machine, and exchanges of rows between them through files."""
 
 import contextlib
 import os
@@ -7,19 +7,26 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from longcrawl.engines import Exchange, Local
+from longcrawl.engines.base import pack_table, unpack_table
 from longcrawl.engines.local import map_tasks
-from longcrawl.errors import RunError
+from longcrawl.engines.worker import installed_versions, pack, run_packed
+from longcrawl.errors import CorruptionError, RunError
+from longcrawl.storage.sealed import DamagedWorkError
 
 
 def end_worker(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_worker_killed_before_the_last_task_is_submitted_is_one_sentence():
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("tasks", [2, 5, 20_000])
+def test_a_worker_killed_before_the_last_task_is_submitted_is_one_sentence(tasks):
     with pytest.raises(RunError, match="a worker process was killed"):
-        list(map_tasks(end_worker, range(20_000), 2))
+        list(map_tasks(end_worker, range(tasks), 2))
 
 
 def meet_the_other(folder: Path) -> int:
@@ -48,3 +55,87 @@ def test_a_worker_killed_after_the_last_task_keeps_no_other_from_ending(tmp_path
         os.kill(stopped(workers), signal.SIGKILL)
     ended.join(30)
     assert not ended.is_alive()
+
+
+def numbers_by_remainder(task):
+    """Send each number below a task's to its remainder by 3, and none to the fourth partition."""
+    for partition in range(3):
+        yield partition, pa.table({"number": pa.array(range(partition, task, 3), pa.int64())})
+
+
+def no_numbers(task):
+    raise RunError(f"task {task} is made again")
+
+
+def sorted_numbers(_, tables):
+    return (
+        pa.concat_tables([pa.table({"number": pa.array([], pa.int64())}), *tables]).sort_by("number").combine_chunks()
+    )
+
+
+def rejected(_, tables):
+    raise RunError(f"{len(list(tables))} tables are too many")
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("tasks", [[], [0], [1], [7, 0, 10, 3]])
+def test_an_exchange_brings_the_rows_of_all_tasks_together(tmp_path, num_proc, tasks):
+    step = Exchange(numbers_by_remainder, sorted_numbers, 4, tmp_path / "step")
+    assert step.waiting() == [0, 1, 2, 3]
+    Local(num_proc).exchange(step, tasks)
+    expected = [sorted(n for task in tasks for n in range(task) if n % 3 == partition) for partition in range(3)]
+    assert [step.read(partition)["number"].to_pylist() for partition in range(4)] == [*expected, []]
+    assert step.waiting() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["step"]
+
+
+def test_what_is_there_of_an_exchange_is_not_made_again(tmp_path):
+    step = Exchange(numbers_by_remainder, sorted_numbers, 4, tmp_path / "step")
+    with pytest.raises(RunError, match="2 tables are too many"):
+        Local().exchange(Exchange(numbers_by_remainder, rejected, 4, tmp_path / "step"), [4, 5])
+    step.write(1, [pa.table({"number": [99]})])
+    assert step.waiting() == [0, 2, 3]
+    Local().exchange(Exchange(no_numbers, sorted_numbers, 4, tmp_path / "step"), [4, 5])
+    assert step.read(1)["number"].to_pylist() == [99]
+    assert step.read(0)["number"].to_pylist() == [0, 0, 3, 3]
+
+
+def read_again(step):
+    Local().exchange(step, [4, 5])
+    return step.read(0)["number"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["rows", "npy", "arrow"])
+def test_rows_that_were_changed_on_disk_are_found(tmp_path, kind):
+    step = Exchange(numbers_by_remainder, sorted_numbers, 4, tmp_path / "step")
+    if kind == "arrow":
+        Local().exchange(step, [4, 5])
+    else:
+        with pytest.raises(RunError):
+            Local().exchange(Exchange(numbers_by_remainder, rejected, 4, tmp_path / "step"), [4, 5])
+    damaged = min(tmp_path.rglob(f"*.{kind}"))
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 3] ^= 1
+    damaged.write_bytes(data)
+    with pytest.raises(DamagedWorkError) as found:
+        read_again(step)
+    for path in found.value.stale:
+        path.unlink()
+    assert read_again(step) == [0, 0, 3, 3]
+
+
+def test_packed_tables_have_a_checksum():
+    packed = pack_table(pa.table({"number": [1, 2]}))
+    assert unpack_table(packed, "a file")["number"].to_pylist() == [1, 2]
+    for changed in (packed[:3], packed[:-1], bytes([packed[0] ^ 1]) + packed[1:], packed[:40] + b"?" + packed[41:]):
+        with pytest.raises(CorruptionError, match="rows of a file have been changed"):
+            unpack_table(changed, "a file")
+
+
+def test_a_worker_with_other_versions_is_refused():
+    versions = dict(installed_versions())
+    assert run_packed(pack(abs, -1, versions)) == 1
+    with pytest.raises(RunError, match=r"has tokenizers [\d.]+, the driver 0.0.1: install the same versions"):
+        run_packed(pack(abs, -1, versions | {"tokenizers": "0.0.1"}))
+    with pytest.raises(RunError, match="has extra-package not installed, the driver 1"):
+        run_packed(pack(abs, -1, versions | {"extra-package": "1"}))

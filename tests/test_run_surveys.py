@@ -12,6 +12,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.ledger.funnel import Funnel
+from longcrawl.run import removals
 from longcrawl.run.segments import group_inputs
 
 WORDS = [f"word{number}" for number in range(500)]
@@ -67,6 +68,16 @@ def in_parts(source, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("run") / "out"
     lc.run(recipe(source), out)
     return out
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_documents_in_many_tasks_give_the_same_files(
+    source, in_parts, tmp_path, monkeypatch, num_proc, directory_digest
+):
+    monkeypatch.setattr(removals, "HELD", 0)
+    monkeypatch.setattr(removals, "TASK", 1)
+    lc.run(recipe(source), tmp_path / "out", num_proc)
+    assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
 
 
 def left_at(run: Path, stage: str) -> set[str]:

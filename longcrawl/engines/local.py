@@ -6,9 +6,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -56,20 +57,24 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     context = multiprocessing.get_context(method)
     workers = min(num_proc, len(tasks))
     watched, held = context.Pipe(duplex=False)
-    waiting: list[Future[R]] = []
+    running, left = set[Future[R]](), iter(tasks)
     with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:
         try:
-            for task in tasks:
-                waiting.append(pool.submit(run_packed, pack(function, task)))  # noqa: PERF401  # a worker may be killed before the last one
-            for done in as_completed(waiting):
-                yield done.result()
+            # Only as many as are needed soon: none is then cancelled, on which the thread that watches the workers ends
+            # with an error where one of them dies at that time, so that this one would wait for ever (Python 3.11).
+            running |= {pool.submit(run_packed, pack(function, task)) for task in islice(left, workers + 1)}
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in done:
+                    running |= {pool.submit(run_packed, pack(function, task)) for task in islice(left, 1)}
+                    yield each.result()
         except BrokenProcessPool as broken:
             raise RunError(
                 "a worker process was killed, by a signal or for lack of memory: run the same command again, with a "
                 "lower --num-proc if memory is short; what is finished is kept"
             ) from broken
         finally:
-            wait([task for task in waiting if not task.cancel()])
+            wait(running)
             # An idle worker that is killed from now on keeps the lock of the queue through which the pool ends others.
             held.close()
 

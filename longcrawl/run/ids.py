@@ -29,10 +29,11 @@ from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.engines.base import Engine
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
+from longcrawl.run.removed_rows import mark_rows, removed_rows
 from longcrawl.sources.identity import InputFile, reading
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
-from longcrawl.storage.stored_tables import read_table, write_table
+from longcrawl.storage.stored_tables import write_table
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -133,30 +134,6 @@ def first_of_ids(work: Path, number: int, tables: Iterable[pa.Table]) -> Iterato
         values = {"id": ids, "stage": [DUPLICATE_IDS] * len(ids), "rule": ["duplicate_id"] * len(ids)}
         empty = {name: [None] * len(ids) for name in LEDGER_SCHEMA.names if name not in values}
         yield table.filter(stays), pa.table({**values, **empty}, schema=LEDGER_SCHEMA)
-
-
-def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:
-    """Return the rows of a part that leave it, in order; where its marker names no such file, none do.
-
-    Raises:
-        DamagedWorkError: they are not as they were written.
-    """
-    if str(file.resolve()) not in Marker.open(marker).resolved_files():
-        return np.empty(0, np.int64)
-    Marker.open(marker, file)
-    rows: npt.NDArray[np.int64] = read_table(file, ["row"])["row"].to_numpy()
-    return rows
-
-
-def mark_rows(tables: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Return the tables of a part, and which of their rows stay: those that are not among ``rows``, in order."""
-    start = 0
-    for table in tables:
-        first, last = np.searchsorted(rows, [start, start + table.num_rows])
-        kept = np.ones(table.num_rows, bool)
-        kept[rows[first:last] - start] = False
-        start += table.num_rows
-        yield table, pa.array(kept)
 
 
 def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:

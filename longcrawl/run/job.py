@@ -33,18 +33,18 @@ from longcrawl.core.outputs import Writer
 from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS
 from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
-from longcrawl.core.surveys import SpanSurvey, report_of
+from longcrawl.core.surveys import SpanSurvey
 from longcrawl.engines.base import Engine
 from longcrawl.engines.local import Local
 from longcrawl.errors import RunError, warn_user
 from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
-from longcrawl.ledger.reasons import count_rules
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run import ids, inputs, segments
+from longcrawl.run import ids, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
-from longcrawl.run.part import SPILL, PartTask, mark_fitted, removed_marker, run_part, stored_ids, survivors
+from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids, survivors
+from longcrawl.run.removed_rows import removed_marker
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
@@ -285,11 +285,11 @@ class _Job:
 
     def _resolve(self, number: int, label: str, stage: Survey) -> None:
         with self.costs.measure(label, f"{number}"):
-            gone = segments.resolve(self.folder, number, label, stage, self.groups)
-        if sentences := report_of(gone):
-            self.reports.setdefault(label, []).extend(sentences)
+            gone = removals.resolve(self.folder, number, label, stage, self.groups, self.engine)
+        if gone.report:
+            self.reports.setdefault(label, []).extend(gone.report)
         came = self.funnel.kept
-        self.funnel = self.funnel.then(FunnelRow(label, came, came - gone.num_rows, count_rules(gone)))
+        self.funnel = self.funnel.then(FunnelRow(label, came, came - sum(gone.rules.values()), gone.rules))
         self.markers.append(removed_marker(self.work, number))
         if stage.saves_index:
             self.indexed.append((number, label, stage))

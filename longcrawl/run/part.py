@@ -30,6 +30,7 @@ from longcrawl.ledger.funnel import FunnelRow, count_values, total
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, count_rules, entries
 from longcrawl.manifest import WORK
 from longcrawl.run import ids
+from longcrawl.run.removed_rows import mark_rows, removed_file, removed_marker, removed_rows
 from longcrawl.sources.identity import reading
 from longcrawl.storage.files import whole_file, whole_files
 from longcrawl.storage.sealed import Marker
@@ -255,7 +256,7 @@ def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -
     start = 0
     documents = spans.table["document"].to_numpy()
     for number in numbers:
-        stop = start + _rows(_stored(work, segment, number, "sketches"))
+        stop = start + stored_rows(work, segment, number, "sketches")
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
         file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
         write_table(spans.table.slice(first, last - first), file)
@@ -302,8 +303,8 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
     work, before = task.folder / WORK, task.segment.number - 1
     tables = _tables(_stored(work, before, task.number, "arrow"))
     if (marker := removed_marker(work, before)).exists():
-        rows = ids.removed_rows(removed_file(work, before, task.number), marker)
-        tables = (table.filter(stays) for table, stays in ids.mark_rows(tables, rows))
+        rows = removed_rows(removed_file(work, before, task.number), marker)
+        tables = (table.filter(stays) for table, stays in mark_rows(tables, rows))
     yield from tables
 
 
@@ -350,8 +351,14 @@ def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
         yield writer
 
 
-def _rows(file: Path) -> int:
-    """Count the rows of a file of tables, reading nothing but its first column."""
+def sketch_bytes(work: Path, segment: int, number: int) -> int:
+    """Return the bytes that a survey's sketches of one input take on disk."""
+    return _stored(work, segment, number, "sketches").stat().st_size
+
+
+def stored_rows(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> int:
+    """Count the documents of what a segment kept of one input, reading nothing but the first column of the file."""
+    file = _stored(work, segment, number, kind)
     with pa.memory_map(str(file)) as mapped:
         stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[0]))
         return sum(stored.get_batch(number).num_rows for number in range(stored.num_record_batches))
@@ -364,16 +371,6 @@ def _tables(file: Path) -> Iterator[pa.Table]:
             yield stored.schema.empty_table()
         for number in range(stored.num_record_batches):
             yield pa.Table.from_batches([stored.get_batch(number)])
-
-
-def removed_file(work: Path, segment: int, number: int) -> Path:
-    """Name the file of the rows of an input that the survey at the end of a segment removes."""
-    return work / f"removed-{segment}" / f"{number:05d}.parquet"
-
-
-def removed_marker(work: Path, segment: int) -> Path:
-    """Name the marker of these files, and of the ledger of what the survey removes."""
-    return work / f"removed-{segment}.json"
 
 
 def _stored(work: Path, segment: int, number: int, kind: str) -> Path:

@@ -21,35 +21,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets.utils import tqdm
 
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.core.stages import PART, Stage, Survey
-from longcrawl.core.surveys import SpanSurvey, report_of, with_report
+from longcrawl.core.stages import Stage
+from longcrawl.core.surveys import SpanSurvey
 from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.engines.base import Engine
 from longcrawl.errors import warn_user
-from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
     SPILL,
     keep_spans,
     part_marker,
-    removed_file,
-    removed_marker,
     sketches,
     spans_kept,
     spilled,
-    stored_ids,
 )
 from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
-from longcrawl.storage.stored_tables import read_table, write_table
+from longcrawl.storage.stored_tables import read_table
 
 WRITTEN = "written"
 """The folder in ``work`` of the markers of an output's files."""
@@ -63,47 +58,6 @@ def group_inputs(inputs: int, parts: int) -> list[list[int]]:
     """
     count = min(inputs, parts)
     return [list(range(part, inputs, count)) for part in range(count)]
-
-
-def resolve(folder: Path, segment: int, label: str, survey: Survey, groups: Sequence[Sequence[int]]) -> pa.Table:
-    """Let a survey decide; write and return the ledger of what it removes, which the next segment leaves out.
-
-    What the survey has to report stands beside it, see :func:`longcrawl.core.surveys.report_of`.
-
-    Raises:
-        StageError: the survey answers with an order or with spans.
-    """
-    work = folder / WORK
-    if survey.within_parts:
-        answers = [survey.removals(_sketches(work, segment, group)) for group in groups]
-    else:
-        tables = [_with_part(_sketches(work, segment, group), part) for part, group in enumerate(groups)]
-        answers = [survey.removals(pa.concat_tables(tables))]
-    removals = pa.concat_tables(answers)
-    gone = entries(removals["id"], removals, label).sort_by("id")
-    files = _keep_removals(work, segment, sum(map(len, groups)), gone["id"])
-    if gone.num_rows:  # `datasets` cannot load a parquet file without rows
-        files.append(folder / LEDGER / f"{segment:02d}-{label}.parquet")
-        write_table(gone, files[-1])
-    marker = removed_marker(work, segment)
-    Marker(marker, {}, Marker.entries(marker, files)).write()
-    return with_report(gone, [sentence for answer in answers for sentence in report_of(answer)])
-
-
-def _keep_removals(work: Path, segment: int, inputs: int, gone: pa.ChunkedArray) -> list[Path]:
-    """Write which rows of each input have the ids that a survey removes: the next segment reads those of its input.
-
-    Every input would else read all ids, and look its documents up among them. Returns the files.
-    """
-    found = [stored_ids(work, segment, number, "sketches") for number in range(inputs)]
-    leaves = pc.is_in(pa.chunked_array(found, pa.large_string()), value_set=pc.cast(gone, pa.large_string()))
-    ends = np.cumsum([len(each) for each in found])[:-1]
-    files = []
-    for number, mask in enumerate(np.split(leaves.to_numpy(), ends)):
-        if mask.any():
-            files.append(removed_file(work, segment, number))
-            write_table(pa.table({"row": np.flatnonzero(mask)}), files[-1])
-    return files
 
 
 def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> int:
@@ -121,14 +75,6 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[
         most = max(most, folder_bytes(search))
         shutil.rmtree(search, ignore_errors=True)
     return most
-
-
-def _sketches(work: Path, segment: int, group: Sequence[int]) -> pa.Table:
-    return pa.concat_tables(sketches(work, segment, group))
-
-
-def _with_part(sketched: pa.Table, part: int) -> pa.Table:
-    return sketched.append_column(PART, pa.array(np.full(sketched.num_rows, part, np.int32)))
 
 
 def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str]]:
@@ -159,7 +105,7 @@ def _gone(folder: Path, segment: int, label: str) -> pa.Array:
     found = [pa.array([], pa.string())]
     for path in sorted((folder / "ledger").glob("*.parquet")):
         number, _, rest = path.stem.partition("-")
-        if int(number) > segment or (int(number) == segment and rest == label):
+        if int(number) > segment or (int(number) == segment and rest.rpartition("-")[0] == label):
             found += read_table(path, ["id"])["id"].chunks
     return pa.concat_arrays(found)
 

@@ -1,0 +1,158 @@
+"""What a survey removes between two segments: decided in one process or by exchanges, and sent back to each input.
+
+One process decides where it can hold the sketches. Beyond ``HELD`` bytes of them, inputs are taken in groups of
+``TASK`` bytes, and a survey that can decides by exchanges between these; the answer is the same. A survey that cannot
+needs all sketches in one process still, see :meth:`longcrawl.core.stages.Survey.exchange`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched
+from longcrawl.core.stages import PART, Survey
+from longcrawl.core.surveys import report_of
+from longcrawl.engines.base import Engine
+from longcrawl.ledger.reasons import LEDGER, entries
+from longcrawl.manifest import WORK
+from longcrawl.run.part import sketch_bytes, sketches, stored_rows
+from longcrawl.run.removed_rows import removed_file, removed_marker
+from longcrawl.storage.files import remove
+from longcrawl.storage.sealed import Marker
+from longcrawl.storage.stored_tables import write_table
+
+HELD = 512 << 20
+"""Bytes of sketches on disk that one process holds to decide; it takes about three times as much memory."""
+TASK = 128 << 20
+"""Bytes of sketches on disk of the inputs that a task of an exchange takes; an input is never cut."""
+
+
+class Removed(NamedTuple):
+    """What a survey has removed."""
+
+    rules: dict[str, int]
+    """How many documents, by rule."""
+    report: list[str]
+    """What it has to say about that, see :func:`longcrawl.core.surveys.report_of`."""
+
+
+class Batch(NamedTuple):
+    """Inputs whose documents are decided about together, or are one group of an exchange."""
+
+    inputs: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+def resolve(
+    folder: Path, segment: int, label: str, survey: Survey, parts: Sequence[Sequence[int]], engine: Engine
+) -> Removed:
+    """Let a survey decide; write the ledger of what it removes, and which rows leave each input.
+
+    Raises:
+        StageError: the survey answers with an order or with spans.
+    """
+    work = folder / WORK
+    marker = removed_marker(work, segment)
+    if (done := Marker.read(marker)) is None:
+        part_of = {number: part for part, group in enumerate(parts) for number in group}
+        writes, report = list[dict[str, Any]](), list[str]()
+        for inputs in parts if survey.within_parts else [sorted(part_of)]:
+            read = partial(_read, work, segment, {} if survey.within_parts else part_of)
+            batches, decided = _decide(work, segment, survey, inputs, read, engine)
+            write = partial(_write, folder, segment, label, decided, batches)
+            writes += engine.tasks(write, range(len(batches))) if len(batches) > 1 else [write(0)]
+            report += decided.report
+        rules = sum((Counter(each["rules"]) for each in writes), Counter[str]())
+        files = dict(sorted(entry for each in writes for entry in each["files"].items()))
+        done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": report}, files)
+        done.write()
+        remove(_decisions(work, segment))
+    return Removed(done.content["rules"], done.content["report"])
+
+
+def _decide(
+    work: Path,
+    segment: int,
+    survey: Survey,
+    inputs: Sequence[int],
+    read: Callable[[Sequence[int]], Iterator[pa.Table]],
+    engine: Engine,
+) -> tuple[list[Batch], Decided]:
+    """Return what a survey removes, and the inputs of each group of documents that it has decided about."""
+    batches = _batches(work, segment, inputs)
+    if len(batches) > 1:
+        folder = _decisions(work, segment) / f"{inputs[0]}-{len(inputs)}-{len(batches)}"
+        groups = partial(_read_batch, read, [batch.inputs for batch in batches])
+        decided = survey.exchange(Sketched(folder, tuple(sum(batch.rows) for batch in batches), groups), engine)
+        if decided is not None:
+            return batches, decided
+    table = pa.concat_tables(read(inputs))
+    removals = survey.removals(table)
+    ids = pc.cast(table["id"], pa.large_string())
+    found = pc.index_in(pc.cast(removals["id"], pa.large_string()), value_set=ids)
+    numbered = removals.replace_schema_metadata(None).add_column(0, DOCUMENT, pc.cast(found, pa.int64()))
+    whole = Batch(tuple(inputs), tuple(number for batch in batches for number in batch.rows))
+    return [whole], Decided(partial(_of_all, numbered.sort_by(DOCUMENT)), tuple(report_of(removals)))
+
+
+def _of_all(removals: pa.Table, _: int) -> pa.Table:
+    return removals
+
+
+def _batches(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
+    """Return all inputs as one batch where their sketches may be held together, else in batches for tasks."""
+    sizes = [sketch_bytes(work, segment, number) for number in inputs]
+    groups, size, most = [list[int]()], 0, TASK if sum(sizes) > HELD else sum(sizes)
+    for number, more in zip(inputs, sizes, strict=True):
+        if groups[-1] and size + more > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(number)
+        size += more
+    return [Batch(tuple(some), tuple(stored_rows(work, segment, each, "sketches") for each in some)) for some in groups]
+
+
+def _read(work: Path, segment: int, parts: Mapping[int, int], inputs: Sequence[int]) -> Iterator[pa.Table]:
+    """Return the sketches of inputs, with the number of their part where parts are named."""
+    for number in inputs:
+        for table in sketches(work, segment, [number]):
+            part = parts.get(number)
+            numbers = None if part is None else pa.array(np.full(table.num_rows, part, np.int32))
+            yield table if numbers is None else table.append_column(PART, numbers)
+
+
+def _read_batch(
+    read: Callable[[Sequence[int]], Iterator[pa.Table]], batches: Sequence[Sequence[int]], group: int
+) -> Iterator[pa.Table]:
+    return read(batches[group])
+
+
+def _write(
+    folder: Path, segment: int, label: str, decided: Decided, batches: Sequence[Batch], group: int
+) -> dict[str, Any]:
+    """Write the ledger of each input of a group, and which of its rows leave; return counts and entries of files."""
+    removals, batch, work = decided.read(group), batches[group], folder / WORK
+    first = sum(sum(each.rows) for each in batches[:group])
+    files = []
+    for number, rows in zip(batch.inputs, batch.rows, strict=True):
+        start, stop = np.searchsorted(removals[DOCUMENT].to_numpy(), [first, first + rows]).tolist()
+        if start < stop:  # `datasets` cannot load a parquet file without rows
+            here = removals.slice(start, stop - start)
+            files.append(removed_file(work, segment, number))
+            write_table(pa.table({"row": here[DOCUMENT].to_numpy() - first}), files[-1])
+            files.append(folder / LEDGER / f"{segment:02d}-{label}-{number:05d}.parquet")
+            write_table(entries(here["id"], here, label), files[-1])
+        first += rows
+    rules = pc.value_counts(removals["rule"].combine_chunks()).to_pylist()
+    found = {each["values"]: each["counts"] for each in rules}
+    return {"rules": found, "files": Marker.entries(removed_marker(work, segment), files)}
+
+
+def _decisions(work: Path, segment: int) -> Path:
+    return work / f"decide-{segment}"
