@@ -34,6 +34,7 @@ JOBS = 64
 ATTEMPTS = 8
 """How often Spark begins a task, in sessions that are opened here: machines of a cluster are taken away often."""
 ONE_ROW = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ANSWER = "answer binary"
 ERROR = re.compile(r"longcrawl-error:([A-Za-z0-9+/=]+)")
 
 
@@ -53,10 +54,12 @@ class Spark:
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they come, in any order."""
+        if not tasks:
+            return
         session, tag = self._session(), f"longcrawl-{uuid.uuid4()}"
-        at_once = -(-len(tasks) // JOBS) or 1
+        at_once = -(-len(tasks) // JOBS)
         slices = [tasks[first : first + at_once] for first in range(0, len(tasks), at_once)]
-        with ThreadPoolExecutor(max(len(slices), 1)) as pool:
+        with ThreadPoolExecutor(len(slices)) as pool:
             try:
                 jobs = [pool.submit(_run_job, session, tag, function, some) for some in slices]
                 for job in as_completed(jobs):
@@ -70,16 +73,16 @@ class Spark:
         if not step.waiting():
             return
         session = self._session()
-        rows = _each(session, _on_worker(_make, step, list(tasks)), len(tasks), "p int, rows binary")
-        taken = rows.repartitionById(step.partitions, "p").mapInArrow(_on_worker(_take, step), "rows long")
+        rows = _each(session, _on_worker(_make, step, list(tasks)), len(tasks), "p int, rows binary, error binary")
+        taken = rows.repartitionById(step.partitions, "p").mapInArrow(_on_worker(_take, step), ANSWER)
         before = session.conf.get(ONE_ROW)
         session.conf.set(ONE_ROW, "1")  # a row is a packed table: many of them in one batch would be in memory together
         try:
-            taken.collect()
-        except Exception as failed:
-            raise _original(failed) from failed
+            answers = _collect(taken)
         finally:
             session.conf.set(ONE_ROW, before)
+        for _ in map(_result, answers):
+            pass
         for number in step.waiting():  # to which no rows came
             step.write(number, ())
 
@@ -124,8 +127,12 @@ def _each(session: Any, function: Callable[[Batches], Batches], count: int, sche
 
 def _run_job(session: Any, tag: str, function: Callable[[T], Any], tasks: Sequence[T]) -> list[tuple[bool, Any]]:
     session.addTag(tag)  # of this thread
+    return _collect(_each(session, _on_worker(_answer, function, list(tasks)), len(tasks), ANSWER))
+
+
+def _collect(answers: Any) -> list[tuple[bool, Any]]:
     try:
-        rows = _each(session, _on_worker(_answer, function, list(tasks)), len(tasks), "answer binary").collect()
+        rows = answers.collect()
     except Exception as failed:
         raise _original(failed) from failed
     return [pickle.loads(row["answer"]) for row in rows]  # noqa: S301  # of workers that this process started
@@ -139,30 +146,50 @@ def _result(answer: tuple[bool, Any]) -> Any:
 
 
 def _answer(function: Callable[[Any], Any], tasks: Sequence[Any], numbers: Batches) -> Batches:
-    """Call a function on the tasks of some numbers. An error is an answer too: Spark would repeat the task."""
     for batch in numbers:
         for number in batch["id"].to_pylist():
-            try:
-                answer = pickle.dumps((True, function(tasks[number])))
-            except Exception as failed:  # noqa: BLE001  # it is raised where the results are asked for
-                answer = pickle.dumps((False, _restorable(failed)))
-            yield pa.record_batch({"answer": pa.array([answer], pa.binary())})
+            yield _answered(function, tasks[number])
 
 
 def _make(step: Exchange, tasks: Sequence[Any], numbers: Batches) -> Batches:
+    """Make the rows of some tasks. An error of ours goes to all partitions, so that none is finished without them."""
     for batch in numbers:
         for number in batch["id"].to_pylist():
-            for partition, table in step.make(tasks[number]):
-                packed = pa.array([pack_table(table)], pa.binary())
-                yield pa.record_batch({"p": pa.array([partition], pa.int32()), "rows": packed})
+            try:
+                for partition, table in step.make(tasks[number]):
+                    yield _row(partition, pack_table(table), None)
+            except LongCrawlError as failed:
+                for partition in range(step.partitions):
+                    yield _row(partition, None, pickle.dumps(_restorable(failed)))
+
+
+def _row(partition: int, rows: bytes | None, error: bytes | None) -> pa.RecordBatch:
+    columns = [pa.array([partition], pa.int32()), pa.array([rows], pa.binary()), pa.array([error], pa.binary())]
+    return pa.record_batch(columns, names=["p", "rows", "error"])
 
 
 def _take(step: Exchange, rows: Batches) -> Batches:
     """Finish the one partition of which rows come, if any do."""
     for first in rows:
-        partition = first["p"][0].as_py()
-        tables = (unpack_table(row.as_buffer(), "Spark") for batch in chain([first], rows) for row in batch["rows"])
-        yield pa.record_batch({"rows": pa.array([step.write(partition, tables)], pa.int64())})
+        tables = _tables(chain([first], rows))
+        yield _answered(partial(step.write, first["p"][0].as_py()), tables)
+
+
+def _tables(rows: Batches) -> Iterator[pa.Table]:
+    for batch in rows:
+        for packed, error in zip(batch["rows"], batch["error"], strict=True):
+            if error.is_valid:
+                raise pickle.loads(error.as_py())  # noqa: S301  # of workers that the same driver started
+            yield unpack_table(packed.as_buffer(), "Spark")
+
+
+def _answered(function: Callable[[T], Any], task: T) -> pa.RecordBatch:
+    """Return the result of a task, or its error: Spark would repeat the task for one that it sees."""
+    try:
+        answer = pickle.dumps((True, function(task)))
+    except Exception as failed:  # noqa: BLE001  # it is raised where the results are asked for
+        answer = pickle.dumps((False, _restorable(failed)))
+    return pa.record_batch({"answer": pa.array([answer], pa.binary())})
 
 
 def _on_worker(function: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:

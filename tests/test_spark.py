@@ -1,0 +1,207 @@
+"""The engine Spark: the same files as one process, whatever is killed. Skipped where PySpark or Java is missing."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+
+import longcrawl as lc
+from longcrawl.engines import Exchange, Spark
+from longcrawl.engines import spark as spark_engine
+from longcrawl.errors import RunError
+from longcrawl.run import removals
+
+cloudpickle = pytest.importorskip("pyspark", reason="PySpark is missing: pip install -e '.[spark]'").cloudpickle
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("java") is None, reason="Java is missing: apt install openjdk-17-jre-headless"),
+]
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this file
+
+WORDS = [f"word{number}" for number in range(40)]
+STAGES = [
+    "urls",
+    "exact_documents",
+    {"min_hash": {"bands": 8, "rows": 2, "ngram": 2, "unit": "word"}},
+    {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}},
+    "shuffle",
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Spark]:
+    """Two executors, which are processes of their own, of one core each."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"], os.environ["SPARK_LOCAL_IP"] = sys.executable, "127.0.0.1"
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.task.maxFailures", 3).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield Spark(session)
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("spark")
+    for number in range(6):
+        with (folder / f"{number}.jsonl").open("w") as lines:
+            for row in range(30):
+                words = [WORDS[(row * place + number * (row % 3)) % len(WORDS)] for place in range(1, 30)]
+                url = f"https://example.org/{row % 7 if row < 9 else f'{number}/{row}'}"
+                lines.write(json.dumps({"id": f"{number}-{row}", "text": " ".join(words), "url": url}) + "\n")
+    source = {"builder": "text", "id_field": "id", "data_files": [str(folder / f"{n}.jsonl") for n in range(6)]}
+    spec = {"longcrawl": 1, "name": "spark", "source": source, "stages": STAGES, "outputs": {"datatrove": {}}}
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "out"
+    lc.run(recipe, out)
+    return out
+
+
+class Marks:
+    """Files that tasks leave: one when they begin, with their process, and one when they end."""
+
+    def __init__(self, folder: Path, killed: str) -> None:
+        self.folder, self.killed = folder, killed
+        folder.mkdir()
+
+    def find(self, kind: str, name: str) -> list[Path]:
+        return list(self.folder.glob(f"{kind}-{name}-*"))
+
+    def begin(self, name: str) -> None:
+        """Begin a task; the first attempt of one of them waits to be killed."""
+        first = not self.find("began", name)
+        mark = self.folder / f"new-{uuid.uuid4()}"
+        mark.write_text(f"{os.getpid()} {os.getppid()}")
+        mark.rename(self.folder / f"began-{name}-{uuid.uuid4()}")
+        while name == self.killed and first and os.getppid() != 1:
+            time.sleep(0.05)
+
+    def end(self, name: str) -> None:
+        (self.folder / f"ended-{name}-{uuid.uuid4()}").touch()
+
+    def kill(self, victim: str) -> None:
+        """Kill the task that waits for it, as soon as it does: its process, or the executor that this is part of."""
+        wait_until(lambda: self.find("began", self.killed))
+        worker, daemon = map(int, self.find("began", self.killed)[0].read_text().split())
+        executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+        assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
+        os.kill(executor if victim == "executor" else worker, signal.SIGKILL)
+
+
+def wait_until(true, seconds: float = 40) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def double(marks: Marks, task: int) -> int:
+    marks.begin(f"task{task}")
+    marks.end(f"task{task}")
+    return 2 * task
+
+
+def make(marks: Marks, task: int):
+    for partition in range(3):
+        yield partition, pa.table({"number": pa.array(range(partition, task, 3), pa.int64())})
+        if partition == 1:
+            marks.begin(f"make{task}")
+    marks.end(f"make{task}")
+
+
+def take(marks: Marks, partition: int, tables) -> pa.Table:
+    found = [next(tables)]
+    marks.begin(f"take{partition}")
+    table = pa.concat_tables([*found, *tables]).sort_by("number").combine_chunks()
+    marks.end(f"take{partition}")
+    return table
+
+
+@pytest.mark.parametrize("victim", ["executor", "worker"])
+@pytest.mark.parametrize("killed", ["task1", "make5", "take2"])
+def test_what_is_killed_is_done_again(cluster, tmp_path, killed, victim):
+    marks = Marks(tmp_path / "marks", killed)
+    step = Exchange(partial(make, marks), partial(take, marks), 3, tmp_path / "step")
+    with ThreadPoolExecutor(1) as beside:
+        killing = beside.submit(marks.kill, victim)
+        if killed.startswith("task"):
+            assert sorted(cluster.tasks(partial(double, marks), [0, 1, 2, 3])) == [0, 2, 4, 6]
+        else:
+            cluster.exchange(step, [5, 8, 2])
+            expected = [sorted(n for task in (5, 8, 2) for n in range(task) if n % 3 == rest) for rest in range(3)]
+            assert [step.read(partition)["number"].to_pylist() for partition in range(3)] == expected
+        killing.result()
+    assert len(marks.find("began", killed)) > len(marks.find("ended", killed)) >= 1
+
+
+def refuse(_):
+    raise RunError("one sentence")
+
+
+def refuse_table(_, __):
+    raise RunError("one sentence")
+
+
+def test_an_error_of_a_worker_is_raised_as_it_is(cluster, tmp_path):
+    with pytest.raises(RunError, match="^one sentence$"):
+        list(cluster.tasks(refuse, [1, 2]))
+    step = Exchange(partial(make, Marks(tmp_path / "marks", "")), refuse_table, 4, tmp_path / "step")
+    with pytest.raises(RunError, match="^one sentence$"):
+        cluster.exchange(step, [5])
+
+
+def test_a_worker_with_other_versions_is_refused(cluster, monkeypatch):
+    monkeypatch.setattr(spark_engine, "installed_versions", lambda: {"longcrawl": "0"})
+    with pytest.raises(RunError, match="a worker on .* has brotli .*, the driver not installed: install the same"):
+        list(cluster.tasks(abs, [1]))
+
+
+def test_a_run_has_the_files_of_one_process(cluster, recipe, whole, tmp_path, monkeypatch, directory_digest):
+    monkeypatch.setattr(removals, "HELD", 0)
+    monkeypatch.setattr(removals, "TASK", 1)
+    lc.run(recipe, tmp_path / "out", engine=cluster)
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+
+
+@pytest.mark.parametrize("engines", ["spark, then local", "local, then spark"])
+def test_a_driver_that_is_killed_is_followed_by_another_engine(
+    cluster, recipe, whole, tmp_path, engines, monkeypatch, directory_digest
+):
+    out = tmp_path / "out"
+    first = ["--engine", "spark", "--master", "local[2]"] if engines.startswith("spark") else []
+    words = [sys.executable, "-m", "longcrawl.cli", "run", recipe, "--out", out, *first]
+    with subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL) as command:
+        wait_until(lambda: len([*out.glob("work/segment-0/*.json")]) >= 3)
+        os.killpg(command.pid, signal.SIGKILL)
+    assert not (out / "manifest.json").exists()
+    before = {path: path.stat().st_mtime_ns for path in out.glob("work/segment-0/*.json")}
+    kept, remove = [], shutil.rmtree
+
+    def note_and_remove(path, *words, **named):
+        if path == out / "work":
+            kept.append({each: each.stat().st_mtime_ns for each in before})
+        remove(path, *words, **named)
+
+    monkeypatch.setattr(shutil, "rmtree", note_and_remove)
+    lc.run(recipe, out, engine=None if first else cluster)
+    assert kept == [before]
+    assert directory_digest(out) == directory_digest(whole)
