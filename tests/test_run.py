@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import multiprocessing
 import os
+import platform
 import random
 import re
 import resource
@@ -319,7 +320,7 @@ def stuck(tmp_path) -> Iterator[tuple[Path, Path, subprocess.Popen]]:
         recipe = write_recipe(tmp_path / "stuck.yaml", {"data_files": urls})
         process = start("run", recipe, "--out", tmp_path / "out", "--num-proc", 2)
         markers = tmp_path / "out" / "work" / "segment-0"
-        wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 2)
+        wait_until(lambda: len(list(markers.glob("*.json"))) == 2 and len(children(process.pid)) == 3)
         wait_until(lambda: len(server.waiting) == 2)
         yield recipe, tmp_path / "out", process
         if process.poll() is None:
@@ -342,7 +343,7 @@ def test_workers_end_when_their_run_is_killed(stuck):
 @pytest.mark.slow
 def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(stuck):
     _, out, process = stuck
-    os.kill(children(process.pid)[0], signal.SIGKILL)
+    os.kill(children(process.pid)[-1], signal.SIGKILL)  # the first keeps the lock
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said.splitlines()[-1].rpartition("\r")[2] == (
@@ -355,7 +356,10 @@ def test_a_killed_worker_is_one_sentence_and_what_is_finished_is_kept(stuck):
 def test_a_second_run_is_refused_and_the_interrupt_key_ends_the_first_and_its_workers_in_one_line(stuck, longcrawl):
     recipe, out, process = stuck
     said = sentence(longcrawl("run", recipe, "--out", out))
-    assert said == f"RunError: another run is working in {out}: wait for it, or choose another folder"
+    assert said == (
+        f"RunError: another run is working in {out}, process {process.pid} on {platform.node()}: wait for it, choose "
+        f"another folder, or remove {out / 'work' / 'lock'} if that machine is gone"
+    )
     assert process.poll() is None
     workers = children(process.pid)
     os.killpg(process.pid, signal.SIGINT)

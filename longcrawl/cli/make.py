@@ -7,7 +7,7 @@ import typer
 
 from longcrawl.card.write import card as write_card
 from longcrawl.cli.commands import EndOfText, NumProc, RunFolder, ShardsFrom, VocabularySize, app, set_option, stoppable
-from longcrawl.engines.spark import Spark
+from longcrawl.engines import Shared, Spark
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.formats.shards.convert import convert as convert_shards
 from longcrawl.formats.shards.convert import shard_settings
@@ -24,7 +24,7 @@ from longcrawl.run.job import run as carry_out
 RecipeName = Annotated[
     str, typer.Argument(help="A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", metavar="RECIPE")
 ]
-EngineName = Literal["local", "spark"]
+EngineName = Literal["local", "shared", "spark"]
 Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, such as source.data_dir=release.")]
 
 
@@ -34,7 +34,11 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder to write, not a URL. The same command resumes a stopped run.")],
     num_proc: NumProc = 1,
     engine: Annotated[
-        EngineName, typer.Option(help="What carries it out: processes of this machine, or Apache Spark.")
+        EngineName,
+        typer.Option(
+            help="What carries it out: processes of this machine; all that type this command, on machines that share "
+            "the folder; or Apache Spark."
+        ),
     ] = "local",
     master: Annotated[
         str | None,
@@ -53,7 +57,7 @@ def run(
     """
     if master is not None and engine != "spark":
         raise RunError(f"--master {master} is of the engine spark: add --engine spark")
-    chosen = Spark(master=master) if engine == "spark" else None
+    chosen = {"local": None, "shared": Shared(), "spark": Spark(master=master)}[engine]
     with stoppable():
         show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None, chosen))
 

@@ -1,7 +1,8 @@
-"""Where the tasks of a run execute, and rows meet between them: processes of this machine, or Apache Spark."""
+"""Where the tasks of a run execute, and rows meet between them: this machine, a shared folder, or Apache Spark."""
 
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.engines.local import Local
+from longcrawl.engines.shared import Shared
 from longcrawl.engines.spark import Spark
 
-__all__ = ["Engine", "Exchange", "Local", "Spark"]
+__all__ = ["Engine", "Exchange", "Local", "Shared", "Spark"]

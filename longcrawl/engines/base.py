@@ -11,6 +11,7 @@ its name, the number of its processes, or a host in it: a run that was begun by 
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,14 +20,16 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.errors import CorruptionError
+from longcrawl.errors import CorruptionError, RunError
 from longcrawl.storage.files import remove, whole_file
+from longcrawl.storage.lease import Heart, Watched, read_owner
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 T = TypeVar("T")
 R = TypeVar("R")
 T_contra = TypeVar("T_contra", contravariant=True)
 
+LOCK = "lock"
 CHECKSUM = 4
 """Bytes of the CRC-32 in front of a packed table."""
 
@@ -91,6 +94,13 @@ class Exchange:
 class Engine(Protocol):
     """What carries out a run, on one machine or on many."""
 
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[bool]:
+        """Hold the folder ``work`` of a run; False where another process has finished the run meanwhile.
+
+        Raises:
+            RunError: another run is working there.
+        """
+
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they come, in any order.
 
@@ -99,6 +109,27 @@ class Engine(Protocol):
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange between tasks, of which ``step.make`` makes rows."""
+
+
+@contextmanager
+def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
+    """Hold the folder ``work`` of a run, as the only process that does.
+
+    Raises:
+        RunError: another run is working there.
+    """
+    heart, lock = Heart(), work / LOCK
+    try:
+        Watched(lock).remove_if_stale()
+        if not heart.take(lock):
+            owner = read_owner(lock) or {}
+            raise RunError(
+                f"another run is working in {work.parent}, process {owner.get('process')} on {owner.get('host')}: wait "
+                f"for it, choose another folder, or remove {lock} if that machine is gone"
+            )
+        yield not is_finished()
+    finally:
+        heart.stop()
 
 
 def pack_table(table: pa.Table) -> bytes:

@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, TypeVar
 
-from longcrawl.engines.base import Exchange, exchange_files
+from longcrawl.engines.base import Exchange, exchange_files, hold_alone
 from longcrawl.engines.worker import pack, run_packed
 from longcrawl.errors import RunError
 
@@ -30,6 +32,10 @@ class Local:
     """
 
     num_proc: int = 1
+
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[bool]:
+        """Hold the folder of a run, as the only process that does."""
+        return hold_alone(work, is_finished)
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they come, in any order."""

@@ -14,15 +14,17 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from longcrawl.engines.base import Exchange, pack_table, unpack_table
-from longcrawl.engines.worker import installed_versions, pack, run_packed
+from longcrawl.engines.base import Exchange, hold_alone, pack_table, unpack_table
+from longcrawl.engines.worker import answer, installed_versions, pack, restorable, run_packed
 from longcrawl.errors import LongCrawlError, RunError
 
 T = TypeVar("T")
@@ -51,6 +53,10 @@ class Spark:
     session: Any = None
     master: str | None = None
     _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[bool]:
+        """Hold the folder of a run, as the only process that does."""
+        return hold_alone(work, is_finished)
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they come, in any order."""
@@ -160,7 +166,7 @@ def _make(step: Exchange, tasks: Sequence[Any], numbers: Batches) -> Batches:
                     yield _row(partition, pack_table(table), None)
             except LongCrawlError as failed:
                 for partition in range(step.partitions):
-                    yield _row(partition, None, pickle.dumps(_restorable(failed)))
+                    yield _row(partition, None, pickle.dumps(restorable(failed)))
 
 
 def _row(partition: int, rows: bytes | None, error: bytes | None) -> pa.RecordBatch:
@@ -184,12 +190,7 @@ def _tables(rows: Batches) -> Iterator[pa.Table]:
 
 
 def _answered(function: Callable[[T], Any], task: T) -> pa.RecordBatch:
-    """Return the result of a task, or its error: Spark would repeat the task for one that it sees."""
-    try:
-        answer = pickle.dumps((True, function(task)))
-    except Exception as failed:  # noqa: BLE001  # it is raised where the results are asked for
-        answer = pickle.dumps((False, _restorable(failed)))
-    return pa.record_batch({"answer": pa.array([answer], pa.binary())})
+    return pa.record_batch({"answer": pa.array([answer(function, task)], pa.binary())})
 
 
 def _on_worker(function: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:
@@ -210,17 +211,8 @@ def _unpacked(packed: bytes, batches: Batches) -> Batches:
     try:
         yield from run_packed(packed)(batches)
     except Exception as failed:
-        text = base64.b64encode(pickle.dumps(_restorable(failed))).decode()
+        text = base64.b64encode(pickle.dumps(restorable(failed))).decode()
         raise RuntimeError(f"longcrawl-error:{text}") from failed
-
-
-def _restorable(failed: Exception) -> Exception:
-    """Return an error as it can be sent to the driver."""
-    try:
-        pickle.loads(pickle.dumps(failed))  # noqa: S301  # its own
-    except Exception:  # noqa: BLE001  # an error of any library, whose constructor may want anything
-        return RunError(f"{type(failed).__name__}: {failed}")
-    return failed
 
 
 def _original(failed: Exception) -> Exception:

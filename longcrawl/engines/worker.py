@@ -51,6 +51,23 @@ def run_packed(packed: bytes) -> Any:
     return function(task)
 
 
+def answer(function: Callable[[T], Any], task: T) -> bytes:
+    """Return, pickled, whether a task was done, and its result or its error: what waits for it raises that."""
+    try:
+        return pickle.dumps((True, function(task)))
+    except Exception as failed:  # noqa: BLE001  # it is raised where the results are asked for
+        return pickle.dumps((False, restorable(failed)))
+
+
+def restorable(failed: Exception) -> Exception:
+    """Return an error as it can be sent to the driver."""
+    try:
+        pickle.loads(pickle.dumps(failed))  # noqa: S301  # its own
+    except Exception:  # noqa: BLE001  # an error of any library, whose constructor may want anything
+        return RunError(f"{type(failed).__name__}: {failed}")
+    return failed
+
+
 @cache
 def installed_versions() -> Mapping[str, str]:
     """Return the version of Python, of longcrawl and of each distribution that decides about bytes, by name."""

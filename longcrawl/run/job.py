@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from datasets.fingerprint import Hasher
-from filelock import FileLock, Timeout
 
 from longcrawl.card.write import CARD, write_card
 from longcrawl.core.outputs import Writer
@@ -108,10 +107,11 @@ def _work_on(
     """Hold the folder, finish the run in it, return manifest and costs; an error of the system becomes one sentence."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / WORK / "lock", timeout=0):
-            return _finish(recipe, folder, engine, plan)
-    except Timeout as held:
-        raise RunError(f"another run is working in {folder}: wait for it, or choose another folder") from held
+        with engine.hold(folder / WORK, (folder / MANIFEST).exists) as leads:
+            if leads:
+                return _finish(recipe, folder, engine, plan)
+        inputs.reject_other_contents(folder, recipe)
+        return read_manifest(folder), {}
     except OSError as failed:
         if failed.errno in DISK_FULL:
             raise RunError(

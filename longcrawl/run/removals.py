@@ -65,8 +65,10 @@ def resolve(
         for inputs in parts if survey.within_parts else [sorted(part_of)]:
             read = partial(_read, work, segment, {} if survey.within_parts else part_of)
             batches, decided = _decide(work, segment, survey, inputs, read, engine)
-            write = partial(_write, folder, segment, label, decided, batches)
-            writes += engine.tasks(write, range(len(batches))) if len(batches) > 1 else [write(0)]
+            write = partial(_write, folder, segment, label, decided)
+            firsts = np.cumsum([0, *(sum(batch.rows) for batch in batches)]).tolist()
+            tasks = list(zip(range(len(batches)), firsts, batches, strict=False))
+            writes += engine.tasks(write, tasks) if len(tasks) > 1 else [write(tasks[0])]
             report += decided.report
         rules = sum((Counter(each["rules"]) for each in writes), Counter[str]())
         files = dict(sorted(entry for each in writes for entry in each["files"].items()))
@@ -133,13 +135,10 @@ def _read_batch(
     return read(batches[group])
 
 
-def _write(
-    folder: Path, segment: int, label: str, decided: Decided, batches: Sequence[Batch], group: int
-) -> dict[str, Any]:
+def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple[int, int, Batch]) -> dict[str, Any]:
     """Write the ledger of each input of a group, and which of its rows leave; return counts and entries of files."""
-    removals, batch, work = decided.read(group), batches[group], folder / WORK
-    first = sum(sum(each.rows) for each in batches[:group])
-    files = []
+    group, first, batch = task
+    removals, work, files = decided.read(group), folder / WORK, list[Path]()
     for number, rows in zip(batch.inputs, batch.rows, strict=True):
         start, stop = np.searchsorted(removals[DOCUMENT].to_numpy(), [first, first + rows]).tolist()
         if start < stop:  # `datasets` cannot load a parquet file without rows

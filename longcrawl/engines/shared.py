@@ -1,0 +1,243 @@
+"""The engine of machines that share a folder: each types the same command, as the tasks of a Slurm array do.
+
+One process leads: it carries the run out, and posts the tasks of each step in the run's folder. All processes, this
+one too, take tasks under a lease (:mod:`longcrawl.storage.lease`) and write the result beside them. A process that is
+gone loses its leases, and another one takes its task, or the lead; what is finished is known by the files of the run.
+
+``work/tasks/ID/`` is a step::
+
+    tasks.pickle    the function and all tasks, as a worker gets them; its SHA-256 is in tasks.json, written last
+    NNNNN.lock      the lease of a task
+    NNNNN.result    what it returned, or its error
+
+Both are pickled by a process of the same user, and those of any other are rejected.
+"""
+
+import contextlib
+import hashlib
+import os
+import pickle
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+from longcrawl.engines.base import LOCK, Exchange, exchange_files
+from longcrawl.engines.worker import answer, installed_versions, pack, run_packed
+from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.storage.files import partial_path, publish, whole_file, write_text
+from longcrawl.storage.lease import BEAT, STALE, Heart, Watched
+from longcrawl.storage.sealed import Marker
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TASKS = "tasks"
+FAILED = "failed.txt"
+"""The error by which the process that leads has ended: the others end by it, too."""
+FIRST_PAUSE, LAST_PAUSE = 0.05, 3.0
+"""Seconds between two looks at a folder."""
+
+
+class Shared:
+    """Processes on machines that see the folder of a run, in any number, that may come and go.
+
+    Args:
+        beat: seconds between two signs of life of what holds a lock.
+        stale: seconds without one after which the lock of a process on another machine is taken from it.
+    """
+
+    def __init__(self, beat: float = BEAT, stale: float = STALE) -> None:
+        self._beat, self._stale = beat, stale
+        self._heart: Heart
+        self._work: Path
+        self._watched: dict[Path, Watched] = {}
+
+    @contextmanager
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
+        """Lead the run, or do tasks for the process that leads it; False once that one has finished it.
+
+        Raises:
+            RunError: the process that led the run has ended by an error.
+        """
+        self._heart, self._work, self._watched = Heart(self._beat), work, {}
+        try:
+            leads = self._work_until_it_leads(is_finished)
+            try:
+                yield leads
+            except LongCrawlError as failed:
+                write_text(work / FAILED, str(failed))
+                raise
+        finally:
+            self._heart.stop()
+
+    def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Call a function on every task, here and in all other processes, and yield the results as they come."""
+        if not tasks:
+            return
+        step, pause, found = _Step.post(self._work / TASKS / uuid4().hex, function, tasks), _Pause(), set[int]()
+        try:
+            while len(found) < len(tasks):
+                if not self._heart.holds(self._work / LOCK):
+                    raise RunError(f"another process leads the run in {self._work.parent} now: type the command again")
+                for number in sorted(step.finished() - found):
+                    found.add(number)
+                    yield step.result(number)
+                    pause = _Pause()
+                if len(found) < len(tasks) and not self._do_one(step):
+                    pause.wait()
+        finally:
+            _withdraw(step.folder)
+
+    def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
+        """Carry out an exchange through files."""
+        exchange_files(self, step, tasks)
+
+    def _work_until_it_leads(self, is_finished: Callable[[], bool]) -> bool:
+        lock, pause, before = self._work / LOCK, _Pause(), _changed(self._work / FAILED)
+        watched, steps = Watched(lock, self._stale), dict[Path, _Step]()
+        while not is_finished():
+            with contextlib.suppress(FileNotFoundError):  # of a run, or a step, that has just been finished
+                watched.remove_if_stale()
+                leads = self._heart.take(lock)
+                if _changed(self._work / FAILED) != before:
+                    reason = (self._work / FAILED).read_text("utf-8")
+                    raise RunError(f"the process that led this run has ended: {reason}")
+                if leads:
+                    return self._leads(is_finished)
+                if self._help(steps):
+                    pause = _Pause()
+            pause.wait()
+        return False
+
+    def _leads(self, is_finished: Callable[[], bool]) -> bool:
+        """Return whether the run is this process's to finish, once it has the lock."""
+        time.sleep(FIRST_PAUSE)  # of two that saw the lock stale, one may have put the lock of a third back
+        if is_finished() or not self._heart.holds(self._work / LOCK):
+            return False
+        _withdraw(self._work / TASKS)
+        return True
+
+    def _help(self, steps: dict[Path, "_Step"]) -> bool:
+        """Do the tasks of the process that leads, as long as there are some to do."""
+        helped = False
+        for folder in list((self._work / TASKS).iterdir()):
+            if folder not in steps:
+                steps.clear()
+                steps[folder] = _Step.open(folder)
+            with contextlib.suppress(FileNotFoundError):
+                while self._do_one(steps[folder]):
+                    helped = True
+        return helped
+
+    def _do_one(self, step: "_Step") -> bool:
+        """Do a task that no other process does; False where there is none."""
+        for number in step.candidates():
+            lock = step.file(number, "lock")
+            if step.file(number, "result").exists():
+                continue
+            if self._heart.take(lock):
+                try:
+                    step.do(number)
+                finally:
+                    self._heart.release(lock)
+                return True
+            self._watched.setdefault(lock, Watched(lock, self._stale)).remove_if_stale()
+        return False
+
+
+class _Pause:
+    """Looks at a folder that are the rarer the longer nothing happens there: many processes look."""
+
+    def __init__(self) -> None:
+        self.seconds = FIRST_PAUSE
+
+    def wait(self) -> None:
+        time.sleep(self.seconds)
+        self.seconds = min(2 * self.seconds, LAST_PAUSE)
+
+
+class _Step:
+    """A function and its tasks in a folder, see this module's docstring."""
+
+    def __init__(self, folder: Path, function: Callable[[Any], Any], tasks: Sequence[Any]) -> None:
+        self.folder, self.function, self.tasks = folder, function, tasks
+        self._untried = random.sample(range(len(tasks)), len(tasks))  # each process begins elsewhere
+
+    @classmethod
+    def post(cls, folder: Path, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Self:
+        """Write a step for all processes."""
+        file, marker = folder / "tasks.pickle", folder / "tasks.json"
+        with whole_file(file) as beside:
+            beside.write_bytes(pack(partial(_together, function), list(tasks), installed_versions()))
+        Marker(marker, {}, Marker.entries(marker, [file])).write()
+        return cls(folder, function, tasks)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Read a step that another process has written.
+
+        Raises:
+            FileNotFoundError: it is not written yet, or has just been removed.
+            RunError: it was written by another user, or by other versions of what decides about bytes.
+        """
+        file, marker = folder / "tasks.pickle", Marker.read(folder / "tasks.json")
+        packed = file.read_bytes()
+        if marker is None or marker.files[file.name]["sha256"] != hashlib.sha256(packed).hexdigest():
+            raise FileNotFoundError(file)
+        if file.stat().st_uid != os.getuid():
+            raise RunError(f"{file} is another user's: its tasks are not run. Start all processes as one user")
+        return cls(folder, *run_packed(packed))
+
+    def file(self, number: int, kind: str) -> Path:
+        """Name the lock or the result of a task."""
+        return self.folder / f"{number:05d}.{kind}"
+
+    def finished(self) -> set[int]:
+        """Return the tasks that have a result."""
+        return {int(name.partition(".")[0]) for name in os.listdir(self.folder) if name.endswith(".result")}  # noqa: PTH208  # names are enough
+
+    def candidates(self) -> Iterator[int]:
+        """Return tasks that may be left to do, those first that this process has not looked at."""
+        while self._untried:
+            yield self._untried.pop()
+        yield from sorted(set(range(len(self.tasks))) - self.finished())
+
+    def do(self, number: int) -> None:
+        """Do a task and write its result, or its error; of a step that was removed meanwhile, nothing."""
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        packed, result = answer(self.function, self.tasks[number]), self.file(number, "result")
+        beside = partial_path(result)
+        beside.write_bytes(packed)
+        publish(beside, result)
+
+    def result(self, number: int) -> Any:
+        """Return the result of a task, or raise its error."""
+        done, result = pickle.loads(self.file(number, "result").read_bytes())  # noqa: S301  # of the same user's processes
+        if not done:
+            raise result
+        return result
+
+
+def _changed(file: Path) -> int | None:
+    return file.stat().st_mtime_ns if file.exists() else None
+
+
+def _withdraw(folder: Path) -> None:
+    """Remove a folder in which others may be about to write: they do not find it any more.
+
+    What one writes at that very moment stays, and goes with the folder of the run's work.
+    """
+    beside = partial_path(folder)
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(beside)
+    shutil.rmtree(beside, ignore_errors=True)
+
+
+def _together(function: Callable[[Any], Any], tasks: Sequence[Any]) -> tuple[Callable[[Any], Any], Sequence[Any]]:
+    return function, tasks

@@ -1,0 +1,169 @@
+"""Locks in a folder that several machines see: a file with its owner, and a heartbeat.
+
+``flock`` is missing on many file systems of clusters. A lease is a file that is linked into its place, which succeeds
+for one process alone. A child process of the owner touches it every ``BEAT`` seconds, whatever the owner computes, and
+removes it when the owner is gone. A process of the same machine sees at once whether the owner lives; one of another
+machine takes the lease once it has watched it for ``STALE`` seconds, by its own clock, without a change. Such a lease
+may be held twice for a moment, where a machine could not write for so long: what is done under a lease may be done
+again, to the same files.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import platform
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from longcrawl.errors import RunError
+from longcrawl.storage.files import partial_path
+
+BEAT = 5.0
+STALE = 60.0
+
+
+class Heart:
+    """A process that keeps the leases of this one alive, and removes them when it is gone."""
+
+    def __init__(self, beat: float = BEAT) -> None:
+        context = multiprocessing.get_context("fork")
+        received, self._changes = context.Pipe(duplex=False)
+        self._process = context.Process(target=_beat, args=(received, self._changes, beat), daemon=True)
+        self._process.start()
+        received.close()
+        self._owner = {"owner": uuid4().hex, **_process(os.getpid())}
+
+    def take(self, path: Path) -> bool:
+        """Take a lease, unless another process holds it.
+
+        Raises:
+            FileNotFoundError: its folder is not there.
+        """
+        beside = partial_path(path)
+        beside.write_text(json.dumps(self._owner), "utf-8")
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            return False
+        finally:
+            beside.unlink(missing_ok=True)
+        try:
+            self._changes.send((str(path), json.dumps(self._owner)))
+        except OSError as gone:
+            path.unlink(missing_ok=True)
+            raise RunError(f"the process that keeps {path} was killed: type the same command again") from gone
+        return True
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a lease that this process took is still its own."""
+        return read_owner(path) == self._owner
+
+    def release(self, path: Path) -> None:
+        """Release a lease."""
+        with contextlib.suppress(OSError):  # the heart was killed: nobody else touches it
+            self._changes.send((str(path), None))
+        if self.holds(path):
+            path.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Release all leases."""
+        with contextlib.suppress(OSError):
+            self._changes.send(None)
+        self._changes.close()
+        self._process.join()
+
+
+@dataclass
+class Watched:
+    """A lease that another process holds, and since when this one has seen no change of it."""
+
+    path: Path
+    stale: float = STALE
+    _seen: tuple[int, dict[str, Any]] | None = None
+    _since: float = field(default_factory=time.monotonic)
+
+    def remove_if_stale(self) -> None:
+        """Remove the lease if its owner is gone."""
+        owner = read_owner(self.path)
+        if owner is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            state = self.path.stat().st_mtime_ns, owner
+            if state != self._seen:
+                self._seen, self._since = state, time.monotonic()
+            if is_gone(owner) or time.monotonic() - self._since > self.stale:
+                # Of several that see it, one renames it. That may be the lease of the next owner already.
+                beside = partial_path(self.path)
+                self.path.rename(beside)
+                if read_owner(beside) != owner:
+                    with contextlib.suppress(FileExistsError):
+                        os.link(beside, self.path)
+                beside.unlink(missing_ok=True)
+
+
+def read_owner(path: Path) -> dict[str, Any] | None:
+    """Return the owner of a lease; None where nobody holds it."""
+    try:
+        owner = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return {}  # of a damaged file, which goes stale like any other
+    return owner if isinstance(owner, dict) else {}
+
+
+def is_gone(owner: dict[str, Any]) -> bool:
+    """Return whether the owner of a lease is a process of this machine that has ended."""
+    here = _process(os.getpid())
+    if here["started"] is None or any(owner.get(name) != here[name] for name in ("host", "boot", "namespace")):
+        return False
+    return bool(_process(int(owner["process"]))["started"] != owner["started"])
+
+
+def _process(process: int) -> dict[str, Any]:
+    """Describe a process of this machine; ``started`` is None of one that has ended, and where there is no /proc."""
+    described = {"host": platform.node(), "process": process, "boot": None, "namespace": None, "started": None}
+    with contextlib.suppress(OSError):
+        described["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        described["namespace"] = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # a text, no path
+        state, *values = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+        described["started"] = None if state in "ZX" else int(values[18])
+    return described
+
+
+def _beat(received: Connection, other_end: Connection, beat: float) -> None:
+    """Touch leases until the owner closes its end, or is gone; then remove them."""
+    other_end.close()
+    for stops in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stops, signal.SIG_IGN)
+    held: dict[str, str] = {}
+    with contextlib.suppress(EOFError):
+        while True:
+            if received.poll(beat):
+                change = received.recv()
+                if change is None:
+                    break
+                path, owner = change
+                held.pop(path, None)
+                if owner is not None:
+                    held[path] = owner
+            for path in _own(held):
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+    for path in _own(held):
+        Path(path).unlink(missing_ok=True)
+
+
+def _own(held: dict[str, str]) -> Iterator[str]:
+    """Return the leases that have not become another's."""
+    for path, owner in held.items():
+        with contextlib.suppress(OSError):
+            if Path(path).read_text("utf-8") == owner:
+                yield path

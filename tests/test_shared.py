@@ -1,0 +1,269 @@
+"""Runs by several processes that share a folder, some of them killed; and the locks that they take."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from longcrawl.engines import Shared
+from longcrawl.engines.shared import _Step
+from longcrawl.errors import RunError
+from longcrawl.storage import lease
+from longcrawl.storage.lease import Heart, Watched
+
+FILES, ROWS = 6, 20
+MARKED = '''
+import os, time, uuid
+from pathlib import Path
+from longcrawl.core.stages import Judge, stage
+
+@stage
+class Marked(Judge):
+    """Keep all documents, and leave a file when a batch begins and when it ends; the first batch of one waits."""
+    def checks(self, table):
+        names, folder = table["id"].to_pylist(), Path(os.environ["MARKS"])
+        if names:
+            first = not list(folder.glob(f"began {names[0]} *"))
+            (folder / f"began {names[0]} {os.readlink('/proc/self/ns/pid')} {os.getpid()} {uuid.uuid4()}").touch()
+            while os.environ["WAITS"] in (names[0], "all") and first:
+                time.sleep(0.01)
+            while os.environ["WAITS"] == "for another" and len({one.name.split()[2] for one in folder.iterdir()}) < 2:
+                time.sleep(0.01)
+            time.sleep(0.05)
+            (folder / f"ended {names[0]} {os.readlink('/proc/self/ns/pid')} {uuid.uuid4()}").touch()
+        return []
+'''
+
+COMMAND = """
+import sys
+import longcrawl as lc
+lc.run(sys.argv[1], sys.argv[2], engine=lc.engines.Shared(beat=0.2, stale=2))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with documents and a package of a stage that marks what it does."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "marking.py").write_text(MARKED)
+    for number in range(FILES):
+        rows = [{"id": f"{number}-{row}", "text": f"some words {(row * number) % 7} of it " * 9} for row in range(ROWS)]
+        (folder / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def write_recipe(folder: Path) -> Path:
+    """Write a recipe; where marks go, and which task waits, is no part of it: the digest is always the same."""
+    source = {"builder": "text", "id_field": "id", "data_files": [str(folder / f"{n}.jsonl") for n in range(FILES)]}
+    stages = ["marking:Marked", "exact_documents", {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}]
+    spec = {"longcrawl": 1, "name": "it", "source": source, "stages": stages, "outputs": {"datatrove": {}}}
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+class Machines:
+    """Processes that each are alone in a name space of process ids, as on machines of their own."""
+
+    def __init__(self, folder: Path, out: Path, marks: Path) -> None:
+        marks.mkdir()
+        self.out, self.marks, self.folder = out, marks, folder
+        self.environment = os.environ | {"PYTHONPATH": str(folder), "MARKS": str(marks), "WAITS": ""}
+        self.running: list[subprocess.Popen[str]] = []
+
+    def start(self, count: int, waits: str = "") -> None:
+        words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", COMMAND]
+        for _ in range(count):
+            words_here = [*words, str(self.folder / "recipe.yaml"), str(self.out)]
+            pipe = subprocess.PIPE
+            environment = self.environment | {"WAITS": waits}
+            self.running.append(subprocess.Popen(words_here, env=environment, stderr=pipe, text=True))
+
+    def find(self, kind: str, name: str = "*") -> list[Path]:
+        return list(self.marks.glob(f"{kind} {name} *"))
+
+    def kill(self, space: str) -> None:
+        """Kill the machine of a name space, with all that runs on it."""
+        for machine in list(self.running):
+            (child,) = Path(f"/proc/{machine.pid}/task/{machine.pid}/children").read_text().split()
+            if str(Path(f"/proc/{child}/ns/pid").readlink()) == space:
+                machine.kill()
+                self.running.remove(machine)
+
+    def end(self) -> list[str]:
+        """Wait for all; return what they wrote last on stderr."""
+        said = [machine.communicate(timeout=120)[1] for machine in self.running]
+        return ["" if not machine.returncode else text for machine, text in zip(self.running, said, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "out"
+    machines = Machines(folder, out, folder / "alone")
+    write_recipe(folder)
+    words = [sys.executable, "-m", "longcrawl.cli", "run", str(folder / "recipe.yaml"), "--out", str(out)]
+    subprocess.run(words, env=machines.environment, check=True, capture_output=True)
+    return out
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+spaces = pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode != 0,
+    reason="name spaces of process ids need rights that this user does not have",
+)
+
+
+@spaces
+@pytest.mark.slow
+def test_three_machines_give_the_files_of_one(folder, whole, tmp_path, directory_digest):
+    machines = Machines(folder, tmp_path / "out", tmp_path / "marks")
+    machines.start(3)
+    assert machines.end() == ["", "", ""]
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+    assert len({mark.name.split()[2] for mark in machines.find("began")}) > 1
+
+
+@spaces
+def test_a_machine_that_is_gone_loses_the_lead(folder, whole, tmp_path, directory_digest):
+    machines = Machines(folder, tmp_path / "out", tmp_path / "marks")
+    machines.start(1, "3-0")
+    wait_until(lambda: machines.find("began", "3-0"))
+    machines.start(2)
+    machines.kill(machines.find("began", "3-0")[0].name.split()[2])
+    assert machines.end() == ["", ""]
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+    assert (len(machines.find("began", "3-0")), len(machines.find("ended", "3-0"))) == (2, 1)
+
+
+@spaces
+@pytest.mark.slow
+def test_a_machine_that_is_gone_loses_its_task(folder, whole, tmp_path, directory_digest):
+    machines = Machines(folder, tmp_path / "out", tmp_path / "marks")
+    machines.start(1, "for another")
+    wait_until((tmp_path / "out" / "work" / "lock").exists)
+    leads = lease.read_owner(tmp_path / "out" / "work" / "lock")["namespace"]
+    machines.start(1, "all")
+    wait_until(lambda: any(mark.name.split()[2] != leads for mark in machines.find("began")))
+    (lost,) = (mark.name.split() for mark in machines.find("began") if mark.name.split()[2] != leads)
+    machines.kill(lost[2])
+    assert machines.end() == [""]
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+    assert (len(machines.find("began", lost[1])), len(machines.find("ended", lost[1]))) == (2, 1)
+
+
+def test_an_error_of_one_process_ends_all(folder, tmp_path):
+    work = tmp_path / "out" / "work"
+    work.mkdir(parents=True)
+    ready, others = multiprocessing.get_context("fork"), []
+    answers = ready.Queue()
+
+    def follow() -> None:
+        try:
+            with Shared().hold(work, lambda: False):
+                answers.put("leads")
+        except RunError as ended:
+            answers.put(str(ended))
+
+    with suppress(RunError), Shared().hold(work, lambda: False):
+        others = [ready.Process(target=follow) for _ in range(2)]
+        for other in others:
+            other.start()
+        time.sleep(0.5)
+        raise RunError("no room")
+    assert [answers.get(timeout=20) for _ in others] == ["the process that led this run has ended: no room"] * 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_tasks_of_another_user_are_not_run(tmp_path):
+    _Step.post(tmp_path / "step", abs, [-1])
+    os.chown(tmp_path / "step" / "tasks.pickle", 65_534, -1)
+    with pytest.raises(RunError, match="tasks.pickle is another user's: its tasks are not run"):
+        _Step.open(tmp_path / "step")
+
+
+def test_a_step_that_was_changed_is_not_run(tmp_path):
+    _Step.post(tmp_path / "step", abs, [-1])
+    (tmp_path / "step" / "tasks.pickle").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(FileNotFoundError):
+        _Step.open(tmp_path / "step")
+
+
+def test_a_lease_is_of_one_until_it_is_given_back(tmp_path):
+    one, other = Heart(), Heart()
+    assert one.take(tmp_path / "lock")
+    assert one.holds(tmp_path / "lock")
+    assert not other.take(tmp_path / "lock")
+    assert not other.holds(tmp_path / "lock")
+    one.release(tmp_path / "lock")
+    assert other.take(tmp_path / "lock")
+    other.stop()
+    assert not (tmp_path / "lock").exists()
+    one.stop()
+
+
+def test_a_lease_is_kept_while_its_owner_computes_and_goes_with_it(tmp_path):
+    context = multiprocessing.get_context("fork")
+
+    def hold() -> None:
+        heart = Heart(beat=0.05)
+        heart.take(tmp_path / "lock")
+        os.kill(os.getpid(), signal.SIGSTOP)  # as a kernel that holds the interpreter
+
+    owner = context.Process(target=hold)
+    owner.start()
+    wait_until((tmp_path / "lock").exists)
+    watched = Watched(tmp_path / "lock", stale=0.5)
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        watched.remove_if_stale()
+        assert (tmp_path / "lock").exists()
+        time.sleep(0.02)
+    owner.kill()
+    owner.join()
+    wait_until(lambda: not (tmp_path / "lock").exists(), 5)
+
+
+def test_a_lease_of_another_machine_is_taken_once_it_has_not_changed_for_long(tmp_path):
+    heart, lock = Heart(), tmp_path / "lock"
+    lock.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
+    watched = Watched(lock, stale=0.3)
+    watched.remove_if_stale()
+    assert not heart.take(lock)
+    time.sleep(0.2)
+    os.utime(lock)
+    watched.remove_if_stale()
+    time.sleep(0.2)
+    watched.remove_if_stale()
+    assert lock.exists()
+    time.sleep(0.2)
+    watched.remove_if_stale()
+    assert heart.take(lock)
+    heart.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_of_a_process_that_has_ended_on_this_machine_is_taken_at_once(tmp_path):
+    ended = multiprocessing.get_context("fork").Process(target=os.getpid)
+    ended.start()
+    lock = tmp_path / "lock"
+    lock.write_text(json.dumps({"owner": "x", **lease._process(ended.pid)}))
+    ended.join()
+    Watched(lock).remove_if_stale()
+    assert not lock.exists()
