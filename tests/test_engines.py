@@ -105,7 +105,7 @@ def read_again(step):
     return step.read(0)["number"].to_pylist()
 
 
-@pytest.mark.parametrize("kind", ["rows", "npy", "arrow"])
+@pytest.mark.parametrize("kind", ["rows", "places", "arrow"])
 def test_rows_that_were_changed_on_disk_are_found(tmp_path, kind):
     step = Exchange(numbers_by_remainder, sorted_numbers, 4, tmp_path / "step")
     if kind == "arrow":

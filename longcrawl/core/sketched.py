@@ -4,9 +4,11 @@ Documents are numbers: those of a group are consecutive, in the order of inputs 
 rows meet; ids come along only where they decide, and in the ledger.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +33,9 @@ class Sketched:
     read: Callable[[int], Iterator[pa.Table]]
     """Returns the sketches of a group, table by table; can be pickled."""
 
-    def table(self, group: int) -> pa.Table:
-        """Return the sketches of a group."""
-        return pa.concat_tables(self.read(group))
+    def table(self, group: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the sketches of a group, or some columns of them; the others are in memory table by table."""
+        return pa.concat_tables(each if columns is None else each.select(columns) for each in self.read(group))
 
     @property
     def groups(self) -> int:
@@ -45,15 +47,31 @@ class Sketched:
         """The number of the first document of each group and, last, that of all documents: int64 [groups + 1]."""
         return np.cumsum([0, *self.rows])
 
+    def merged(self, most: int) -> "Sketched":
+        """Return the same documents in fewer groups, of consecutive ones that begin within ``most`` documents."""
+        _, first = np.unique(self.starts[:-1] // most, return_index=True)
+        rows = np.add.reduceat(np.array(self.rows, np.int64), first)
+        bounds = (*first.tolist(), self.groups)
+        return replace(self, rows=tuple(rows.tolist()), read=partial(_read_merged, self.read, bounds))
+
     def split(self, step: Exchange, column: str, partition: int) -> Iterator[tuple[int, pa.Table]]:
         """Make, of a finished partition, the rows of another exchange: by the group of the document in a column."""
         rows = step.read(partition)
-        groups = np.searchsorted(self.starts[1:], rows[column].to_numpy(), "right")
-        order = np.argsort(groups, kind="stable")
-        ends = np.cumsum(np.bincount(groups, minlength=self.groups))
-        for group in np.unique(groups).tolist():
-            start = ends[group - 1] if group else 0
-            yield group, rows.take(order[start : ends[group]])
+        return cut(rows, np.searchsorted(self.starts[1:], rows[column].to_numpy(), "right"))
+
+
+def cut(rows: pa.Table, partitions: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[int, pa.Table]]:
+    """Make the rows of an exchange: those of each partition, by the partition of each row."""
+    order = np.argsort(partitions, kind="stable")
+    ordered = rows.take(order)
+    numbers, starts = np.unique(partitions[order], return_index=True)
+    for number, start, count in zip(numbers.tolist(), starts, np.diff(starts, append=len(order)), strict=True):
+        yield number, ordered.slice(start, count)
+
+
+def _read_merged(read: Callable[[int], Iterator[pa.Table]], bounds: Sequence[int], group: int) -> Iterator[pa.Table]:
+    for each in range(bounds[group], bounds[group + 1]):
+        yield from read(each)
 
 
 def no_rows(_: object) -> Iterator[tuple[int, pa.Table]]:

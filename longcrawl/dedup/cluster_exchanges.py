@@ -1,40 +1,42 @@
 """Near-duplicates among many tasks: what :mod:`longcrawl.dedup.clusters` decides with all sketches in one process.
 
-Documents are numbers here, in groups (G of them) that are small enough for a task.
+Documents are numbers here, in groups (G of them) that are small enough for a task. Once keys have met, groups are
+merged to sections of a million documents (S of them): pieces of rows are sent from each task to each partition, so that
+small groups would send very many of very few rows.
 
 ========  ==========================  ===================================  ========================================
 step      tasks > partitions          rows that meet                       a partition becomes
 ========  ==========================  ===================================  ========================================
 link      G > bands x pieces, by key  16 bytes of each key of each group   edges between documents
                                       and band
-clusters  1                           none: it reads all edges, and holds  the cluster of each document of a group
+clusters  1                           none: it reads all edges, and holds  the cluster of each document of a section
                                       4 bytes a document (8 beyond 2**32)  that is in one with others
-choose    G > G, by cluster           id and rank of each such document    the documents that leave, each with the
+choose    S > S, by cluster           id and rank of each such document    the documents that leave, each with the
                                                                            one that is kept
-kept      G > G, by kept document     these pairs                          with id and sample of the kept document
-near      G > G, by removed document  these                                removals of a group
+kept      S > S, by kept document     these pairs                          with id and sample of the kept document
+near      S > S, by removed document  these                                removals of a section
 ========  ==========================  ===================================  ========================================
 
-Equal keys of one group are linked before they are sent, and are one row. So a frequent key has one row of each group:
-a million equal documents are as many rows as there are groups. A document that is linked in its group is sent as the
-first of its cluster there.
+Documents of a group that share a key are linked before the key is sent, with the first of them alone: a million equal
+documents are as many rows as there are groups.
 """
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, no_rows
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, no_rows
 from longcrawl.dedup._cluster_kernels import Conditions, find_roots, link_edges
 from longcrawl.dedup.clusters import (
     PREFERENCE,
     band_blocks,
     estimate_pairs,
-    link_documents,
+    link_keys,
     rank_documents,
     report_large,
     sample_bytes,
@@ -54,6 +56,8 @@ PAIRS = pa.schema([(DOCUMENT, pa.int64()), ("kept", pa.int64()), ("members", pa.
 
 PIECE = 1 << 24
 """Documents whose keys of one band are in one partition, 16 bytes each."""
+SECTION = 1 << 20
+"""Documents of which a task holds those in clusters, and id and sample of all: up to 256 bytes each."""
 
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
@@ -68,28 +72,29 @@ def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sk
     Raises:
         StageError: a cluster is too large under ``on_large_cluster`` "error".
     """
-    groups = range(sketched.groups)
-    clusters = Exchange(no_rows, _join, len(groups), sketched.folder / "clusters")
+    sections = sketched.merged(SECTION)
+    every = range(sections.groups)
+    clusters = Exchange(no_rows, _join, len(every), sketched.folder / "clusters")
     if clusters.waiting():
         links = _link(settings, earlier, sketched, engine)
-        for _ in engine.tasks(partial(_find_clusters, links, clusters), [sketched]):
+        for _ in engine.tasks(partial(_find_clusters, links, clusters), [sections]):
             links.remove()
     choose = Exchange(
-        partial(_make_choices, settings, sketched, clusters),
+        partial(_make_choices, settings, sections, clusters),
         partial(_take_choices, settings),
-        len(groups),
+        len(every),
         sketched.folder / "choose",
     )
-    engine.exchange(choose, groups)
-    by_kept, take = partial(sketched.split, choose, "kept"), partial(_take_kept, sketched)
-    kept = Exchange(by_kept, take, len(groups), sketched.folder / "kept")
-    engine.exchange(kept, groups)
-    by_document, take = partial(sketched.split, kept, DOCUMENT), partial(_take_near, sketched)
-    near = Exchange(by_document, take, len(groups), sketched.folder / "near")
-    engine.exchange(near, groups)
+    engine.exchange(choose, every)
+    by_kept, take = partial(sections.split, choose, "kept"), partial(_take_kept, sections)
+    kept = Exchange(by_kept, take, len(every), sketched.folder / "kept")
+    engine.exchange(kept, every)
+    by_document, take = partial(sections.split, kept, DOCUMENT), partial(_take_near, sections)
+    near = Exchange(by_document, take, len(every), sketched.folder / "near")
+    engine.exchange(near, every)
     report = _report_large(settings, choose, near, engine)
     most = settings.max_cluster if report and settings.on_large_cluster == "keep" else None
-    return Decided(partial(_read_removals, earlier, near, most), report)
+    return Decided(partial(_read_removals, sketched, sections.starts, earlier, near, most), report)
 
 
 def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Exchange:
@@ -101,44 +106,48 @@ def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: E
 
 
 def _make_links(settings: Clustering, sketched: Sketched, earlier: Exchange, pieces: int, group: int) -> Rows:
-    """Link the documents of a group, and send each key that they have with the first document of its cluster."""
+    """Send the keys of a group, each with the first document that has it, and which documents are linked there."""
     table = sketched.table(group)
     places = staying(table, "bands", group, sketched, earlier)
-    roots = link_documents(table["bands"], places, settings, Conditions())
-    documents = sketched.starts[group] + places
-    gone = np.flatnonzero(roots != np.arange(len(roots)))
-    if len(gone):
-        yield group % (settings.bands * pieces), pa.table([documents[gone], documents[roots[gone]]], schema=EDGES)
+    documents, parents = sketched.starts[group] + places, np.arange(len(places), dtype=np.uint32)
     band = 0
     for block in band_blocks(table["bands"], places, settings.bands):
         for keys in block:
-            once, first = np.unique(keys, return_index=True)
+            order = link_keys(keys, Conditions(), parents)
+            ordered = keys[order]
+            first = _first_of_equal(ordered)
+            once, having = ordered[first], documents[order[first]]
             ends = np.searchsorted((once >> np.uint64(32)) * np.uint64(pieces) >> np.uint64(32), np.arange(pieces + 1))
             for piece in np.flatnonzero(np.diff(ends)).tolist():
                 here = slice(ends[piece], ends[piece + 1])
-                rows = {"key": once[here], DOCUMENT: documents[roots[first[here]]]}
-                yield band * pieces + piece, pa.table(rows)
+                yield band * pieces + piece, pa.table({"key": once[here], DOCUMENT: having[here]})
             band += 1
+    find_roots(parents)
+    gone = np.flatnonzero(parents != np.arange(len(parents)))
+    if len(gone):
+        yield group % (settings.bands * pieces), pa.table([documents[gone], documents[parents[gone]]], schema=EDGES)
+
+
+def _first_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which values differ from the one before them."""
+    differ = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=differ[1:])
+    return differ
 
 
 def _take_links(_: int, tables: Tables) -> pa.Table:
     """Return an edge from each document to the first that has the same key, and the edges that came."""
-    keys, documents, edges = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], [EDGES.empty_table()]
-    for table in tables:
-        if table.schema.equals(EDGES):
-            edges.append(table)
-        else:
-            keys.append(table["key"].to_numpy())
-            documents.append(table[DOCUMENT].to_numpy())
-    every, numbers = np.concatenate(keys), np.concatenate(documents)
-    order = np.argsort(every, kind="stable")
-    every, numbers = every[order], numbers[order]
-    starts = np.flatnonzero(np.concatenate([np.ones(min(len(every), 1), bool), every[1:] != every[:-1]]))
-    if len(starts):
-        first = np.repeat(np.minimum.reduceat(numbers, starts), np.diff(starts, append=len(every)))
-        other = numbers != first
-        edges.append(pa.table([numbers[other], first[other]], schema=EDGES))
-    return pa.concat_tables(edges).sort_by([("one", "ascending"), ("other", "ascending")]).combine_chunks()
+    found = sorted(tables, key=lambda table: table[0 if table.schema.equals(EDGES) else 1][0].as_py())
+    edges = [EDGES.empty_table(), *(table for table in found if table.schema.equals(EDGES))]
+    # By their groups, in the order of which documents are numbered: equal keys are in the order of their documents.
+    sent = [table for table in found if not table.schema.equals(EDGES)]
+    keys = np.concatenate([np.empty(0, np.uint64), *(table["key"].to_numpy() for table in sent)])
+    documents = np.concatenate([np.empty(0, np.int64), *(table[DOCUMENT].to_numpy() for table in sent)])
+    parents = np.arange(len(keys), dtype=np.uint32)
+    link_keys(keys, Conditions(), parents)
+    other = np.flatnonzero(documents != documents[parents])
+    edges.append(pa.table([documents[other], documents[parents[other]]], schema=EDGES))
+    return pa.concat_tables(edges).combine_chunks()
 
 
 def _find_clusters(links: Exchange, clusters: Exchange, sketched: Sketched) -> None:
@@ -167,13 +176,11 @@ def _make_choices(settings: Clustering, sketched: Sketched, clusters: Exchange, 
     members = clusters.read(group)
     if not members.num_rows:
         return
-    columns = [name for name in ("id", "length") if name in (table := sketched.table(group)).column_names]
-    here = table.select(columns).take(members[DOCUMENT].to_numpy() - sketched.starts[group])
+    table = sketched.table(group, ["id", "length"] if settings.keep == "longest" else ["id"])
+    here = table.take(members[DOCUMENT].to_numpy() - sketched.starts[group])
     ranked = rank_documents(here, settings)
     ranked = ranked.append_column("cluster", members["cluster"]).append_column(DOCUMENT, members[DOCUMENT])
-    partitions = members["cluster"].to_numpy() % sketched.groups
-    for partition in np.unique(partitions).tolist():
-        yield partition, ranked.filter(pa.array(partitions == partition))
+    yield from cut(ranked, members["cluster"].to_numpy() % sketched.groups)
 
 
 def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
@@ -192,18 +199,18 @@ def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
 def _take_kept(sketched: Sketched, group: int, tables: Tables) -> pa.Table:
     """Add id and sample of the kept documents, which are those of a group."""
     pairs = pa.concat_tables([PAIRS.empty_table(), *tables]).sort_by(DOCUMENT)
-    table = sketched.table(group)
+    table = sketched.table(group, ["id", "sample"])
     places = pairs["kept"].to_numpy() - sketched.starts[group]
     pairs = pairs.append_column("kept_id", table["id"].take(places))
     return pairs.append_column("sample", table["sample"].take(places)).combine_chunks()
 
 
 def _take_near(sketched: Sketched, group: int, tables: Tables) -> pa.Table:
-    """Return the removals of a group, with the kept document and the size of the cluster."""
-    table = sketched.table(group)
+    """Return the removals of a section, with the kept document and the size of the cluster."""
     found = list(tables)
     if not found:
         return REMOVALS.append(pa.field("kept", pa.int64())).append(pa.field("members", pa.int64())).empty_table()
+    table = sketched.table(group, ["id", "sample"])
     pairs = pa.concat_tables(found).sort_by(DOCUMENT)
     places = pairs[DOCUMENT].to_numpy() - sketched.starts[group]
     values = estimate_pairs(table["sample"], places, lambda some: sample_bytes(pairs["sample"][some]))
@@ -243,9 +250,16 @@ def _similar_to(near: Exchange, kept: int, group: int) -> tuple[str | None, npt.
     return (removals["kept_id"][0].as_py() if removals.num_rows else None), removals["value"].to_numpy()
 
 
-def _read_removals(earlier: Exchange, near: Exchange, most: int | None, group: int) -> pa.Table:
-    """Return the removals of a group; with ``most``, clusters of more documents stay."""
-    removals = near.read(group)
+def _read_removals(
+    sketched: Sketched, sections: Longs, earlier: Exchange, near: Exchange, most: int | None, group: int
+) -> pa.Table:
+    """Return the removals of a group, which is in one section; with ``most``, clusters of more documents stay."""
+    start, stop = sketched.starts[group : group + 2]
+    if start == stop:
+        return REMOVALS.empty_table()
+    removals = near.read(int(np.searchsorted(sections, start, "right")) - 1)
+    first, last = np.searchsorted(removals[DOCUMENT].to_numpy(), [start, stop])
+    removals = removals.slice(first, last - first)
     if most is not None:
         removals = removals.filter(pc.less_equal(removals["members"], most))
     return pa.concat_tables([earlier.read(group), removals.select(REMOVALS.names)]).sort_by(DOCUMENT)

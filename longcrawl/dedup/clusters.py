@@ -38,6 +38,7 @@ from longcrawl.ledger.reasons import number_rule
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.uint32]
 Similarities = npt.NDArray[np.float64]
 
 BLOCK = 1 << 28
@@ -134,15 +135,26 @@ def _with_similarity(sketches: pa.Table, order: Longs, conditions: Conditions, l
 
 def link_documents(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: Conditions) -> Longs:
     """Link documents, numbered by their place in ``order``; return the number of the root of each."""
-    bits = max(len(order) - 1, 1).bit_length()
-    parents, packed = np.arange(len(order), dtype=np.uint32), np.empty(len(order), np.uint64)
+    parents = np.arange(len(order), dtype=np.uint32)
     for keys in band_blocks(bands, order, settings.bands):
         for band in keys:
-            kernels.pack_keys(band, bits, packed)
-            packed.sort()
-            kernels.link_band(packed, bits, band, conditions, parents)
+            link_keys(band, conditions, parents)
     kernels.find_roots(parents)
     return parents.astype(np.int64)
+
+
+def link_keys(keys: Wide, conditions: Conditions, parents: Numbers) -> Longs:
+    """Link the documents that share a key of a band; return them in the order of their keys' upper 32 bits or more.
+
+    Documents with equal keys are in the order of their numbers. Other keys with the same upper bits may be among them.
+    """
+    bits = max(len(keys) - 1, 1).bit_length()
+    packed = np.empty(len(keys), np.uint64)
+    kernels.pack_keys(keys, bits, packed)
+    packed.sort()
+    kernels.link_band(packed, bits, keys, conditions, parents)
+    packed &= np.uint64((1 << bits) - 1)
+    return packed.view(np.int64)
 
 
 def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.sketched import DOCUMENT, Decided, Sketched
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_duplicate_ids
 from longcrawl.dedup.index import (
     REMOVALS,
@@ -127,11 +127,9 @@ class EqualHashes(IndexedSurvey):
     def _make_first(self, sketched: Sketched, earlier: Exchange, group: int) -> Iterator[tuple[int, pa.Table]]:
         """Send the first document of each hash of a group to those of other groups, by ranges of hashes."""
         known, leaders = self._group(sketched, earlier, group)
-        first = known.take(np.unique(leaders))
+        first = known.take(np.flatnonzero(leaders == np.arange(len(leaders))))
         upper = _words(first["hash"])[:, 0].byteswap() >> np.uint64(32)
-        ranges = (upper * np.uint64(sketched.groups) >> np.uint64(32)).astype(np.int64)
-        for partition in np.unique(ranges).tolist():
-            yield partition, first.slice(*_span(ranges, partition))
+        yield from cut(first, upper * np.uint64(sketched.groups) >> np.uint64(32))
 
     def _take_removals(self, sketched: Sketched, earlier: Exchange, group: int, tables: Iterator[pa.Table]) -> pa.Table:
         """Return the removals of a group: a document leaves for what its leader leaves for, or for its leader."""
@@ -168,11 +166,6 @@ def _take_first(_: int, tables: Iterator[pa.Table]) -> pa.Table:
     gone = np.flatnonzero(leaders != np.arange(len(leaders)))
     columns = [known[DOCUMENT].take(gone), known["id"].take(leaders[gone])]
     return pa.table(columns, schema=FOLLOWERS).combine_chunks()
-
-
-def _span(ranges: Places, partition: int) -> tuple[int, int]:
-    start, stop = np.searchsorted(ranges, [partition, partition + 1]).tolist()
-    return start, stop - start
 
 
 def _words(hashes: pa.ChunkedArray) -> npt.NDArray[np.uint64]:

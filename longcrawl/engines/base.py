@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from longcrawl.errors import CorruptionError, RunError
-from longcrawl.storage.files import remove, whole_file
+from longcrawl.storage.files import remove, reread_when_changed, whole_file
 from longcrawl.storage.lease import Heart, Watched, read_owner
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
@@ -178,8 +178,8 @@ def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any]) -> None:
             file.write(packed)
             places.append((partition, first, first + len(packed)))
             first += len(packed)
-    with whole_file(index) as beside, beside.open("wb") as file:
-        np.save(file, np.array(sorted(places), np.int64).reshape(-1, 3))
+    with whole_file(index) as beside:
+        np.array(sorted(places), np.int64).tofile(beside)
     Marker(marker, {}, Marker.entries(marker, [index])).write()
 
 
@@ -191,8 +191,8 @@ def _rows_of(spill: Path, tasks: int, partition: int) -> Iterator[pa.Table]:
     """Return the rows of a partition, which are looked at when they are read: a file as a whole is read by all."""
     for number in range(tasks):
         file, marker = _rows_file(spill, number), _places_marker(spill, number)
-        Marker.open(marker, _places_file(spill, number))
-        places = np.load(_places_file(spill, number), mmap_mode="r")
+        _check_places(str(index := _places_file(spill, number)), str(marker))
+        places = np.fromfile(index, np.int64).reshape(-1, 3)
         here = slice(*np.searchsorted(places[:, 0], [partition, partition + 1]))
         with file.open("rb") as opened:
             for _, first, stop in places[here].tolist():
@@ -203,12 +203,18 @@ def _rows_of(spill: Path, tasks: int, partition: int) -> Iterator[pa.Table]:
                     raise DamagedWorkError(str(damaged), marker) from damaged
 
 
+@reread_when_changed(size=8192)
+def _check_places(file: str, marker: str) -> None:
+    """Compare what says where the rows of a task are with its marker, once in a process: all partitions read it."""
+    Marker.open(Path(marker), Path(file))
+
+
 def _rows_file(spill: Path, task: int) -> Path:
     return spill / f"{task:05d}.rows"
 
 
 def _places_file(spill: Path, task: int) -> Path:
-    return spill / f"{task:05d}.npy"
+    return spill / f"{task:05d}.places"
 
 
 def _places_marker(spill: Path, task: int) -> Path:

@@ -1,6 +1,7 @@
 """Surveys whose documents are in many tasks: what they remove is what ``resolve`` removes with all of them in one."""
 
 import tempfile
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from longcrawl.core.sketched import DOCUMENT, Sketched
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA
 from longcrawl.core.surveys import report_of
-from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls
+from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, cluster_exchanges
 from longcrawl.engines import Local
 from longcrawl.errors import StageError
+from longcrawl.kernels.texts import fixed_binary
 
 WORDS = ["to", "be", "or", "not"]
 # Few texts and few hash values in a band, so that documents meet, within groups and across them.
@@ -74,13 +76,40 @@ def resolve(survey, found):
 
 @pytest.mark.filterwarnings("ignore:.*max_cluster")
 @pytest.mark.parametrize("make", SURVEYS)
-@given(groups=grouped, parts=st.sampled_from(["none", "two"]))
-@example(groups=[["to be"] * 3, [], ["to be or", "to be"], ["not"]], parts="two")
-def test_exchanges_remove_what_resolve_removes(make, groups, parts):
+@given(groups=grouped, parts=st.sampled_from(["none", "two"]), most=st.sampled_from([1, 6, 100]))
+@example(groups=[["to be"] * 3, [], ["to be or", "to be"], ["not"]], parts="two", most=100)
+@example(groups=[[], ["to be or", "to be"], ["to be"] * 3, ["not", "to be"], []], parts="two", most=3)
+def test_exchanges_remove_what_resolve_removes(make, groups, parts, most):
     survey = make()
     found = sketch(survey, groups, "none" if survey.within_parts else parts)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, in_pieces(most):
         assert exchange(survey, found, folder) == resolve(survey, found)
+
+
+# Keys that differ in their last bits alone are sorted with the numbers of documents in place of these.
+alike = st.sampled_from([0, 1, 2, 3, 1 << 40, (1 << 40) + 1, (1 << 64) - 2, (1 << 64) - 1])
+
+
+@given(groups=st.lists(st.lists(st.tuples(alike, alike), max_size=9), min_size=1, max_size=4), most=st.integers(1, 9))
+@example(groups=[[(0, 3), (1, 3), (0, 2)], [(1, 1), (0, 0), (1, 0)]], most=6)
+def test_keys_that_are_nearly_equal_do_not_meet(groups, most):
+    survey = MinHash(bands=2, rows=1, unit="word")
+    found = []
+    for number, keys in enumerate(groups):
+        rows = np.array(keys, np.uint64).reshape(-1, 2).view(np.uint8)
+        ids = pa.array([f"{number}-{place}" for place in range(len(keys))], pa.string())
+        found.append(pa.table({"id": ids, "bands": fixed_binary(rows), "sample": fixed_binary(rows[:, :2])}))
+    with tempfile.TemporaryDirectory() as folder, in_pieces(most):
+        assert exchange(survey, found, folder) == resolve(survey, found)
+
+
+@contextmanager
+def in_pieces(most):
+    """Let near-duplicates be decided about in sections and pieces of so many documents."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_exchanges, "SECTION", most)
+        patch.setattr(cluster_exchanges, "PIECE", most)
+        yield
 
 
 @pytest.mark.parametrize("make", [ExactDocuments, partial(MinHash, **MINHASH)])
