@@ -153,7 +153,7 @@ def _take_links(_: int, tables: Tables) -> pa.Table:
 def _find_clusters(links: Exchange, clusters: Exchange, sketched: Sketched) -> None:
     """Join all edges, and write for each group which of its documents are in a cluster with others."""
     documents = int(sketched.starts[-1])
-    parents = np.arange(documents, dtype=np.uint32 if documents < 1 << 32 else np.int64)
+    parents: npt.NDArray[Any] = np.arange(documents, dtype=np.uint32 if documents < 1 << 32 else np.int64)
     for partition in range(links.partitions):
         edges = links.read(partition)
         link_edges(edges["one"].to_numpy(), edges["other"].to_numpy(), parents)
@@ -189,8 +189,8 @@ def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     if not found:
         return PAIRS.empty_table()
     ranked = pa.concat_tables(found).sort_by([("cluster", "ascending"), *PREFERENCE[settings.keep]])
-    _, starts, counts = np.unique(ranked["cluster"].to_numpy(), return_index=True, return_counts=True)
-    documents = ranked[DOCUMENT].to_numpy()
+    starts, counts = np.unique(ranked["cluster"].to_numpy(), return_index=True, return_counts=True)[1:]
+    documents: Longs = ranked[DOCUMENT].to_numpy()
     kept = np.repeat(documents[starts], counts)
     gone = documents != kept
     return pa.table([documents[gone], kept[gone], np.repeat(counts, counts)[gone]], schema=PAIRS)

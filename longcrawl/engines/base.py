@@ -78,7 +78,7 @@ class Exchange:
             writer.write_table(table)
         counts = {"rows": table.num_rows, "partitions": self.partitions}
         Marker(marker, counts, Marker.entries(marker, [file])).write()
-        return table.num_rows
+        return int(table.num_rows)
 
     def remove(self) -> None:
         """Remove its files, once nothing needs them any more."""
@@ -138,7 +138,7 @@ def pack_table(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)
     packed = sink.getvalue()
-    return zlib.crc32(packed).to_bytes(CHECKSUM, "little") + packed.to_pybytes()
+    return zlib.crc32(packed).to_bytes(CHECKSUM, "little") + bytes(packed)
 
 
 def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:

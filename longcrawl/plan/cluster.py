@@ -15,7 +15,7 @@ from typing import NamedTuple
 from longcrawl.core.outputs import Output, are_shuffled
 from longcrawl.core.stages import Stage
 from longcrawl.core.surveys import SpanSurvey
-from longcrawl.dedup.exact import EqualHashes
+from longcrawl.dedup.equal import EqualHashes
 from longcrawl.dedup.signatures import NearDuplicates
 from longcrawl.display.numbers import percent
 from longcrawl.display.table import Column, Table, Tabular
