@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.audit.finished import run_url_hits
+from longcrawl.core.sources import Part
 from longcrawl.engines import Local
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.recipe import parse_recipe
@@ -230,8 +231,10 @@ def test_what_is_found_is_what_a_dictionary_finds(parts, bits):
         paths = [write_jsonl(Path(folder, f"{number}.jsonl"), documents(*names)) for number, names in enumerate(parts)]
         source = Text(data_files=tuple(map(str, paths)) or ("none",), id_field="id", on_bad_files="skip")
         found = source.splits()["train"] if paths else []
-        for policy in ("keep_first", "error"):
-            work = Path(folder, policy)
+        for policy, held in (("keep_first", 1 << 26), ("error", 1 << 26), ("keep_first", 0), ("error", 0)):
+            patch.setattr(ids, "HELD", held)
+            patch.setattr(ids, "PIECE", 2)
+            work = Path(folder, f"{policy}-{held}")
             tasks = [ids.IdTask(work, number, part, source, policy) for number, part in enumerate(found)]
             for task in tasks:
                 ids.list_ids(task)
@@ -425,3 +428,24 @@ def test_every_shipped_recipe_takes_the_policy():
         assert "on_duplicate_ids" not in plain.as_yaml()
         assert first.as_dict()["source"]["on_duplicate_ids"] == "keep_first"
         assert plain.digest != first.digest
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=4), min_size=1, max_size=4), st.integers(0, 64))
+def test_ids_that_are_compared_by_an_exchange_are_those_of_one_process(parts, bits):
+    kept = [pa.array(names, pa.large_string()) for names in parts]
+    hashed, sentences = ids.keyed_hash, []
+    for held in (0, 1 << 26):
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ids, "HELD", held)
+            patch.setattr(ids, "PIECE", 3)
+            patch.setattr(ids, "keyed_hash", lambda *words: hashed(*words) % (1 << bits))
+            named = [Part(str(number), ()) for number in range(len(parts))]
+            count = sum(map(len, parts))
+            try:
+                ids.reject_duplicates(Text(), named, kept.__getitem__, count, Path(folder), Local())
+            except RunError as error:
+                sentences.append(str(error))
+            else:
+                sentences.append("")
+    assert sentences[0] == sentences[1]
+    assert bool(sentences[0]) == (len({name for names in parts for name in names}) < sum(map(len, parts)))

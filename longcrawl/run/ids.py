@@ -13,11 +13,12 @@ the order of parts and rows, whatever later becomes of that one; funnel and ledg
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
-from longcrawl.engines.base import Engine
+from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
 from longcrawl.run.removed_rows import mark_rows, removed_rows
@@ -35,7 +36,13 @@ from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
 
+T = TypeVar("T")
 Hashes = npt.NDArray[np.uint64]
+
+HELD = 1 << 26
+"""Documents whose hashes one process sorts, 8 bytes each; those of more meet by an exchange."""
+PIECE = 1 << 24
+"""Documents whose hashes are in one partition of it, about."""
 
 IDS = "ids"
 """The folder in ``work`` of the hashes of each part, and of the rows that "keep_first" leaves out."""
@@ -91,17 +98,21 @@ def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
 
     Under "error" those of the first parts that have one are enough.
     """
-    meeting = _meeting(tasks)
-    having = [task for task in tasks if len(meeting) and np.isin(_stored(task), meeting).any()]
-    if not having:
+    if not tasks:
         return ROWS.empty_table()
+    file = tasks[0].work / IDS / "meeting"
+    documents = sum(Marker.open(task.marker).content["documents"] for task in tasks)
+    meeting = _meeting(_stored, tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
+    if not len(meeting):
+        return ROWS.empty_table()
+    with whole_file(file) as beside:
+        meeting.tofile(beside)
+    numbers = sorted(engine.tasks(partial(_find_meeting, file), tasks))
+    having = [task for task in tasks if task.number in numbers]
     groups = [having]
     if having[0].policy == "error":
         first = np.intersect1d(_stored(having[0]), meeting)[0]
         groups.insert(0, [task for task in having if (_stored(task) == first).any()])
-    file = having[0].work / IDS / "meeting"
-    with whole_file(file) as beside:
-        meeting.tofile(beside)
     for group in groups:
         rows = pa.concat_tables(engine.tasks(partial(_read_meeting, file), group))
         rows = rows.sort_by([(name, "ascending") for name in ("id", "part", "row")]).combine_chunks()
@@ -151,12 +162,29 @@ def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
             )
 
 
-def reject_duplicates(source: Source, parts: Sequence[Part], kept: Sequence[pa.Array]) -> None:
+def reject_duplicates(
+    source: Source, parts: Sequence[Part], read: Callable[[int], pa.Array], documents: int, work: Path, engine: Engine
+) -> None:
     """Compare the ids of what the first segment kept of each part, before surveys spend hours on them.
+
+    Args:
+        source: of the run.
+        parts: of the source.
+        read: returns the ids that were kept of a part, by its number.
+        documents: how many there are.
+        work: the folder of the run's work.
+        engine: what compares them, where they are too many for one process.
 
     Raises:
         RunError: naming one such id, and the input files that have it.
     """
+    numbers = range(len(parts))
+    if documents > HELD:
+        meeting = _meeting(partial(_hashes_of, read), numbers, documents, work / IDS / "kept", engine)
+        numbered = engine.tasks(partial(_ids_among, read, meeting), numbers)
+        kept = [found for _, found in sorted(numbered, key=itemgetter(0))]
+    else:
+        kept = [read(number) for number in numbers]
     counts = pc.value_counts(pa.chunked_array(kept, pa.large_string()))
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     if len(twice):
@@ -207,15 +235,50 @@ def _stored(task: IdTask) -> Hashes:
     return np.fromfile(file, np.uint64)
 
 
-def _meeting(tasks: Sequence[IdTask]) -> Hashes:
-    """Return, sorted, the hashes that several of the listed ids have."""
-    starts = np.cumsum([0, *(_file(task.work, task.number, "hashes").stat().st_size // 8 for task in tasks)])
-    everything = np.empty(starts[-1], np.uint64)
-    for start, task in zip(starts, tasks, strict=False):
-        hashes = _stored(task)
-        everything[start : start + len(hashes)] = hashes
-    everything.sort()
-    return np.unique(everything[1:][everything[1:] == everything[:-1]])
+def _meeting(read: Callable[[T], Hashes], tasks: Sequence[T], documents: int, folder: Path, engine: Engine) -> Hashes:
+    """Return, sorted, the hashes that several documents have: of all tasks together, each of which has some."""
+    if documents <= HELD:
+        return _repeated(np.concatenate([np.empty(0, np.uint64), *map(read, tasks)]))
+    pieces = -(-documents // PIECE)
+    step = Exchange(partial(_make_hashes, read, pieces), _take_hashes, pieces, folder)
+    engine.exchange(step, tasks)
+    found: Hashes = np.concatenate([step.read(piece)["hash"].to_numpy() for piece in range(pieces)])
+    step.remove()
+    return found
+
+
+def _repeated(hashes: Hashes) -> Hashes:
+    """Return, sorted, which hashes occur more than once."""
+    hashes.sort()
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+def _make_hashes(read: Callable[[T], Hashes], pieces: int, task: T) -> Iterator[tuple[int, pa.Table]]:
+    """Send each hash of a task once, and one that it has several times twice, by ranges."""
+    hashes, counts = np.unique(read(task), return_counts=True)
+    hashes = np.repeat(hashes, np.minimum(counts, 2))
+    ends = np.searchsorted((hashes >> np.uint64(32)) * np.uint64(pieces) >> np.uint64(32), np.arange(pieces + 1))
+    for piece in np.flatnonzero(np.diff(ends)).tolist():
+        yield piece, pa.table({"hash": hashes[ends[piece] : ends[piece + 1]]})
+
+
+def _take_hashes(_: int, tables: Iterator[pa.Table]) -> pa.Table:
+    return pa.table({"hash": _repeated(np.concatenate([np.empty(0, np.uint64), *(each["hash"] for each in tables)]))})
+
+
+def _hashes_of(read: Callable[[int], pa.Array], number: int) -> Hashes:
+    return _hashes(pa.chunked_array([read(number)]))
+
+
+def _ids_among(read: Callable[[int], pa.Array], hashes: Hashes, number: int) -> tuple[int, pa.Array]:
+    """Return the ids of a part whose hashes are among some, with the number of the part."""
+    ids = read(number)
+    return number, ids.filter(pa.array(np.isin(_hashes(pa.chunked_array([ids])), hashes)))
+
+
+def _find_meeting(meeting: Path, task: IdTask) -> int:
+    """Return the number of a part that has one of the hashes of a file, else -1."""
+    return task.number if np.isin(_stored(task), np.fromfile(meeting, np.uint64)).any() else -1
 
 
 def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:

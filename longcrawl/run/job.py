@@ -225,8 +225,9 @@ class _Job:
             )
             self._run_segment(segment, writer)
             if not number and self.needs_ids:
-                kept = [stored_ids(self.work, 0, number, "arrow") for number in range(len(self.parts))]
-                ids.reject_duplicates(self.recipe.source, self.parts, kept)
+                read = partial(stored_ids, self.work, 0, kind="arrow")
+                kept = self.funnel.kept
+                ids.reject_duplicates(self.recipe.source, self.parts, read, kept, self.work, self.engine)
             done += [stage for _, stage in segment.stages]
             stages = stages[len(segment.stages) :]
             if segment.ends_with is None:
@@ -358,7 +359,7 @@ class _Job:
     def _save_indexes(self) -> None:
         """Save what later runs know this one's documents by; the ledger says which of them left."""
         if self.indexed:
-            segments.check_results(self.folder, self.markers, "ledger")
+            segments.check_results(self.folder, self.markers, self.engine, "ledger")
         for segment, label, survey in self.indexed:
             with self.costs.measure(label, f"{segment}-index"):
                 self.markers.append(segments.save_index(self.folder, segment, len(self.parts), label, survey))
@@ -380,7 +381,7 @@ class _Job:
             manifest["lists"] = lists
         if others := self.recipe.others:
             manifest["implementations"] = others
-        files = segments.check_results(self.folder, self.markers)
+        files = segments.check_results(self.folder, self.markers, self.engine)
         if used := segments.indexes_used(self.recipe.stages):
             manifest["indexes"] = used
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)

@@ -46,6 +46,9 @@ from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 from longcrawl.storage.stored_tables import read_table
 
+HASHED = 1 << 30
+"""Bytes of files whose SHA-256 one task computes: about a second for each of two GB."""
+
 WRITTEN = "written"
 """The folder in ``work`` of the markers of an output's files."""
 
@@ -206,20 +209,35 @@ def _marked(markers: Iterable[Path]) -> set[str]:
     return {file for path in markers if (marker := Marker.read(path)) for file in marker.resolved_files()}
 
 
-def check_results(folder: Path, markers: Iterable[Path], within: str = "") -> dict[str, dict[str, int | str]]:
+def check_results(
+    folder: Path, markers: Iterable[Path], engine: Engine, within: str = ""
+) -> dict[str, dict[str, int | str]]:
     """Return bytes and SHA-256 of what a run, or one folder in it, has for good, all of it as its markers have it.
 
     Raises:
         DamagedWorkError: a file is not as it was written.
     """
     names = [file.relative_to(folder).as_posix() for file in whole_files(folder / within)]
-    found = file_entries(folder, [name for name in names if not _is_passing(name)])
+    tasks = _by_size(folder, [name for name in names if not _is_passing(name)])
+    found = {name: entry for each in engine.tasks(partial(file_entries, folder), tasks) for name, entry in each.items()}
     for path in markers:
         for file, entry in Marker.open(path).resolved_files().items():
             name = Path(os.path.relpath(file, folder.resolve())).as_posix()
             if not _is_passing(name) and name.startswith(f"{within}/" if within else "") and found.get(name) != entry:
                 raise DamagedWorkError(f"{folder / name} is missing or has been changed: its SHA-256 differs", path)
     return found
+
+
+def _by_size(folder: Path, names: Iterable[str]) -> list[list[str]]:
+    """Return names of files in groups of about ``HASHED`` bytes."""
+    groups, size = list[list[str]](), HASHED
+    for name in names:
+        if size >= HASHED:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += (folder / name).stat().st_size
+    return groups
 
 
 def _is_passing(name: str) -> bool:

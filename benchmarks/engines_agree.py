@@ -1,0 +1,94 @@
+"""Whether every engine gives the same run: ``manifest.json`` of each shipped recipe, on real data, byte for byte.
+
+A manifest has the SHA-256 of every file of its run. Each engine runs in processes of its own; what may be decided by
+exchanges is, however small the data: a group of documents is one input. Run it as::
+
+    python benchmarks/engines_agree.py --data ../shared/data
+
+It prints a line for each recipe and, last, the share of runs that are equal to those of one process.
+"""
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import longcrawl as lc
+from longcrawl.engines import Engine, Local, Shared, Spark
+from longcrawl.run import ids, removals
+
+ENGINES = ("1 process", "2 processes", "4 processes", "3 sharing", "Spark")
+
+
+def settings(data: Path) -> dict[str, list[str]]:
+    """Return what each shipped recipe needs to run on the data that lies beside the project."""
+    tokenizer = data / "gpt2-tokenizer.json"
+    tokenize, release = f"stages.tokenize.tokenizer={tokenizer}", f"source.data_dir={data / 'rpv2'}"
+    rows = ["stages.min_tokens.n=4096", "stages.truncate.n=4096", "outputs.rectangle.heldout=2"]
+    short, pages = f"source.data_files={data / 'short.jsonl.zst'}", [f"pages-0000{number}" for number in range(3)]
+    archives = [str(data / "warc" / f"{name}.warc.gz") for name in (*pages, "special-00000")]
+    own = [f"stages.{stage}.tokenizer={tokenizer}" for stage in ("min_hash", "exact_substring")]
+    return {
+        "quickstart": [],
+        "longcrawl64": [release, tokenize, *rows],
+        "longcrawl64-clean": [release, tokenize, *rows],
+        "bucket-pretraining": [release, tokenize],
+        "gpt-simple": [short, tokenize],
+        "datatrove": [short, tokenize],
+        "refinedweb": [f"source.data_files={archives}", *own],
+    }
+
+
+def main() -> None:
+    """Run each recipe by each engine, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--recipes", nargs="*", help="all by default")
+    parser.add_argument("--engines", nargs="*", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--run", nargs=3, metavar=("ENGINE", "RECIPE", "OUT"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.run:
+        carry_out(*chosen.run, settings(chosen.data.resolve())[chosen.run[1]])
+        return
+    equal = runs = 0
+    for recipe in chosen.recipes or settings(chosen.data):
+        with tempfile.TemporaryDirectory() as folder:
+            digests = {}
+            for engine in chosen.engines:
+                started = time.monotonic()
+                digests[engine] = digest_of(engine, recipe, Path(folder, engine), chosen.data.resolve())
+                print(f"{recipe:20} {engine:12} {digests[engine][:16]} {time.monotonic() - started:6.1f} s", flush=True)
+            runs += len(digests)
+            equal += sum(digest == digests[chosen.engines[0]] for digest in digests.values())
+    print(f"engines_agree ratio={equal / runs:.3f}")
+
+
+def digest_of(engine: str, recipe: str, out: Path, data: Path) -> str:
+    """Run a recipe in processes of its own; return the SHA-256 of its manifest, or the error."""
+    words = [sys.executable, __file__, "--data", str(data), "--run", engine, recipe, str(out)]
+    count = 3 if engine == "3 sharing" else 1
+    running = [
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    for process in running:
+        said = process.communicate()[1]
+        if process.returncode:
+            return said.strip().splitlines()[-1]
+    digest = hashlib.sha256((out / "manifest.json").read_bytes()).hexdigest()
+    shutil.rmtree(out)
+    return digest
+
+
+def carry_out(engine: str, recipe: str, out: str, overrides: list[str]) -> None:
+    """Run a recipe with all that may be exchanged exchanged."""
+    removals.HELD, removals.TASK, ids.HELD, ids.PIECE = 0, 1, 0, 100
+    made: dict[str, Engine] = {"3 sharing": Shared(), "Spark": Spark(master="local-cluster[2,1,1024]")}
+    lc.run(recipe, out, overrides=overrides, engine=made.get(engine) or Local(int(engine.split(maxsplit=1)[0])))
+
+
+if __name__ == "__main__":
+    main()
