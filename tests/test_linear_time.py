@@ -291,6 +291,9 @@ OWN: dict[str, str] = {
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",
     "longcrawl/run/inputs.py:run_folder": "the folder that a user types",
+    "longcrawl/engines/spark.py:ERROR": "errors of workers of a run",
+    "longcrawl/engines/spark.py:_open_session": "the Spark master that a user types",
+    "longcrawl/sources/named_files.py:_SLICE": "the slice of a list that a user types",
 }
 
 SMALL, FLOOR = 8_000, 0.1

@@ -95,8 +95,8 @@ class Machines:
     def kill(self, space: str) -> None:
         """Kill the machine of a name space, with all that runs on it."""
         for machine in list(self.running):
-            (child,) = Path(f"/proc/{machine.pid}/task/{machine.pid}/children").read_text().split()
-            if str(Path(f"/proc/{child}/ns/pid").readlink()) == space:
+            children = Path(f"/proc/{machine.pid}/task/{machine.pid}/children").read_text().split()
+            if space in [str(Path(f"/proc/{child}/ns/pid").readlink()) for child in children]:
                 machine.kill()
                 self.running.remove(machine)
 

@@ -15,13 +15,15 @@ choose    S > S, by cluster           id and rank of each such document    the d
                                                                            one that is kept
 kept      S > S, by kept document     these pairs                          with id and sample of the kept document
 near      S > S, by removed document  these                                removals of a section
+compared  S > S, by cluster           the sketch of each such document     removals of some clusters, where pairs are
+                                                                           compared: in place of choose and kept
 ========  ==========================  ===================================  ========================================
 
 Documents of a group that share a key are linked before the key is sent, with the first of them alone: a million equal
 documents are as many rows as there are groups.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,6 +39,7 @@ from longcrawl.dedup.clusters import (
     band_blocks,
     estimate_pairs,
     link_keys,
+    near_duplicates,
     rank_documents,
     report_large,
     sample_bytes,
@@ -54,8 +57,13 @@ CLUSTERS = pa.schema([(DOCUMENT, pa.int64()), ("cluster", pa.int64())])
 PAIRS = pa.schema([(DOCUMENT, pa.int64()), ("kept", pa.int64()), ("members", pa.int64())])
 """A document that leaves, the one that is kept, and the size of their cluster."""
 
+COMPARED = pa.schema([*REMOVALS, *list(PAIRS)[1:]])
+"""Removals with the number of the kept document, and the size of the cluster."""
+
 PIECE = 1 << 24
 """Documents whose keys of one band are in one partition, 16 bytes each."""
+SENT = 64 << 20
+"""Bytes of sketches that are cut into partitions together."""
 SECTION = 1 << 20
 """Documents of which a task holds those in clusters, and id and sample of all: up to 256 bytes each."""
 
@@ -64,7 +72,7 @@ def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sk
     """Keep one of all documents that bands link.
 
     Args:
-        settings: what decides, with ``verify`` and ``min_size_ratio`` null.
+        settings: what decides.
         earlier: removals of documents that earlier datasets have, of each group.
         sketched: see :meth:`longcrawl.dedup.MinHash.sketch`.
         engine: what carries it out.
@@ -79,22 +87,47 @@ def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sk
         links = _link(settings, earlier, sketched, engine)
         for _ in engine.tasks(partial(_find_clusters, links, clusters), [sections]):
             links.remove()
-    choose = Exchange(
-        partial(_make_choices, settings, sections, clusters),
-        partial(_take_choices, settings),
-        len(every),
-        sketched.folder / "choose",
-    )
-    engine.exchange(choose, every)
-    by_kept, take = partial(sections.split, choose, "kept"), partial(_take_kept, sections)
-    kept = Exchange(by_kept, take, len(every), sketched.folder / "kept")
-    engine.exchange(kept, every)
-    by_document, take = partial(sections.split, kept, DOCUMENT), partial(_take_near, sections)
-    near = Exchange(by_document, take, len(every), sketched.folder / "near")
-    engine.exchange(near, every)
-    report = _report_large(settings, choose, near, engine)
+    compares = settings.verify is not None or settings.min_size_ratio is not None
+    decide = _compare_members if compares else _choose
+    pairs, near = decide(settings, sketched, sections, clusters, engine)
+    report = _report_large(settings, pairs, near, engine)
     most = settings.max_cluster if report and settings.on_large_cluster == "keep" else None
     return Decided(partial(_read_removals, sketched, sections.starts, earlier, near, most), report)
+
+
+def _choose(
+    settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
+) -> tuple[Exchange, Exchange]:
+    """Keep one of each cluster; return the pairs cluster by cluster, and the removals by document."""
+    every, count = range(sections.groups), sections.groups
+    make, take = partial(_make_choices, settings, sections, clusters), partial(_take_choices, settings)
+    choose = Exchange(make, take, count, sketched.folder / "choose")
+    engine.exchange(choose, every)
+    by_kept, take = partial(sections.split, choose, "kept"), partial(_take_kept, sections)
+    kept = Exchange(by_kept, take, count, sketched.folder / "kept")
+    engine.exchange(kept, every)
+    by_document, take = partial(sections.split, kept, DOCUMENT), partial(_take_near, sections)
+    near = Exchange(by_document, take, count, sketched.folder / "near")
+    engine.exchange(near, every)
+    return choose, near
+
+
+def _compare_members(
+    settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
+) -> tuple[Exchange, Exchange]:
+    """Compare the documents of each cluster by their sketches; return the removals cluster by cluster, and by document.
+
+    Documents that ``verify`` or ``min_size_ratio`` link share a band key, so they are in one cluster of those that
+    bands alone link. All sketches of such a cluster are in memory together.
+    """
+    partitions = sketched.groups
+    make, take = partial(_make_members, sections, clusters, partitions), partial(_take_members, settings)
+    compared = Exchange(make, take, partitions, sketched.folder / "compared")
+    engine.exchange(compared, range(sections.groups))
+    by_document = partial(sections.split, compared, DOCUMENT)
+    near = Exchange(by_document, _take_compared, sections.groups, sketched.folder / "near")
+    engine.exchange(near, range(partitions))
+    return compared, near
 
 
 def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Exchange:
@@ -194,6 +227,46 @@ def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     kept = np.repeat(documents[starts], counts)
     gone = documents != kept
     return pa.table([documents[gone], kept[gone], np.repeat(counts, counts)[gone]], schema=PAIRS)
+
+
+def _make_members(sections: Sketched, clusters: Exchange, partitions: int, section: int) -> Rows:
+    """Send the sketches of documents that are in clusters, cluster by cluster."""
+    members = clusters.read(section)
+    numbers, start, waiting = members[DOCUMENT].to_numpy(), sections.starts[section], list[pa.Table]()
+    for table in sections.read(section):
+        here = slice(*np.searchsorted(numbers, [start, start + table.num_rows]))
+        found = table.take(numbers[here] - start).append_column("cluster", members["cluster"][here])
+        waiting.append(found.append_column(DOCUMENT, members[DOCUMENT][here]))
+        start += table.num_rows
+        if sum(each.nbytes for each in waiting) > SENT:
+            yield from _cut_members(waiting, partitions)
+            waiting.clear()
+    if waiting:
+        yield from _cut_members(waiting, partitions)
+
+
+def _cut_members(found: Sequence[pa.Table], partitions: int) -> Rows:
+    rows = pa.concat_tables(found)
+    return cut(rows.drop_columns(["cluster"]), rows["cluster"].to_numpy() % partitions)
+
+
+def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
+    """Decide about the documents of some clusters as with all of them in one process (``COMPARED``)."""
+    found = list(tables)
+    if not found:
+        return COMPARED.empty_table()
+    sketches = pa.concat_tables(found)
+    removals = near_duplicates(sketches, settings._replace(max_cluster=None)).replace_schema_metadata(None)
+    ids = pc.cast(sketches["id"], pa.string()).combine_chunks()
+    gone, kept = (sketches[DOCUMENT].take(pc.index_in(removals[name], value_set=ids)) for name in ("id", "kept_id"))
+    clusters, counts = np.unique(kept.to_numpy(), return_counts=True)
+    members = counts[np.searchsorted(clusters, kept.to_numpy())] + 1
+    columns = [gone, *removals.columns, kept, pa.array(members)]
+    return pa.table(columns, schema=COMPARED).sort_by(DOCUMENT).combine_chunks()
+
+
+def _take_compared(_: int, tables: Tables) -> pa.Table:
+    return pa.concat_tables([COMPARED.empty_table(), *tables]).sort_by(DOCUMENT).combine_chunks()
 
 
 def _take_kept(sketched: Sketched, group: int, tables: Tables) -> pa.Table:

@@ -93,12 +93,10 @@ class NearDuplicates(IndexedSurvey):
 
         return near_duplicates_of_earlier(sketches, self.open_indexes(), self.clustering)[0]
 
-    def exchange(self, sketched: Sketched, engine: Engine) -> Decided | None:
-        """Decide as :meth:`resolve` does; None where pairs are compared: with ``verify`` or ``min_size_ratio``."""
+    def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
+        """Decide as :meth:`resolve` does; where pairs are compared, all that bands link to one are in one task."""
         from longcrawl.dedup.cluster_exchanges import remove_near_duplicates
 
-        if self.clustering.verify is not None or self.clustering.min_size_ratio is not None:
-            return None
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:

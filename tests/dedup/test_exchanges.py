@@ -29,6 +29,10 @@ SURVEYS = [
     *(partial(ExactDocuments, keep=keep) for keep in ("first", "random")),
     partial(Urls, keep="random", seed=3),
     *(partial(MinHash, **MINHASH, keep=keep) for keep in ("first", "random", "longest")),
+    *(partial(MinHash, **MINHASH, keep=keep, verify=0.4) for keep in ("first", "random", "longest")),
+    *(partial(MinHash, **MINHASH, keep=keep, verify=0.4, linkage="star") for keep in ("first", "longest")),
+    partial(MinHash, **MINHASH, min_size_ratio=0.6),
+    partial(MinHash, **MINHASH, verify=0.3, min_size_ratio=0.6, max_cluster=2, on_large_cluster="keep"),
     *(partial(MinHash, **MINHASH, max_cluster=2, on_large_cluster=policy) for policy in ("warn", "keep")),
 ]
 
@@ -112,7 +116,9 @@ def in_pieces(most):
         yield
 
 
-@pytest.mark.parametrize("make", [ExactDocuments, partial(MinHash, **MINHASH)])
+@pytest.mark.parametrize(
+    "make", [ExactDocuments, partial(MinHash, **MINHASH), partial(MinHash, **MINHASH, verify=0.4, linkage="star")]
+)
 @given(groups=grouped, earlier=st.lists(st.sampled_from(["to be", "or not to", "be", "to be or not"]), max_size=4))
 def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
     with tempfile.TemporaryDirectory() as folder:
@@ -135,13 +141,6 @@ def test_signatures_of_a_release_are_exchanged_too(engine, tmp_path):
     removed, _ = exchange(survey, found, tmp_path, engine)
     assert (removed, []) == resolve(survey, found)
     assert len(removed) > 20
-
-
-@pytest.mark.parametrize(("field", "value"), [("verify", 0.8), ("min_size_ratio", 0.5)])
-def test_pairs_that_are_compared_need_one_task(field, value, tmp_path):
-    survey = MinHash(**MINHASH, **{field: value})
-    found = sketch(survey, [["to be"], ["to be"]])
-    assert survey.exchange(Sketched(tmp_path, (1, 1), partial(tables_of, found)), Local()) is None
 
 
 def test_a_large_cluster_stops_the_run_under_error(tmp_path):

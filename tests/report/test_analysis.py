@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.engines import Local
 from longcrawl.errors import CorruptionError
 from longcrawl.ledger.analysis import DomainCounts, analyse, url_hosts
 from longcrawl.report import Analysis
@@ -90,8 +91,8 @@ def test_languages_are_those_of_the_column(files, counted):
 
 @pytest.mark.parametrize("num_proc", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_and_files_do_not_matter(files, counted, tmp_path, num_proc):
-    assert analyse(scan_tables(files[0]), num_proc) == counted
-    assert list(analyse(scan_tables(files[0]), num_proc).domains) == list(counted.domains)
+    assert analyse(scan_tables(files[0]), Local(num_proc)) == counted
+    assert list(analyse(scan_tables(files[0]), Local(num_proc)).domains) == list(counted.domains)
     pq.write_table(files[1], tmp_path / "one.parquet")
     assert analyse(scan_tables([tmp_path / "one.parquet"])) == counted
 
