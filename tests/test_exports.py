@@ -17,7 +17,8 @@ HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "sc
 
 
 @pytest.mark.parametrize(
-    "name", ["longcrawl", *(f"longcrawl.{each}" for each in ("text", "dedup", "tokens", "formats", "loading"))]
+    "name",
+    ["longcrawl", *(f"longcrawl.{each}" for each in ("text", "dedup", "engines", "tokens", "formats", "loading"))],
 )
 def test_all_is_sorted_and_resolves(name):
     module = importlib.import_module(name)
@@ -28,8 +29,8 @@ def test_all_is_sorted_and_resolves(name):
 def test_the_public_surface():
     assert lc.__all__ == [
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason",
-        "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "formats", "funnel",
-        "inspect", "load", "load_recipe", "loading", "open", "plan", "plan_cluster", "push", "recipes",
+        "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines", "formats",
+        "funnel", "inspect", "load", "load_recipe", "loading", "open", "plan", "plan_cluster", "push", "recipes",
         "removal_rates", "removed_documents", "report", "run", "text", "tokenize", "tokens", "verify", "why",
         "write_report",
     ]  # fmt: skip
@@ -43,6 +44,7 @@ def test_the_public_surface():
         "TRACKING_PARAMETERS", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash", "MinHashSignatures",
         "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
+    assert lc.engines.__all__ == ["Engine", "Exchange", "Local", "Shared", "Spark"]
     assert lc.tokens.__all__ == [
         "BestFit", "BinnedGreedy", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "DocumentWindows",
         "FirstFit", "FixedLength", "MinTokens", "MultiBucket", "Packing", "Plan", "Roll", "Shuffle", "TokenEntries",

@@ -70,7 +70,7 @@ def in_parts(source, tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("num_proc", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_documents_in_many_tasks_give_the_same_files(
     source, in_parts, tmp_path, monkeypatch, num_proc, directory_digest
 ):

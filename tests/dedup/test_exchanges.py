@@ -25,15 +25,22 @@ grouped = st.lists(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join), max_size=9), min_size=1, max_size=5
 )
 MINHASH = {"bands": 3, "rows": 1, "ngram": 2, "unit": "word"}
+WARN, KEEP = ({"max_cluster": 2, "on_large_cluster": policy} for policy in ("warn", "keep"))
 SURVEYS = [
-    *(partial(ExactDocuments, keep=keep) for keep in ("first", "random")),
+    partial(ExactDocuments, keep="random"),
+    partial(MinHash, **MINHASH, keep="longest"),
+    partial(MinHash, **MINHASH, **KEEP),
+    partial(MinHash, **MINHASH, verify=0.4, linkage="star"),
+]
+OTHER_SURVEYS = [
+    ExactDocuments,
     partial(Urls, keep="random", seed=3),
-    *(partial(MinHash, **MINHASH, keep=keep) for keep in ("first", "random", "longest")),
+    *(partial(MinHash, **MINHASH, keep=keep) for keep in ("first", "random")),
     *(partial(MinHash, **MINHASH, keep=keep, verify=0.4) for keep in ("first", "random", "longest")),
     *(partial(MinHash, **MINHASH, keep=keep, verify=0.4, linkage="star") for keep in ("first", "longest")),
     partial(MinHash, **MINHASH, min_size_ratio=0.6),
-    partial(MinHash, **MINHASH, verify=0.3, min_size_ratio=0.6, max_cluster=2, on_large_cluster="keep"),
-    *(partial(MinHash, **MINHASH, max_cluster=2, on_large_cluster=policy) for policy in ("warn", "keep")),
+    partial(MinHash, **MINHASH, verify=0.3, min_size_ratio=0.6, **KEEP),
+    partial(MinHash, **MINHASH, **WARN),
 ]
 
 
@@ -79,7 +86,7 @@ def resolve(survey, found):
 
 
 @pytest.mark.filterwarnings("ignore:.*max_cluster")
-@pytest.mark.parametrize("make", SURVEYS)
+@pytest.mark.parametrize("make", [*SURVEYS, *(pytest.param(make, marks=pytest.mark.slow) for make in OTHER_SURVEYS)])
 @given(groups=grouped, parts=st.sampled_from(["none", "two"]), most=st.sampled_from([1, 6, 100]))
 @example(groups=[["to be"] * 3, [], ["to be or", "to be"], ["not"]], parts="two", most=100)
 @example(groups=[[], ["to be or", "to be"], ["to be"] * 3, ["not", "to be"], []], parts="two", most=3)
