@@ -161,6 +161,23 @@ def refuse_table(_, __):
     raise RunError("one sentence")
 
 
+def make_or_refuse(task):
+    yield from ((partition, pa.table({"number": [task] * 50_000})) for partition in range(3))
+    if task == 1:
+        raise RunError("one sentence")
+
+
+def joined(_, tables):
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def test_no_partition_is_finished_without_the_rows_of_a_task_that_failed(cluster, tmp_path):
+    step = Exchange(make_or_refuse, joined, 3, tmp_path / "step")
+    with pytest.raises(RunError, match="^one sentence$"):
+        cluster.exchange(step, [0, 1, 2, 3])
+    assert step.waiting() == [0, 1, 2]
+
+
 def test_an_error_of_a_worker_is_raised_as_it_is(cluster, tmp_path):
     with pytest.raises(RunError, match="^one sentence$"):
         list(cluster.tasks(refuse, [1, 2]))

@@ -27,7 +27,6 @@ from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 T = TypeVar("T")
 R = TypeVar("R")
-T_contra = TypeVar("T_contra", contravariant=True)
 
 LOCK = "lock"
 CHECKSUM = 4

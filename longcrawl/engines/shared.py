@@ -30,7 +30,7 @@ from uuid import uuid4
 from longcrawl.engines.base import LOCK, Exchange, exchange_files
 from longcrawl.engines.worker import answer, installed_versions, pack, run_packed
 from longcrawl.errors import LongCrawlError, RunError
-from longcrawl.storage.files import partial_path, publish, whole_file, write_text
+from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
 from longcrawl.storage.lease import BEAT, STALE, Heart, Watched
 from longcrawl.storage.sealed import Marker
 
@@ -93,6 +93,7 @@ class Shared:
                     pause.wait()
         finally:
             _withdraw(step.folder)
+            self._watched.clear()
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
@@ -126,9 +127,10 @@ class Shared:
     def _help(self, steps: dict[Path, "_Step"]) -> bool:
         """Do the tasks of the process that leads, as long as there are some to do."""
         helped = False
-        for folder in list((self._work / TASKS).iterdir()):
+        for folder in [each for each in (self._work / TASKS).iterdir() if PARTIAL not in each.name]:
             if folder not in steps:
                 steps.clear()
+                self._watched.clear()
                 steps[folder] = _Step.open(folder)
             with contextlib.suppress(FileNotFoundError):
                 while self._do_one(steps[folder]):
@@ -141,7 +143,7 @@ class Shared:
             lock = step.file(number, "lock")
             if step.file(number, "result").exists():
                 continue
-            if self._heart.take(lock):
+            if not lock.exists() and self._heart.take(lock):
                 try:
                     step.do(number)
                 finally:

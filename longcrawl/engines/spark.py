@@ -176,9 +176,11 @@ def _row(partition: int, rows: bytes | None, error: bytes | None) -> pa.RecordBa
 
 def _take(step: Exchange, rows: Batches) -> Batches:
     """Finish the one partition of which rows come, if any do."""
-    for first in rows:
+    if (first := next(rows, None)) is not None:
         tables = _tables(chain([first], rows))
         yield _answered(partial(step.write, first["p"][0].as_py()), tables)
+    for _ in rows:  # those behind an error: Spark wants all of them read
+        pass
 
 
 def _tables(rows: Batches) -> Iterator[pa.Table]:
