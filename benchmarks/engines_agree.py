@@ -85,7 +85,7 @@ def digest_of(engine: str, recipe: str, out: Path, data: Path) -> str:
 
 def carry_out(engine: str, recipe: str, out: str, overrides: list[str]) -> None:
     """Run a recipe with all that may be exchanged exchanged."""
-    removals.HELD, removals.TASK, ids.HELD, ids.PIECE = 0, 1, 0, 100
+    removals.HELD, removals.TASK, ids.HELD, ids.PIECE = 0, 64 << 10, 0, 1000
     made: dict[str, Engine] = {"3 sharing": Shared(), "Spark": Spark(master="local-cluster[2,1,1024]")}
     lc.run(recipe, out, overrides=overrides, engine=made.get(engine) or Local(int(engine.split(maxsplit=1)[0])))
 

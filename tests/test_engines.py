@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from longcrawl.engines import Exchange, Local
+from longcrawl.engines import Exchange, Local, Spark
 from longcrawl.engines.base import pack_table, unpack_table
 from longcrawl.engines.local import map_tasks
 from longcrawl.engines.worker import installed_versions, pack, run_packed
@@ -139,3 +140,18 @@ def test_a_worker_with_other_versions_is_refused():
         run_packed(pack(abs, -1, versions | {"tokenizers": "0.0.1"}))
     with pytest.raises(RunError, match="has extra-package not installed, the driver 1"):
         run_packed(pack(abs, -1, versions | {"extra-package": "1"}))
+
+
+@pytest.mark.parametrize("name", ["pyspark", "pyspark.sql", "pyspark.errors"])
+def test_spark_that_is_missing_is_one_sentence(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RunError, match=r"^the engine spark needs PySpark: pip install 'longcrawl\[spark\]'$"):
+        list(Spark(master="local[1]").tasks(abs, [1]))
+
+
+def test_options_of_one_engine_are_refused_with_another(longcrawl, tmp_path):
+    done = longcrawl("run", "quickstart", "--out", tmp_path / "out", "--master", "local[2]")
+    assert "RunError: --master local[2] is for the engine spark: add --engine spark" in done.stderr
+    done = longcrawl("run", "quickstart", "--out", tmp_path / "out", "--engine", "shared", "--num-proc", 2)
+    assert "RunError: num_proc=2 is for the engine local alone: leave out either num_proc or engine" in done.stderr
+    assert not (tmp_path / "out").exists()

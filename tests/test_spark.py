@@ -192,6 +192,15 @@ def test_a_worker_with_other_versions_is_refused(cluster, monkeypatch):
         list(cluster.tasks(abs, [1]))
 
 
+def test_java_that_is_missing_is_one_sentence(monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(
+        RunError, match="^Spark needs Java 17 or 21, which is not installed: apt install openjdk-17-jre"
+    ):
+        list(Spark(master="local[1]").tasks(abs, [1]))
+
+
 def test_a_run_has_the_files_of_one_process(cluster, recipe, whole, tmp_path, monkeypatch, directory_digest):
     monkeypatch.setattr(removals, "HELD", 0)
     monkeypatch.setattr(removals, "TASK", 1)

@@ -56,7 +56,7 @@ def run(
     of removed documents, each with the rule that removed it.
     """
     if master is not None and engine != "spark":
-        raise RunError(f"--master {master} is of the engine spark: add --engine spark")
+        raise RunError(f"--master {master} is for the engine spark: add --engine spark")
     chosen = {"local": None, "shared": Shared(), "spark": Spark(master=master)}[engine]
     with stoppable():
         show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None, chosen))

@@ -76,7 +76,7 @@ def run(
     """
     started = time.monotonic()
     if engine is not None and num_proc != 1:
-        raise RunError(f"num_proc={num_proc} is of the engine that is used without another: leave it or engine out")
+        raise RunError(f"num_proc={num_proc} is for the engine local alone: leave out either num_proc or engine")
     if isinstance(recipe, Recipe) and (given := list(overrides)):
         raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {given} to load_recipe")
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)

@@ -174,6 +174,22 @@ def test_equal_documents_are_a_row_of_each_group(make, tmp_path):
     assert sent[0] <= 3 * (getattr(survey, "bands", 1) + 400 * isinstance(survey, MinHash))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [ExactDocuments, partial(MinHash, bands=14, rows=8, unit="word", keep="first")])
+def test_a_million_equal_documents_are_no_heavier_than_others(make, tmp_path):
+    survey, count, groups = make(), 1_000_000, 8
+    one = survey.sketch(documents(["to be or not to be that is the question"]))
+    ids = pa.array([f"{number * 7919 % count:06d}" for number in range(count)])
+    every = one.take(np.zeros(count, np.int64)).set_column(0, "id", ids)
+    found = [every.slice(count // groups * group, count // groups) for group in range(groups)]
+    sent = []
+    decided = survey.exchange(Sketched(tmp_path, (count // groups,) * groups, partial(tables_of, found)), Counted(sent))
+    removals = pa.concat_tables(map(decided.read, range(groups)))
+    assert (removals.num_rows, removals["kept_id"].unique().to_pylist()) == (count - 1, ["000000"])
+    # Of MinHash an edge of 16 bytes for each document that leaves, and 14 keys of each group.
+    assert sent[0] <= groups if survey.name == "exact_documents" else sent[0] <= count + 14 * groups
+
+
 class Counted(Local):
     """Processes of this machine, and how many rows each exchange has sent."""
 
