@@ -1,0 +1,45 @@
+# syntax=docker/dockerfile:1
+# longcrawl with Apache Spark, for drivers and executors on Kubernetes, or for one machine; docs/cluster.md says how.
+#
+#     docker build -t longcrawl .
+#     docker run --rm -v "$PWD:/shared" -u "$(id -u)" longcrawl longcrawl run quickstart --out quickstart --engine spark
+#
+# Spark's own images have Python 3.10, and longcrawl needs 3.11: theirs gives only the scripts by which Kubernetes starts
+# drivers and executors. Spark itself is PySpark's, of the same version.
+ARG SPARK=4.1.1
+FROM apache/spark:${SPARK}-scala2.13-java17-ubuntu AS spark
+
+FROM python:3.11-slim-bookworm
+ARG SPARK
+RUN apt-get update && \
+    apt-get install -y --no-install-recommends openjdk-17-jre-headless procps tini gosu libnss-wrapper && \
+    rm -rf /var/lib/apt/lists/* && \
+    useradd --uid 185 --create-home spark
+COPY --from=spark /opt/entrypoint.sh /opt/decom.sh /opt/
+
+COPY . /tmp/longcrawl
+RUN sed "s/^pyspark==.*/pyspark==${SPARK}/" /tmp/longcrawl/constraints.txt > /tmp/constraints.txt && \
+    pip install --no-cache-dir -c /tmp/constraints.txt "/tmp/longcrawl[spark,warc,language]" && \
+    rm -rf /tmp/longcrawl /tmp/constraints.txt && \
+    packages=$(python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
+    ln -s "$packages/pyspark" /opt/spark && \
+    ln -s "$packages/longcrawl/cli/__main__.py" /opt/submit.py && \
+    ln -s "$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")" /opt/java
+
+# Kernels of filters and deduplication are compiled here, for any user. numba compiles them again on another kind of CPU
+# than that of the build, and those of exact_substring when they are first called.
+ENV JAVA_HOME=/opt/java SPARK_HOME=/opt/spark PYSPARK_PYTHON=/usr/local/bin/python3 NUMBA_CACHE_DIR=/opt/kernels \
+    HF_HOME=/tmp/huggingface
+RUN python3 - <<PROGRAM && chmod -R a+rwX /opt/kernels && rm -rf /tmp/huggingface
+import longcrawl as lc
+
+crawl = lc.open("installed", packages=["numpy", "pyarrow"]) | lc.text.MinChars(200)
+crawl = crawl | lc.text.GopherRepetition() | lc.text.GopherQuality() | lc.text.LineCorrections()
+crawl = crawl | lc.dedup.ExactDocuments() | lc.dedup.MinHash(unit="word")
+print((crawl | lc.tokens.Tokenize("trained", vocabulary_size=300)).funnel)
+PROGRAM
+
+# The folder from which relative paths count: mount there what all pods share.
+WORKDIR /shared
+USER spark
+ENTRYPOINT ["/opt/entrypoint.sh"]

@@ -1,0 +1,106 @@
+"""What docs/cluster.md sends to a cluster: the batch script of Slurm runs here, and of the Dockerfile what can."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "examples" / "slurm.sbatch"
+DOCKERFILE = ROOT / "Dockerfile"
+SRUN = """#!/bin/bash
+# Two tasks of a job step: the command behind the options, twice at once.
+while [[ $1 == -* ]]; do echo "option $1"; shift; done
+"$@" > first & one=$!
+"$@" > second & other=$!
+wait $one && wait $other
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with documents, a recipe, and a command ``srun``."""
+    for number in range(3):
+        rows = [{"id": f"{number}-{row}", "text": f"some words {row % 7} of it " * 9} for row in range(20)]
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {"builder": "text", "id_field": "id", "data_files": "*.jsonl"}
+    stages = ["exact_documents", {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}]
+    spec = {"longcrawl": 1, "name": "it", "source": source, "stages": stages, "outputs": {"datatrove": {}}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(spec))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "srun").write_text(SRUN)
+    (tmp_path / "bin" / "srun").chmod(0o755)
+    return tmp_path
+
+
+def submit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"LONGCRAWL_VENV": str(Path(sys.executable).parent.parent)}
+    script = shutil.copy(SCRIPT, folder / "bin" / "slurm_script")  # as slurmd does
+    command = ["bash", script, *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_batch_script_runs_a_recipe_by_two_processes(folder, longcrawl, monkeypatch):
+    done = submit(folder, "recipe.yaml", "run", "--set", "stages.tokenize.vocabulary_size=280")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert all("it is done in" in (folder / name).read_text() for name in ("first", "second"))
+    monkeypatch.chdir(folder)
+    assert (
+        longcrawl("run", "recipe.yaml", "--out", "alone", "--set", "stages.tokenize.vocabulary_size=280").returncode
+        == 0
+    )
+    assert (folder / "run" / "manifest.json").read_bytes() == (folder / "alone" / "manifest.json").read_bytes()
+
+
+def test_the_batch_script_says_what_it_takes(folder):
+    done = submit(folder, "recipe.yaml")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "usage: sbatch examples/slurm.sbatch RECIPE OUT [other options of longcrawl run]\n",
+    )
+
+
+def test_slurm_reads_the_options_of_the_batch_script():
+    lines = SCRIPT.read_text().splitlines()
+    assert lines[0] == "#!/bin/bash"
+    commands = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
+    options = [number for number, line in enumerate(lines) if line.startswith("#SBATCH ")]
+    assert options
+    assert max(options) < commands  # sbatch reads none behind the first command
+    assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=\S+)?", lines[number]) for number in options)
+
+
+def test_the_image_installs_what_there_is():
+    text = DOCKERFILE.read_text().replace("\\\n", "")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (named,) = re.findall(r'pip install .*"/tmp/longcrawl\[([\w,]+)\]"', text)
+    assert set(named.split(",")) == {"spark", "warc", "language"} <= set(extras)
+    (version,) = re.findall(r"^ARG SPARK=(\d+\.\d+)\.\d+$", text, re.MULTILINE)
+    assert tuple(map(int, version.split("."))) >= (4, 1)
+    assert "pyspark>=4.1" in extras["spark"][0]
+    assert re.search(r"^pyspark==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+
+
+def test_the_image_has_what_a_wheel_is_built_from():
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert all((ROOT / name).exists() for name in kept)
+    (built,) = re.findall(r"^ +cp -r (.*) \"\$work/source\"$", (ROOT / ".ci" / "wheel").read_text(), re.MULTILINE)
+    assert set(kept) == {*built.split(), "constraints.txt"}
+    assert not any(fnmatch(name, "*__pycache__*") for name in kept)
+
+
+@pytest.mark.slow
+def test_the_image_compiles_kernels(tmp_path, python):
+    (program,) = re.findall(r"<<PROGRAM .*\n(.*?)^PROGRAM$", DOCKERFILE.read_text(), re.MULTILINE | re.DOTALL)
+    done = python(program)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "min_hash" in done.stdout
