@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from longcrawl.core.surveys import SpanSurvey
 from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.engines.base import Engine
 from longcrawl.errors import warn_user
+from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
@@ -90,11 +91,7 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
 
     Returns the marker of the files.
     """
-    gone = _gone(folder, segment, label)
-    kept = [
-        table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
-        for table in sketches(folder / WORK, segment, range(inputs))
-    ]
+    kept = [table for number in range(inputs) for table in _kept(folder, segment, label, number)]
     index, marker = folder / INDEX / label, folder / WORK / f"index-{label}.json"
     survey.save_index(pa.concat_tables(kept), index)
     files = json.loads((index / DESCRIPTION).read_text("utf-8"))["files"]
@@ -103,14 +100,15 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
     return marker
 
 
-def _gone(folder: Path, segment: int, label: str) -> pa.Array:
-    """Return the ids of removed documents after a survey saw them: by its own ledger and those of later segments."""
-    found = [pa.array([], pa.string())]
-    for path in sorted((folder / "ledger").glob("*.parquet")):
-        number, _, rest = path.stem.partition("-")
-        if int(number) > segment or (int(number) == segment and rest.rpartition("-")[0] == label):
-            found += read_table(path, ["id"])["id"].chunks
-    return pa.concat_arrays(found)
+def _kept(folder: Path, segment: int, label: str, number: int) -> Iterator[pa.Table]:
+    """Return the sketches of the documents of an input that neither this survey nor a later stage has removed."""
+    gone = [pa.array([], pa.string())]
+    for path in sorted((folder / LEDGER).glob(f"*-{number:05d}.parquet")):
+        at, _, rest = path.stem.partition("-")
+        if int(at) > segment or (int(at) == segment and rest.rpartition("-")[0] == label):
+            gone += read_table(path, ["id"])["id"].chunks
+    for table in sketches(folder / WORK, segment, [number]):
+        yield table.filter(pc.invert(pc.is_in(table["id"], value_set=pa.chunked_array(gone))))
 
 
 def do_once(
