@@ -35,7 +35,7 @@ class Marked(Judge):
         if names:
             first = not list(folder.glob(f"began {names[0]} *"))
             (folder / f"began {names[0]} {os.readlink('/proc/self/ns/pid')} {os.getpid()} {uuid.uuid4()}").touch()
-            while os.environ["WAITS"] in (names[0], "all") and first:
+            while os.environ["WAITS"] in (names[0], "all") and first and not (folder / "go on").exists():
                 time.sleep(0.01)
             while os.environ["WAITS"] == "for another" and len({one.name.split()[2] for one in folder.iterdir()}) < 2:
                 time.sleep(0.01)
@@ -100,6 +100,11 @@ class Machines:
                 machine.kill()
                 self.running.remove(machine)
 
+    def signal(self, name: int) -> None:
+        """Send a signal to all processes of the first machine."""
+        for process in descendants(self.running[0].pid):
+            os.kill(process, name)
+
     def end(self) -> list[str]:
         """Wait for all; return what they wrote last on stderr."""
         said = [machine.communicate(timeout=120)[1] for machine in self.running]
@@ -114,6 +119,11 @@ def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [sys.executable, "-m", "longcrawl.cli", "run", str(folder / "recipe.yaml"), "--out", str(out)]
     subprocess.run(words, env=machines.environment, check=True, capture_output=True)
     return out
+
+
+def descendants(process: int) -> list[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [each for child in map(int, children) for each in (child, *descendants(child))]
 
 
 def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
@@ -166,6 +176,28 @@ def test_a_machine_that_is_gone_loses_its_task(folder, whole, tmp_path, director
     assert machines.end() == [""]
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
     assert (len(machines.find("began", lost[1])), len(machines.find("ended", lost[1]))) == (2, 1)
+
+
+@spaces
+@pytest.mark.slow
+def test_a_machine_that_was_silent_for_long_finds_another_in_the_lead(folder, whole, tmp_path, directory_digest):
+    machines = Machines(folder, tmp_path / "out", tmp_path / "marks")
+    machines.start(1, "3-0")
+    wait_until(lambda: machines.find("began", "3-0"))
+    machines.signal(signal.SIGSTOP)
+    machines.start(1)
+    silent = machines.running.pop(0)
+    assert machines.end() == [""]
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+    machines.running = [silent]
+    (tmp_path / "marks" / "go on").touch()
+    machines.signal(signal.SIGCONT)
+    (said,) = machines.end()
+    assert "RunError: this process was silent for so long that another one has taken the lead" in said
+    write_again = Machines(folder, tmp_path / "out", tmp_path / "other")
+    write_again.start(1)
+    assert write_again.end() == [""]
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
 def test_an_error_of_one_process_ends_all(folder, tmp_path):

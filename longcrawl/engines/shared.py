@@ -83,14 +83,16 @@ class Shared:
         step, pause, found = _Step.post(self._work / TASKS / uuid4().hex, function, tasks), _Pause(), set[int]()
         try:
             while len(found) < len(tasks):
-                if not self._heart.holds(self._work / LOCK):
-                    raise RunError(f"another process leads the run in {self._work.parent} now: type the command again")
+                self._check_it_leads()
                 for number in sorted(step.finished() - found):
                     found.add(number)
                     yield step.result(number)
                     pause = _Pause()
                 if len(found) < len(tasks) and not self._do_one(step):
                     pause.wait()
+        except FileNotFoundError:
+            self._check_it_leads()
+            raise
         finally:
             _withdraw(step.folder)
             self._watched.clear()
@@ -98,6 +100,13 @@ class Shared:
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
         exchange_files(self, step, tasks)
+
+    def _check_it_leads(self) -> None:
+        if not self._heart.holds(self._work / LOCK):
+            raise RunError(
+                f"this process was silent for so long that another one has taken the lead of {self._work.parent}: type "
+                "the same command again to help it"
+            )
 
     def _work_until_it_leads(self, is_finished: Callable[[], bool]) -> bool:
         lock, pause, before = self._work / LOCK, _Pause(), _changed(self._work / FAILED)
