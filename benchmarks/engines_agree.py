@@ -19,6 +19,7 @@ from pathlib import Path
 
 import longcrawl as lc
 from longcrawl.engines import Engine, Local, Shared, Spark
+from longcrawl.formats import order
 from longcrawl.run import ids, removals
 
 ENGINES = ("1 process", "2 processes", "4 processes", "3 sharing", "Spark")
@@ -85,7 +86,7 @@ def digest_of(engine: str, recipe: str, out: Path, data: Path) -> str:
 
 def carry_out(engine: str, recipe: str, out: str, overrides: list[str]) -> None:
     """Run a recipe with all that may be exchanged exchanged."""
-    removals.HELD, removals.TASK, ids.HELD, ids.PIECE = 0, 64 << 10, 0, 1000
+    removals.HELD, removals.TASK, ids.HELD, ids.PIECE, order.HELD, order.PIECE = 0, 64 << 10, 0, 1000, 0, 1000
     made: dict[str, Engine] = {"3 sharing": Shared(), "Spark": Spark(master="local-cluster[2,1,1024]")}
     lc.run(recipe, out, overrides=overrides, engine=made.get(engine) or Local(int(engine.split(maxsplit=1)[0])))
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
 from longcrawl.core.stages import Stage
+from longcrawl.engines.base import Engine
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.storage.files import check_target
 
@@ -43,6 +44,9 @@ class Writer(ABC):
     @abstractmethod
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """Write the documents of one part to the folder ``spill``, which is there, whole or not at all: ``spills``."""
+
+    def order(self, spill: Path, parts: int, engine: Engine) -> None:  # noqa: B027  # most formats have nothing to do
+        """Prepare what ``plan`` would need more memory for than one process has; called before it in a run."""
 
     @abstractmethod
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:

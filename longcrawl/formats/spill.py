@@ -8,7 +8,6 @@ cut into files of about equal size. Pass two gathers the documents of one file, 
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +39,6 @@ ROW_GROUP = 32 << 20
 """Bytes of documents in a row group, more or less: what a reader holds at once."""
 
 Longs = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Documents:
-    """All documents of one language, or all there are: a stretch of the order."""
-
-    language: str | None
-    start: int
-    sizes: npt.NDArray[np.uint64]
-    """Bytes of each, in their order."""
 
 
 def spill_documents(
@@ -89,7 +78,7 @@ def spill_documents(
                 schema = documents.schema
                 writer = pa.ipc.new_file(file, schema)
             elif documents.schema != schema:
-                raise StageError(f"documents change their columns on the way: {_difference(schema, documents.schema)}")
+                raise StageError(f"documents change their columns on the way: {difference(schema, documents.schema)}")
             first = 0
             for batch in documents.combine_chunks().to_batches():
                 writer.write_batch(batch)
@@ -113,66 +102,6 @@ def spill_documents(
     write_text(spill / f"{part:05d}.json", json.dumps(recorded))
 
 
-def order_documents(
-    spill: Path, parts: int, *, shuffled: bool, by_language: bool = False, unique: bool = False
-) -> tuple[list[Documents], pa.Schema]:
-    """Put all documents in their final order: by language if so asked, then by sort key if shuffled, then by part.
-
-    Returns:
-        the documents, one entry for each language or one for all, and their columns.
-
-    Raises:
-        FormatError: there are none, parts have different columns, there is no column for the language, or two
-            documents have one id where ids are to be unique.
-    """
-    found = [json.loads((spill / f"{part:05d}.json").read_text("utf-8")) for part in range(parts)]
-    rows = sum(each["rows"] for each in found)
-    if not rows:
-        raise FormatError("there are no documents to write: all documents were removed before the output")
-    filled = [part for part in range(parts) if found[part]["rows"]]
-    schema = _one_schema(spill, filled)
-    if by_language and not all(found[part]["has_language"] for part in filled):
-        raise FormatError(
-            f"parquet.by is 'language', and the documents have no column {LANGUAGE!r} of text, only: "
-            f"{', '.join(schema.names)}; add the stage identify_language, or set parquet.by to none"
-        )
-    names = sorted({name for each in found for name in each["languages"]}) if by_language else []
-    places, keys, ids = np.empty(rows, PLACE), np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
-    language = np.zeros(rows, np.uint32)
-    start = 0
-    for part in filled:
-        index = np.fromfile(spill / f"{part:05d}.index", INDEX)
-        here = slice(start, start + len(index))
-        places["part"][here] = part
-        for name in ("batch", "row", "bytes"):
-            places[name][here] = index[name]
-        keys[here], ids[here] = index["sort_key"], index["id_hash"]
-        if by_language:
-            language[here] = _ranks(index["language"], found[part]["languages"], names)
-        start += len(index)
-    if unique:
-        _check_unique(spill, ids, places)
-    if shuffled or by_language:
-        order = np.lexsort((ids, keys, language))
-        places, language = places[order], language[order]
-    with whole_file(spill / ORDER) as beside:
-        places.tofile(beside)
-    return [*_by_language(places, language, [*names, None])], schema
-
-
-def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
-    """Cut a stretch of documents into files of about equal size, as few as hold no more than ``file_bytes`` on average.
-
-    Returns:
-        first and last document of each, in the order of all documents.
-    """
-    sizes = documents.sizes[start:stop].astype(np.int64)
-    whole = int(sizes.sum())
-    share = max(-(-whole // max(-(-whole // file_bytes), 1)), 1)
-    bounds = _changes((np.cumsum(sizes) - sizes) // share)
-    return [(documents.start + start + first, documents.start + start + last) for first, last in bounds]
-
-
 def read_order(spill: Path, start: int, stop: int) -> npt.NDArray[Any]:
     """Return the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order."""
     return np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
@@ -182,7 +111,7 @@ def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = Non
     """Yield the places of documents ``start`` to ``stop`` of the order, row group by row group."""
     places = read_order(spill, start, stop)
     sizes = places["bytes"].astype(np.int64)
-    for first, last in _changes((np.cumsum(sizes) - sizes) // (group_bytes or ROW_GROUP)):
+    for first, last in changes((np.cumsum(sizes) - sizes) // (group_bytes or ROW_GROUP)):
         yield places[first:last]
 
 
@@ -294,47 +223,7 @@ def _has_text(schema: pa.Schema | None, column: str) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _one_schema(spill: Path, parts: Sequence[int]) -> pa.Schema:
-    first: pa.Schema | None = None
-    for part in parts:
-        with pa.memory_map(str(spill / f"{part:05d}.arrow")) as mapped:
-            schema = pa.ipc.open_file(mapped).schema
-        if first is not None and schema != first:
-            raise FormatError(f"parts hold documents of different columns: {_difference(first, schema)}")
-        first = schema
-    return first
-
-
-def _difference(one: pa.Schema, other: pa.Schema) -> str:
-    recorded = [sorted(f"{column.name} {column.type}" for column in schema) for schema in (one, other)]
-    ours, theirs = ([name for name in recorded[side] if name not in recorded[1 - side]] for side in (0, 1))
-    here, there = ", ".join(ours) or "the same in another order", ", ".join(theirs) or "nothing else"
-    return f"here {here}, there {there}; make them alike"
-
-
-def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:
-    by_id = np.argsort(ids, kind="stable")
-    for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
-        one, other = read_places(spill, places[by_id[first : first + 2]], ["id"])["id"].to_pylist()
-        if one == other:
-            raise FormatError(f"two rows are called {one!r}; ids must be unique: drop one of the documents")
-
-
-def _ranks(codes: npt.NDArray[np.uint32], here: Sequence[str], names: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """Turn the numbers that a part gives its languages into their places among all; no language comes last."""
-    places = {name: place for place, name in enumerate(names)}
-    table = np.array([*(places[name] for name in here), len(names)], np.uint32)
-    return table[np.minimum(codes, len(here))]
-
-
-def _by_language(
-    places: npt.NDArray[Any], language: npt.NDArray[np.uint32], names: Sequence[str | None]
-) -> Iterator[Documents]:
-    for first, last in _changes(language):
-        yield Documents(names[language[first]], first, places["bytes"][first:last])
-
-
-def _changes(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
+def changes(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
     """Return first and last of each stretch of equal values."""
     bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)] if len(values) else [0]
     return list(itertools.pairwise(bounds))
@@ -343,3 +232,11 @@ def _changes(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
 def _known(values: pa.Array) -> Longs:
     known: Longs = pc.fill_null(pc.cast(values, pa.int64()), 0).to_numpy(zero_copy_only=False)
     return known
+
+
+def difference(one: pa.Schema, other: pa.Schema) -> str:
+    """Describe in which columns two schemas differ."""
+    recorded = [sorted(f"{column.name} {column.type}" for column in schema) for schema in (one, other)]
+    ours, theirs = ([name for name in recorded[side] if name not in recorded[1 - side]] for side in (0, 1))
+    here, there = ", ".join(ours) or "the same in another order", ", ".join(theirs) or "nothing else"
+    return f"here {here}, there {there}; make them alike"

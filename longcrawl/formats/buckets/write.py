@@ -16,18 +16,20 @@ from longcrawl.composition.comparison import StrategyName, named_strategy
 from longcrawl.composition.plan import Strategy
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
+from longcrawl.engines.base import Engine
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.buckets import build
 from longcrawl.formats.buckets.build import PlannedBucket, PlannedSplit, TokenFacts
 from longcrawl.formats.buckets.spec import DESCRIPTION, HOLDS_MASK, VERSION
 from longcrawl.formats.documents.spec import folder_name
+from longcrawl.formats.order import Documents, exchange_order, order_documents
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.entries import check_text_column, entries_of
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType
-from longcrawl.formats.spill import Documents, order_documents, spill_documents
+from longcrawl.formats.spill import spill_documents
 from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
@@ -151,6 +153,10 @@ class ComposedWriter(TokenWriter):
         if ended.loss_mask is not None:
             columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, pa.array(ended.loss_mask.view(np.uint8)))
         return columns
+
+    def order(self, spill: Path, parts: int, engine: Engine) -> None:
+        """Put documents in order by an exchange, where they are too many for one process."""
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, by_language=self.settings.domains is not None)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Plan the samples of each split and domain, lay out empty arrays, and list bands or shards."""

@@ -10,8 +10,10 @@ import yaml
 
 from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
+from longcrawl.engines.base import Engine
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, VERSION, dataset_configs, folder_name
-from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
+from longcrawl.formats.order import Documents, cut, exchange_order, order_documents
+from longcrawl.formats.spill import read_places, row_groups, spill_documents
 from longcrawl.formats.splits import check_heldout, split_rows, split_totals
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
@@ -57,6 +59,10 @@ class ParquetWriter(OrderedWriter):
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the documents of one part, and the size, language and sort key of each."""
         spill_documents(tables, spill, part, shuffled=self.shuffled)
+
+    def order(self, spill: Path, parts: int, engine: Engine) -> None:
+        """Put documents in order by an exchange, where they are too many for one process."""
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, by_language=self.settings.by == "language")
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all documents, cut off the held-out ones, and list the files."""

@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
+from longcrawl.engines.base import Engine
 from longcrawl.errors import FormatError, StageError
+from longcrawl.formats.order import exchange_order, order_documents
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, lay_out, row_bytes, row_table, write_band
 from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION
 from longcrawl.formats.shards.shard import TOKENS
-from longcrawl.formats.spill import order_documents, spill_documents
+from longcrawl.formats.spill import spill_documents
 from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
@@ -88,6 +90,10 @@ class RectangleWriter(TokenWriter):
         """First pass: keep the rows of one part and their origins."""
         rows = (row_table(table, self.context_length, shuffled=self.shuffled) for table in tables)
         spill_documents(rows, spill, part, shuffled=self.shuffled, sizes=row_bytes, unique="rectangle")
+
+    def order(self, spill: Path, parts: int, engine: Engine) -> None:
+        """Put documents in order by an exchange, where they are too many for one process."""
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, unique=True)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all rows, cut off the held-out ones, lay out empty arrays and list the bands."""

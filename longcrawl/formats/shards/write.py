@@ -11,15 +11,17 @@ import pyarrow as pa
 
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
+from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError
 from longcrawl.formats.documents.spec import folder_name
+from longcrawl.formats.order import Documents, cut, exchange_order, order_documents
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
 from longcrawl.formats.shards.shard import OVERLAP, TOKENS
 from longcrawl.formats.shards.shard import Documents as Entries
 from longcrawl.formats.shards.spec import FORMATS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
-from longcrawl.formats.spill import Documents, cut, order_documents, read_places, row_groups, spill_documents
+from longcrawl.formats.spill import read_places, row_groups, spill_documents
 from longcrawl.formats.splits import split_rows, split_totals
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.storage import sealed
@@ -164,6 +166,10 @@ class ShardWriter(TokenWriter):
         kept = (spilled_columns(table, settings.name, bucket) for table in tables)
         group = {} if bucket is None else {"group": bucket}
         spill_documents(kept, spill, part, shuffled=self.shuffled, sizes=self._sizes, **group)
+
+    def order(self, spill: Path, parts: int, engine: Engine) -> None:
+        """Put documents in order by an exchange, where they are too many for one process."""
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, by_language=self.settings.buckets is not None)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all documents, cut off the held-out ones, and list the shards."""
