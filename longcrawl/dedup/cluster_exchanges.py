@@ -222,7 +222,8 @@ def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     if not found:
         return PAIRS.empty_table()
     ranked = pa.concat_tables(found).sort_by([("cluster", "ascending"), *PREFERENCE[settings.keep]])
-    starts, counts = np.unique(ranked["cluster"].to_numpy(), return_index=True, return_counts=True)[1:]
+    starts = np.flatnonzero(_first_of_equal(ranked["cluster"].to_numpy()))
+    counts = np.diff(starts, append=ranked.num_rows)
     documents: Longs = ranked[DOCUMENT].to_numpy()
     kept = np.repeat(documents[starts], counts)
     gone = documents != kept
