@@ -21,9 +21,9 @@ COPY . /tmp/longcrawl
 RUN sed "s/^pyspark==.*/pyspark==${SPARK}/" /tmp/longcrawl/constraints.txt > /tmp/constraints.txt && \
     pip install --no-cache-dir -c /tmp/constraints.txt "/tmp/longcrawl[spark,warc,language]" && \
     rm -rf /tmp/longcrawl /tmp/constraints.txt && \
-    packages=$(python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
+    mkdir -p /opt/bin && packages=$(python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
     ln -s "$packages/pyspark" /opt/spark && \
-    ln -s "$packages/longcrawl/cli/__main__.py" /opt/submit.py && \
+    printf 'from longcrawl.cli import main\n\nmain()\n' > /opt/bin/submit.py && \
     ln -s "$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")" /opt/java
 
 # Kernels of filters and deduplication are compiled here, for any user. numba compiles them again on another kind of CPU

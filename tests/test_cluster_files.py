@@ -11,7 +11,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
+
+from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "examples" / "slurm.sbatch"
@@ -79,6 +82,25 @@ def test_slurm_reads_the_options_of_the_batch_script():
     assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=\S+)?", lines[number]) for number in options)
 
 
+def test_commands_for_clusters_have_options_that_there_are():
+    """The page writes no option that longcrawl has not; Slurm's and Spark's are not known here."""
+    command = typer.main.get_command(app)
+    text = (ROOT / "docs" / "cluster.md").read_text().replace("\\\n", "")
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)).splitlines()
+    found = [re.search(r"(?:longcrawl|submit\.py) (run|plan) (.*)", line.partition("  #")[0]) for line in lines]
+    named = {(each[1], option) for each in found if each for option in re.findall(r"--[a-z-]+", each[2])}
+    assert ("run", "--engine") in named
+    for verb, option in named:
+        assert any(option in each.opts for each in command.commands[verb].params), (verb, option)
+
+
+def test_the_image_starts_runs_as_the_page_says():
+    (made,) = re.findall(r"printf '(.*)' > /opt/bin/submit.py", DOCKERFILE.read_text())
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    assert f"printf '{made}' > submit.py" in page
+    assert "local:///opt/bin/submit.py run" in page
+
+
 def test_the_image_installs_what_there_is():
     text = DOCKERFILE.read_text().replace("\\\n", "")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -100,7 +122,7 @@ def test_the_image_has_what_a_wheel_is_built_from():
 
 @pytest.mark.slow
 def test_the_image_compiles_kernels(tmp_path, python):
-    (program,) = re.findall(r"<<PROGRAM .*\n(.*?)^PROGRAM$", DOCKERFILE.read_text(), re.MULTILINE | re.DOTALL)
+    (program,) = re.findall(r"<<PROGRAM [^\n]*\n(.*?)^PROGRAM$", DOCKERFILE.read_text(), re.MULTILINE | re.DOTALL)
     done = python(program)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "min_hash" in done.stdout

@@ -3,7 +3,7 @@
 import base64
 import doctest
 import gzip
-import importlib
+import importlib.util
 import itertools
 import json
 import operator
@@ -11,6 +11,7 @@ import os
 import pkgutil
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ import longcrawl
 from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
+SPARK = bool(importlib.util.find_spec("pyspark")) and shutil.which("java") is not None
 NOT_HERE = ("pytest", "longcrawl push")
 """What stands in shell blocks of the README that another test runs."""
 LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "plan")
@@ -157,6 +159,20 @@ def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
             ran += 1
     assert ran == 11
     assert hub.repositories["me/quickstart"].tags
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not SPARK, reason="Spark needs PySpark and Java: pip install -e '.[spark]', openjdk-17-jre-headless"
+)
+def test_every_block_for_a_cluster_runs_that_needs_none(tmp_path, blocks_of_python):
+    blocks_of_python([text for language, text in blocks("docs/cluster.md") if language == "python"], tmp_path)
+    assert (tmp_path / "quickstart-spark" / "manifest.json").exists()
+    (command,) = (text for _, text in blocks("docs/cluster.md") if text.startswith("printf"))
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": f"{n} words " * 99}) + "\n" for n in range(40)))
+    (tmp_path / "my-recipe.yaml").write_text(TINY)
+    shell(command, tmp_path)
+    assert (tmp_path / "run" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("page", ["extend", *(pytest.param(page, marks=pytest.mark.slow) for page in LONG)])
