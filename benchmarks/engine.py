@@ -1,6 +1,6 @@
 """What it takes to decide about duplicates among many tasks, by files and by Spark, and what a whole dump would take.
 
-    python benchmarks/engine.py [--documents 200000] [--large 0] [--engines local spark] [--text DOCUMENTS.jsonl]
+    python benchmarks/engine.py [--documents 100000] [--large 0] [--engines local spark] [--text DOCUMENTS.jsonl]
 
 Sketches are made with --copies of copies, half of them equal and half with a third of their band keys in common, and
 are stored in --groups as a run stores them. Exact documents, MinHash of 14 bands of 8 and, with --large documents, of
@@ -46,7 +46,7 @@ IN_TABLE = 1000
 PAGES, DEDUPLICATED, FILES = 3e9, 2e9, 100_000
 WHOLE_RUN = 27_500
 """Core-hours of a run over all pages, nearly all of them to extract texts: measured on 94 pages, see docs/plan.md."""
-PARTITIONS = 60
+PARTITIONS = 32
 """And tasks, of the exchanges that are measured with nearly no rows."""
 SEGMENTS = 4
 """Tasks of a file: up to exact documents, up to URLs, up to MinHash, and from there to the output."""
@@ -362,7 +362,7 @@ def sketching(options: argparse.Namespace) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=200_000)
+    parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--large", type=int, default=0, help="documents with 450 bands, such as 10000")
     parser.add_argument("--copies", type=float, default=0.4)
     parser.add_argument("--groups", type=int, default=8)

@@ -10,7 +10,7 @@ step      tasks > partitions          rows that meet                       a par
 link      G > bands x pieces, by key  16 bytes of each key of each group   edges between documents
                                       and band
 clusters  1                           none: it reads all edges, and holds  the cluster of each document of a section
-                                      4 bytes a document (8 beyond 2**32)  that is in one with others
+                                      5 bytes a document (9 beyond 2**32)  that is in one with others
 choose    S > S, by cluster           id and rank of each such document    the documents that leave, each with the
                                                                            one that is kept
 kept      S > S, by kept document     these pairs                          with id and sample of the kept document
@@ -184,20 +184,20 @@ def _take_links(_: int, tables: Tables) -> pa.Table:
 
 
 def _find_clusters(links: Exchange, clusters: Exchange, sketched: Sketched) -> None:
-    """Join all edges, and write for each group which of its documents are in a cluster with others."""
+    """Join all edges, and write for each section which of its documents are in a cluster with others."""
     documents = int(sketched.starts[-1])
     parents: npt.NDArray[Any] = np.arange(documents, dtype=np.uint32 if documents < 1 << 32 else np.int64)
     for partition in range(links.partitions):
         edges = links.read(partition)
         link_edges(edges["one"].to_numpy(), edges["other"].to_numpy(), parents)
     find_roots(parents)
-    inside = np.zeros(documents, bool)
-    others = np.flatnonzero(parents != np.arange(documents))
-    inside[others] = True
-    inside[parents[others]] = True
-    for group, (start, stop) in enumerate(zip(sketched.starts[:-1], sketched.starts[1:], strict=True)):
+    inside, sections = np.zeros(documents, bool), [*zip(sketched.starts[:-1], sketched.starts[1:], strict=True)]
+    for start, stop in sections:
+        others = start + np.flatnonzero(parents[start:stop] != np.arange(start, stop))
+        inside[others] = inside[parents[others]] = True
+    for section, (start, stop) in enumerate(sections):
         here = start + np.flatnonzero(inside[start:stop])
-        clusters.write(group, [pa.table([here, parents[here].astype(np.int64)], schema=CLUSTERS)])
+        clusters.write(section, [pa.table([here, parents[here].astype(np.int64)], schema=CLUSTERS)])
 
 
 def _join(_: int, tables: Tables) -> pa.Table:
