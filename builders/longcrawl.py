@@ -82,7 +82,10 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
             if name not in _OF_DATASETS and name not in known:
                 raise SourceError(f"source {config_name!r} has no setting {name!r}; known: {', '.join(known)}")
         if given.get("storage_options"):
-            raise SourceError("storage_options reach no source; set credentials in the environment or ~/.config/fsspec")
+            raise SourceError(
+                "storage_options of load_dataset reach no source: set endpoint and credentials in the environment or "
+                "~/.config/fsspec, or storage_options in a recipe"
+            )
         super().__init__(config_name=kind.name, **given)
 
     def _info(self) -> datasets.DatasetInfo:

@@ -1,9 +1,12 @@
 """URLs of inputs: local or remote, the path in them, and what of them may be written and shown.
 
 Passwords stand before the host (``https://user:password@host``), signatures and tokens in the query of presigned URLs
-(``?X-Amz-Signature=…``). They serve reading only: nothing that is written or shown has them.
+(``?X-Amz-Signature=…``). They serve reading only: nothing that is written or shown has them. Options of a store, such
+as its endpoint, stand where a password does, so that a URL alone says how it is reached, in every process and thread.
 """
 
+import base64
+import json
 import posixpath
 import re
 from collections.abc import Mapping
@@ -21,6 +24,7 @@ _SECRET = re.compile(
     r"|accesskeyid|apikey|accesskey|accesstoken|key-pair-id",
     re.IGNORECASE,
 )
+_OPTIONS = re.compile(r"://options:([\w-]*)@")
 _CLOSING = ").,;:]}"
 """What ends a sentence or a bracket around a URL rather than the URL."""
 
@@ -48,6 +52,29 @@ def without_secrets(url: str) -> str:
     values = [value for value in query.partition("#")[0].removeprefix("?").split("&") if value]
     kept = [value for value in values if value.partition("=")[0].lower() in PUBLIC]
     return _anonymous(path) + ("?" + "&".join(kept) if kept else "")
+
+
+def with_options(url: str, options: Mapping[str, Any]) -> str:
+    """Return a URL that carries options of its file system; :func:`split_options` takes them out again.
+
+    >>> without_secrets(with_options("s3://bucket/a.jsonl", {"anon": True}))
+    's3://bucket/a.jsonl'
+    """
+    text = base64.urlsafe_b64encode(json.dumps(options, sort_keys=True).encode()).decode().rstrip("=")
+    return url.replace("://", f"://options:{text}@", 1)
+
+
+def split_options(url: str) -> tuple[str, dict[str, Any]]:
+    """Return a URL without the options that it carries, and these.
+
+    >>> split_options(with_options("s3://bucket/a.jsonl", {"anon": True}))
+    ('s3://bucket/a.jsonl', {'anon': True})
+    """
+    found = _OPTIONS.search(url)
+    if found is None:
+        return url, {}
+    text = found[1] + "=" * (-len(found[1]) % 4)
+    return url.replace(found[0], "://", 1), json.loads(base64.urlsafe_b64decode(text))
 
 
 def plain_urls(settings: Any) -> Any:
@@ -118,7 +145,7 @@ def _split(url: str) -> tuple[str, str]:
 def _anonymous(path: str) -> str:
     """Drop what stands before a host; a name without a password may be a container, but not in a web address."""
     web = _is_web(path)
-    return _HOST.sub(lambda host: "://" if web or ":" in (host[1] or "") else host[0], path)
+    return _HOST.sub(lambda host: "://" if web or ":" in (host[1] or "") else host[0], _OPTIONS.sub("://", path))
 
 
 def _hidden(run: str) -> str:

@@ -22,12 +22,12 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 CONSTRAINTS = ROOT / "constraints.txt"
 FOLDERS = {"longcrawl": "longcrawl", "builders": "longcrawl.builders", "cards": "longcrawl.cards"}
-NOT_HERE = {"py3langid": "py3langid"}
+NOT_HERE = {"py3langid": "py3langid", "gcsfs": "gcsfs"}
 """The import and the distribution of what CI does not install."""
 NOT_DECLARED = {"longcrawl", *sys.stdlib_module_names}
 FED = {"transformers"}
 """What the package feeds and does not import: its collators return what transformers' models take."""
-BESIDE = ("accelerate", "torchdata")
+BESIDE = ("accelerate", "torchdata", "boto3", "flask", "flask-cors", "moto[s3]")
 """What .ci/run installs for the tests beside the extras."""
 
 

@@ -5,6 +5,7 @@ and ``longcrawl run``, so both see the same documents under the same ids.
 """
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,13 +20,23 @@ from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
 from longcrawl.errors import SourceError, warn_user
 from longcrawl.printable import shortened
-from longcrawl.urls import hide_secrets, plain_urls, without_secrets
+from longcrawl.urls import hide_secrets, is_url, plain_urls, with_options, without_secrets
 
 OnBadFiles = Literal["error", "warn", "skip"]
 """What a missing, cut or corrupt input file does: stop, warn and continue, or continue; it is reported in each case."""
 
 OnDuplicateIds = Literal["error", "keep_first"]
 """What documents of one id do in a run: stop it, or leave all but the first, in the order of parts and rows."""
+
+StorageOptions = Mapping[str, Any] | None
+"""What fsspec takes to open the stores that URLs of a source name: endpoint_url, anon, profile, requester_pays."""
+
+_CREDENTIAL = re.compile(
+    r"secret|passw|credential|signature|connection_string|(^|_)(key|token|sas|auth)($|_)", re.IGNORECASE
+)
+
+_WORDS = {("token", word) for word in ("anon", "cloud", "google_default", "browser", "cache")}
+"""What gcsfs takes in the place of a token."""
 
 DOCUMENTS = pa.schema(
     [
@@ -166,14 +177,36 @@ class Source(ABC):
 
     name: ClassVar[str]
     on_bad_files: OnBadFiles
+    storage_options: StorageOptions
 
     def __post_init__(self) -> None:
         check_fields(self, SourceError)
+        for option in _nested(self._options()):
+            if _CREDENTIAL.search(option):
+                raise SourceError(
+                    f"storage_options has {option!r}, and a recipe is written and published: leave it out, and set "
+                    "credentials in the environment or in a profile"
+                )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values, URLs without their secrets."""
+        """Return the fields as YAML-ready values, URLs without their secrets; no ``storage_options`` if there are none.
+
+        Earlier recipes have no such field, and keep their digests.
+        """
         settings: dict[str, Any] = plain_urls(plain_settings(self))
-        return settings
+        return settings if self._options() else {k: value for k, value in settings.items() if k != "storage_options"}
+
+    def located(self, named: Any) -> Any:
+        """Return paths, URLs and globs, nested as a field has them, with every URL carrying ``storage_options``."""
+        options = self._options()
+        if isinstance(named, str):
+            return with_options(named, options) if options and is_url(named) else named
+        if isinstance(named, Mapping):
+            return {key: self.located(each) for key, each in named.items()}
+        return tuple(map(self.located, named)) if isinstance(named, list | tuple) else named
+
+    def _options(self) -> Mapping[str, Any]:
+        return getattr(self, "storage_options", None) or {}  # other packages' sources may have no such field
 
     @abstractmethod
     def schema(self) -> pa.Schema:
@@ -240,6 +273,15 @@ SOURCES: Registry[Source] = Registry("source", Source, SourceError)
 def source(name: str) -> Any:
     """Make a class a frozen dataclass and register it as a source called ``name``."""
     return partial(SOURCES.add, name)
+
+
+def _nested(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of options that may hold a secret, also of those inside others; ``token: anon`` holds none."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _nested(value)
+        elif (name, value) not in _WORDS:
+            yield str(name)
 
 
 def check_record_bytes(most: int) -> None:

@@ -20,7 +20,7 @@ from fsspec.utils import glob_translate
 
 from longcrawl.errors import SourceError, reason_of, unreadable
 from longcrawl.sources.identity import InputFile, PrefixHash, entity_tag, fetching
-from longcrawl.storage.file_systems import REQUESTS, fetch, file_system_of
+from longcrawl.storage.file_systems import REQUESTS, fetch, file_system_of, look_again
 from longcrawl.storage.files import checksum
 from longcrawl.storage.listing import list_files, why_no_file
 from longcrawl.storage.network import CutAnswerError, ask, verdict_of
@@ -87,7 +87,12 @@ def match_remote(pattern: str) -> list[str]:
 
 
 def _listed(url: str, filesystem: Any, root: str) -> list[str]:
-    """List the files below a remote folder, asking again for a while; one that the server lacks has none."""
+    """List the files below a remote folder, asking again for a while; one that the server lacks has none.
+
+    Raises:
+        NotYetError: the server does not list it now.
+        SourceError: it has no such bucket.
+    """
     try:
         return ask(url, partial(_find, filesystem, root))
     except FileNotFoundError:
@@ -99,6 +104,7 @@ def _find(filesystem: Any, root: str) -> list[str]:
 
     fsspec's own walk drops the errors of folders, so it is done here; object stores list all in one request.
     """
+    filesystem.invalidate_cache()  # a process may list a folder again after hours
     if not _walks(type(filesystem)):
         try:
             return [str(name) for name in filesystem.find(root)]
@@ -214,6 +220,7 @@ def _fetch(path: str, copy: Path) -> None:
     def request() -> None:
         nonlocal tag
         if record is not None:
+            look_again(filesystem, inner)
             tag = entity_tag(filesystem.info(inner))
         filesystem.get_file(inner, str(copy))
 
@@ -282,6 +289,7 @@ def _open_remote(path: str) -> _Ranges | None:
     filesystem, inner = file_system_of(path)
 
     def request() -> _Ranges | None:
+        look_again(filesystem, inner)
         try:
             file = filesystem.open(inner, "rb", cache_type="none")
             information = filesystem.info(inner)

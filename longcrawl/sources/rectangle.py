@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
+from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, StorageOptions, source
 from longcrawl.errors import CorruptionError, FormatError, SourceError, unreadable
 from longcrawl.formats.rectangle.spec import DESCRIPTION, SplitArray, has_split, open_loss_mask, open_split
 from longcrawl.sources.files import absolute, opened
@@ -41,11 +41,14 @@ class Rectangle(Source):
         data_dir: folder or URL that holds ``train`` and ``heldout`` (or ``train.zarr`` and ``heldout.zarr``).
         context_length: tokens per window; None for whole rows. What is left at the end of a row is dropped.
         on_bad_files: what a missing or broken chunk does; under "skip" the 64 (or 2,048) rows that share it are lost.
+        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
+            No credentials, which belong into the environment or a profile.
     """
 
     data_dir: str | None = None
     context_length: int | None = None
     on_bad_files: OnBadFiles = "error"
+    storage_options: StorageOptions = None
 
     def schema(self) -> pa.Schema:
         """Return ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
@@ -97,7 +100,8 @@ class Rectangle(Source):
     def _root(self) -> str:
         if self.data_dir is None:
             raise SourceError("source 'rectangle' needs data_dir: the folder that holds train and heldout")
-        return self.data_dir
+        root: str = self.located(self.data_dir)
+        return root
 
     def _split_names(self) -> list[str]:
         """Name the splits that are there, whole or not; the first, for its message, where there is none."""

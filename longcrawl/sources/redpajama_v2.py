@@ -87,6 +87,8 @@ class RedPajamaV2(sources.Source):
         on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
             gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
             signals, duplicates or signatures are damaged, the documents keep null ones.
+        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
+            No credentials, which belong into the environment or a profile.
     """
 
     data_dir: str = PUBLIC_RELEASE
@@ -100,6 +102,7 @@ class RedPajamaV2(sources.Source):
     duplicates: bool = True
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: sources.OnBadFiles = "error"
+    storage_options: sources.StorageOptions = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +145,7 @@ class RedPajamaV2(sources.Source):
             SourceError: a snapshot, language or shard is not there, or nothing is.
             NotYetError: a server does not give a listing now.
         """
-        base = absolute(self.data_dir)
+        base = absolute(self.located(self.data_dir))
         is_web = base.startswith(("http://", "https://"))
         found = self._listed(base, self._listings_by_name(base)) if is_web else self._found(base)
         found = sorted({match[0]: match for match in found}.values(), key=lambda match: match[0])
@@ -169,7 +172,7 @@ class RedPajamaV2(sources.Source):
                 part.files[0], why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
             )
             return
-        files = self._files(absolute(self.data_dir), part.name)
+        files = self._files(absolute(self.located(self.data_dir)), part.name)
         columns = self._columns(part.name, files, bad_files)
         unmatched = {name: pc.count_distinct(table[0]).as_py() for name, table in columns.items()}
         lost = sources.LostRecords(bad_files, files["documents"])

@@ -61,6 +61,8 @@ class Text(sources.Source):
             most; a longer one is a bad record. Reading one takes several times its length of memory.
         on_bad_files: what a missing, cut or corrupt file does, and a record without text. Of a compressed file, the
             members whose checksum is right are kept, see ``longcrawl.sources.members``.
+        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
+            No credentials, which belong into the environment or a profile.
     """
 
     data_dir: str | None = None
@@ -76,6 +78,7 @@ class Text(sources.Source):
     unit: Literal["file", "line"] = "file"
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: sources.OnBadFiles = "error"
+    storage_options: sources.StorageOptions = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,7 +102,8 @@ class Text(sources.Source):
         Raises:
             SourceError: no file was named or found, or one has an ending that cannot be read.
         """
-        splits = named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.jsonl")
+        data_dir, data_files = self.located((self.data_dir, self.data_files))
+        splits = named_parts(self.name, data_dir, data_files, EXTENSIONS, "*.jsonl")
         for part in (part for parts in splits.values() for part in parts):
             if not part.name.endswith(EXTENSIONS) and why_no_file(part.files[0]) is None:
                 raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")

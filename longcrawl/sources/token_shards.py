@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, source
+from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, StorageOptions, source
 from longcrawl.errors import FormatError, SourceError
 from longcrawl.formats.shards.base import Check
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
@@ -31,7 +31,7 @@ from longcrawl.storage.listing import why_no_file
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
 from longcrawl.urls import is_url
 
-_OF_THE_SOURCE = ("data_dir", "data_files", "dtype", "on_bad_files")
+_OF_THE_SOURCE = ("data_dir", "data_files", "dtype", "on_bad_files", "storage_options")
 """Settings that are not of the format."""
 
 
@@ -48,6 +48,8 @@ class TokenShards(Source):
         end_of_text: the id that separates documents.
         vocabulary_size: a shard with an id that is not below it is a bad file.
         on_bad_files: what a missing, cut or contradictory shard does; under "skip" all of it is lost.
+        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
+            No credentials, which belong into the environment or a profile.
     """
 
     data_dir: str | None = None
@@ -56,6 +58,7 @@ class TokenShards(Source):
     end_of_text: int | None = None
     vocabulary_size: int | None = None
     on_bad_files: OnBadFiles = "error"
+    storage_options: StorageOptions = None
 
     beside: ClassVar[tuple[str, ...]] = (".idx",)
     """What the names of the files that belong to a shard end with."""
@@ -76,7 +79,8 @@ class TokenShards(Source):
             SourceError: no shard was named or found, or a file is none.
         """
         suffix = FORMATS[self.name].suffix
-        found = named_parts(self.name, self.data_dir, self.data_files, (suffix,), f"*{suffix}", self._split_names)
+        data_dir, data_files = self.located((self.data_dir, self.data_files))
+        found = named_parts(self.name, data_dir, data_files, (suffix,), f"*{suffix}", self._split_names)
         parts: dict[str, list[Part]] = {}
         for split, named in found.items():
             shards = [part for part in named if not part.name.endswith((*self.beside, CHECKSUMS))]

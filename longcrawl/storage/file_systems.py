@@ -12,10 +12,17 @@ from typing import Any, Protocol
 
 from longcrawl.errors import FormatError, SourceError, reason_of
 from longcrawl.storage.network import ask
-from longcrawl.urls import is_url, without_secrets
+from longcrawl.urls import is_url, split_options, without_secrets
 
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
-"""What fsspec needs for the protocols of object stores."""
+PACKAGES = {
+    "s3": "'longcrawl[s3]'",
+    "s3a": "'longcrawl[s3]'",
+    "gs": "'longcrawl[gcs]'",
+    "gcs": "'longcrawl[gcs]'",
+    "abfs": "adlfs",
+    "az": "adlfs",
+}
+"""What to install for the protocols of object stores."""
 
 REQUESTS = 16
 """Files that a server is asked about at once."""
@@ -35,13 +42,26 @@ def file_system_of(url: str) -> tuple[Any, str]:
     """
     import fsspec
 
+    plain, options = split_options(url)
+    protocol = plain.partition("://")[0].rpartition("::")[2]
+    # Behind a cache, options of the store have its name.
+    given = {protocol: options} if options and "::" in plain else options
     try:
-        filesystem, inner = fsspec.core.url_to_fs(url)
+        filesystem, inner = fsspec.core.url_to_fs(plain, **given)
     except (ImportError, ValueError) as unknown:
-        package = PACKAGES.get(url.partition("://")[0])
+        package = PACKAGES.get(protocol)
         fix = f"Type: pip install {package}" if package else "Install the package of its protocol, or check the URL"
         raise SourceError(f"{without_secrets(url)} cannot be reached ({reason_of(unknown)}). {fix}") from unknown
     return filesystem, str(inner)
+
+
+def look_again(filesystem: Any, inner: str) -> None:
+    """Have a file system ask for a file again instead of taking what a listing of before says of it.
+
+    The Hub's would ask for the whole repository again, and its files do not change under a commit.
+    """
+    if filesystem.protocol != "hf":
+        filesystem.invalidate_cache(inner)
 
 
 def information_of(url: str) -> Mapping[str, Any] | None:

@@ -4,6 +4,8 @@
 answer                                what it means
 ===================================== ===========================================================
 404, 410                              the file is missing; ``on_bad_files`` applies
+404 of a bucket                       ``SourceError`` at once
+412 while a file is read              it was replaced: ``NotYetError`` at once
 408, 425, 429, 5xx, timeouts,         not yet: asked again for five minutes, then ``NotYetError``
 cut answers, no connection, no DNS
 401, 403, missing credentials         ``NotYetError`` at once, with what to do
@@ -22,13 +24,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from longcrawl.errors import LongCrawlError, NotYetError, reason_of
+from longcrawl.errors import LongCrawlError, NotYetError, SourceError, reason_of
 from longcrawl.urls import hide_secrets, without_secrets
 
 logger = logging.getLogger("longcrawl")
 
 T = TypeVar("T")
-Kind = Literal["missing", "later", "forbidden", "unknown"]
+Kind = Literal["missing", "no_bucket", "later", "forbidden", "replaced", "unknown"]
 
 RETRY_SECONDS = float(os.environ.get("LONGCRAWL_RETRY_SECONDS", "300"))
 """How long a server is asked again for one file; the environment variable of that name replaces it."""
@@ -44,11 +46,18 @@ ATTEMPTS = 3
 MISSING = (404, 410)
 LATER = (408, 425, 429)
 FORBIDDEN = (401, 403, 407)
+REPLACED = 412
+NO_BUCKET = "NoSuchBucket"
 
 _CONNECTIONS = {"ClientError", "RequestException", "HTTPError", "TransportError", "HTTPClientError", "ProxyError"}
 """Root classes of the connection errors of aiohttp, requests, httpx and botocore, which need not be installed."""
 
 _CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"}
+_SIGN_IN = {
+    "s3": " (AWS_PROFILE or AWS_ACCESS_KEY_ID; for public data, storage_options: {anon: true})",
+    "gs": " (GOOGLE_APPLICATION_CREDENTIALS; for public data, storage_options: {token: anon})",
+    "hf": " (hf auth login, or HF_TOKEN)",
+}
 _FINAL = {"OfflineModeIsEnabled", "InvalidURL", "InvalidUrlClientError", "SSLCertVerificationError"}
 
 _silent: set[str] = set()
@@ -73,7 +82,8 @@ def ask(url: str, request: Callable[[], T]) -> T:
 
     Raises:
         FileNotFoundError: the server says that there is no such file.
-        NotYetError: it gives no answer in time, or not to these credentials.
+        NotYetError: it gives no answer in time, or not to these credentials; or the file is another one meanwhile.
+        SourceError: it has no such bucket.
     """
     host = without_secrets(url).partition("://")[2].partition("/")[0]
     started, attempt = time.monotonic(), 0
@@ -91,9 +101,13 @@ def ask(url: str, request: Callable[[], T]) -> T:
         verdict = verdict_of(failed)
         if verdict.kind == "missing":
             raise FileNotFoundError(without_secrets(url)) from _shown(failed)
+        if verdict.kind == "no_bucket":
+            raise SourceError(
+                f"{without_secrets(url)}: the server has no bucket {host!r}. Check its name, and the endpoint"
+            ) from _shown(failed)
         pause = max(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE), verdict.retry_after)
         waited = time.monotonic() - started
-        if verdict.kind == "forbidden" or not _may_ask_again(verdict, host, attempt, waited + pause):
+        if verdict.kind in ("forbidden", "replaced") or not _may_ask_again(verdict, host, attempt, waited + pause):
             if verdict.kind == "later":
                 _silent.add(host)
             raise NotYetError(_sentence(url, failed, verdict, attempt, waited)) from _shown(failed)
@@ -108,7 +122,7 @@ def verdict_of(failed: BaseException) -> Verdict:
     chain = list(_causes(failed))
     for error in chain:
         if (status := _status(error)) is not None:
-            kind = _of_status(status)
+            kind = "no_bucket" if _code(error) == NO_BUCKET else _of_status(status)
             return Verdict(kind, _retry_after(error) if kind == "later" else 0.0)
     names = {kind.__name__ for error in chain for kind in type(error).__mro__}
     if names & _FINAL:
@@ -124,6 +138,8 @@ def verdict_of(failed: BaseException) -> Verdict:
 def _of_status(status: int) -> Kind:
     if status in MISSING:
         return "missing"
+    if status == REPLACED:
+        return "replaced"
     if status in FORBIDDEN:
         return "forbidden"
     return "later" if status in LATER or status >= 500 else "unknown"
@@ -149,12 +165,18 @@ def _may_ask_again(verdict: Verdict, host: str, attempt: int, seconds: float) ->
 def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waited: float) -> str:
     reason = hide_secrets(reason_of(_cause_of(failed)))
     if verdict.kind == "forbidden":
+        sign_in = _SIGN_IN.get(url.partition("://")[0], ", or sign the URL again")
         return (
-            f"{without_secrets(url)}: the server does not allow it ({reason}). Check your credentials, or sign the URL "
-            "again, and type the same command"
+            f"{without_secrets(url)}: the server does not allow it ({reason}). Check your credentials{sign_in}, and "
+            "type the same command"
         )
+    if verdict.kind == "replaced":
+        return f"{without_secrets(url)} was replaced while it was read. Type the same command again to read it again"
     asked = "once" if attempt == 1 else f"{attempt} times in {waited:.0f} s"
-    return f"{without_secrets(url)}: cannot be fetched now ({reason}), asked {asked}. Type the same command again later"
+    again = (
+        f"{'Check the endpoint, or type' if 'EndpointConnection' in reason else 'Type'} the same command again later"
+    )
+    return f"{without_secrets(url)}: cannot be fetched now ({reason}), asked {asked}. {again}"
 
 
 def _cause_of(failed: BaseException) -> BaseException:
@@ -185,6 +207,12 @@ def _status(error: BaseException) -> int | None:
         if isinstance(status := getattr(holder, name, None), int) and 100 <= status < 600:
             return status
     return None
+
+
+def _code(error: BaseException) -> str | None:
+    """Return the code of an error of an S3 server, such as NoSuchKey."""
+    answer = getattr(error, "response", None)
+    return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 
 
 def _retry_after(error: BaseException) -> float:

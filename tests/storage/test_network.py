@@ -6,8 +6,11 @@ import http.server
 import itertools
 import json
 import socket
+import sys
 import threading
 import time
+import tomllib
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -184,12 +187,24 @@ def test_a_protocol_that_needs_a_package_is_one_sentence():
         files.list_tree("nowhere://a")
 
 
+@pytest.mark.parametrize(("protocol", "package", "extra"), [("s3", "s3fs", "s3"), ("gs", "gcsfs", "gcs")])
+def test_a_store_without_its_package_names_the_extra(monkeypatch, protocol, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, protocol, raising=False)
+    source = make_source("text", {"data_files": f"{protocol}://bucket/*.jsonl"})
+    fix = f"{protocol}://bucket/.* cannot be reached .*. Type: pip install 'longcrawl\\[{extra}\\]'$"
+    with pytest.raises(SourceError, match=fix):
+        source.splits()
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    assert extras["project"]["optional-dependencies"][extra][0].startswith(package)
+
+
 class StorageError(OSError):
     """An error as botocore raises it, whose package need not be installed."""
 
-    def __init__(self, status):
+    def __init__(self, status, code="Other"):
         super().__init__(f"status {status}")
-        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}, "Error": {"Code": code}}
 
 
 @pytest.mark.parametrize(
@@ -198,6 +213,8 @@ class StorageError(OSError):
         (StorageError(503), "later"),
         (StorageError(403), "forbidden"),
         (StorageError(404), "missing"),
+        (StorageError(404, "NoSuchBucket"), "no_bucket"),
+        (StorageError(412), "replaced"),
         (FileNotFoundError("x"), "missing"),
         (PermissionError("x"), "forbidden"),
         (TimeoutError(), "later"),

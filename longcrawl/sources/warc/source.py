@@ -53,7 +53,16 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.core.sources import DOCUMENTS, BadFiles, OnBadFiles, Part, Source, check_record_bytes, source
+from longcrawl.core.sources import (
+    DOCUMENTS,
+    BadFiles,
+    OnBadFiles,
+    Part,
+    Source,
+    StorageOptions,
+    check_record_bytes,
+    source,
+)
 from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
@@ -126,6 +135,8 @@ class Warc(Source):
             times as much memory: it is there with its codings, without them, decoded, and in a table.
         on_bad_files: what a missing, cut or corrupt file does. Records before the damage are kept, and those after it
             from the next record on that can be found.
+        storage_options: what fsspec takes to open the stores that ``base_url`` and other URLs name, such as
+            ``{endpoint_url: …, anon: true}``. No credentials, which belong into the environment or a profile.
     """
 
     data_dir: str | None = None
@@ -139,6 +150,7 @@ class Warc(Source):
     truncated: Literal["keep", "skip"] = "keep"
     max_record_bytes: int = 64 << 20
     on_bad_files: OnBadFiles = "error"
+    storage_options: StorageOptions = None
 
     def __post_init__(self) -> None:
         parse_slice(self.files)
@@ -169,7 +181,7 @@ class Warc(Source):
     def _listed(self) -> Listed:
         """What the lists name; they are read once, so that a run has the digest of what chose its files."""
         paths = (self.paths,) if isinstance(self.paths, str) else self.paths or ()
-        return read_lists(paths, self.base_url, self.files, EXTENSIONS)
+        return read_lists(self.located(paths), self.located(self.base_url), self.files, EXTENSIONS)
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
@@ -184,7 +196,8 @@ class Warc(Source):
         """
         if self.paths:
             return {"train": list(self._listed.parts)}
-        return named_parts(self.name, self.data_dir, self.data_files, EXTENSIONS, "*.warc.gz")
+        data_dir, data_files = self.located((self.data_dir, self.data_files))
+        return named_parts(self.name, data_dir, data_files, EXTENSIONS, "*.warc.gz")
 
     def lists(self) -> Mapping[str, Mapping[str, Any]]:
         """Return bytes, SHA-256 and number of paths of each list in ``paths``, by path or URL."""
