@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from longcrawl.engines import Shared
+from longcrawl.engines import Local, Shared, base
 from longcrawl.engines.shared import _Step
 from longcrawl.errors import RunError
 from longcrawl.storage import lease
@@ -47,6 +48,8 @@ class Marked(Judge):
 COMMAND = """
 import sys
 import longcrawl as lc
+from longcrawl.run import removals
+removals.HELD, removals.TASK = 0, 1
 lc.run(sys.argv[1], sys.argv[2], engine=lc.engines.Shared(beat=0.2, stale=2))
 """
 
@@ -180,20 +183,20 @@ def test_a_machine_that_is_gone_loses_its_task(folder, whole, tmp_path, director
 
 @spaces
 @pytest.mark.slow
-def test_a_machine_that_was_silent_for_long_finds_another_in_the_lead(folder, whole, tmp_path, directory_digest):
+def test_a_machine_that_stood_still_for_long_finds_another_in_the_lead(folder, whole, tmp_path, directory_digest):
     machines = Machines(folder, tmp_path / "out", tmp_path / "marks")
     machines.start(1, "3-0")
     wait_until(lambda: machines.find("began", "3-0"))
     machines.signal(signal.SIGSTOP)
     machines.start(1)
-    silent = machines.running.pop(0)
+    stopped = machines.running.pop(0)
     assert machines.end() == [""]
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
-    machines.running = [silent]
+    machines.running = [stopped]
     (tmp_path / "marks" / "go on").touch()
     machines.signal(signal.SIGCONT)
     (said,) = machines.end()
-    assert "RunError: this process was silent for so long that another one has taken the lead" in said
+    assert "RunError: this process did not renew its lock for so long that another one leads" in said
     write_again = Machines(folder, tmp_path / "out", tmp_path / "other")
     write_again.start(1)
     assert write_again.end() == [""]
@@ -223,11 +226,51 @@ def test_an_error_of_one_process_ends_all(folder, tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_results_of_another_user_are_not_read(tmp_path):
+    step = _Step.post(tmp_path / "step", abs, [-1])
+    step.do(0)
+    assert step.result(0) == 1
+    os.chown(step.file(0, "result"), 65_534, -1)
+    with pytest.raises(RunError, match="00000.result is another user's, and not read"):
+        step.result(0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_tasks_of_another_user_are_not_run(tmp_path):
     _Step.post(tmp_path / "step", abs, [-1])
     os.chown(tmp_path / "step" / "tasks.pickle", 65_534, -1)
     with pytest.raises(RunError, match="tasks.pickle is another user's: its tasks are not run"):
         _Step.open(tmp_path / "step")
+
+
+def test_a_task_whose_process_is_killed_each_time_is_given_up(tmp_path):
+    step = _Step.post(tmp_path / "step", os._exit, [9])
+    for _ in range(3):
+        killed = multiprocessing.get_context("fork").Process(target=step.do, args=(0,))
+        killed.start()
+        killed.join()
+        assert killed.exitcode == 9
+    step.do(0)
+    with pytest.raises(RunError, match="^a task was begun 3 times, and its process ended each time: it may need more"):
+        step.result(0)
+
+
+def test_a_run_goes_on_where_another_machine_was_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "STALE", 0.5)
+    (tmp_path / "lock").write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
+    with (
+        pytest.warns(UserWarning, match="is of elsewhere: waiting up to 0 s"),
+        Local().hold(tmp_path, lambda: False) as it,
+    ):
+        assert it
+
+
+def test_a_run_of_another_machine_that_lives_is_left_alone(tmp_path):
+    lock = tmp_path / "lock"
+    lock.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
+    threading.Timer(0.5, os.utime, [lock]).start()
+    with pytest.warns(match="elsewhere"), pytest.raises(RunError, match="is working in .*, process 1 on elsewhere"):
+        Local().hold(tmp_path, lambda: False).__enter__()
 
 
 def test_a_step_that_was_changed_is_not_run(tmp_path):

@@ -9,6 +9,7 @@ of an exchange and bytes with a checksum in between, whatever carries them. No f
 its name, the number of its processes, or a host in it: a run that was begun by one is finished by another.
 """
 
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,9 +21,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.errors import CorruptionError, RunError
+from longcrawl.errors import CorruptionError, RunError, warn_user
 from longcrawl.storage.files import remove, reread_when_changed, whole_file
-from longcrawl.storage.lease import Heart, Watched, read_owner
+from longcrawl.storage.lease import STALE, Heart, Watched, is_here, read_owner
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 T = TypeVar("T")
@@ -41,12 +42,13 @@ class Exchange:
     ``take`` returns from the rows alone, so that files do not depend on the engine.
 
     Args:
-        make: yields, of one task, a partition number and rows for it; several times for one number if it likes. A key
-            has one row of each task at most, which bounds the rows of a frequent key by the number of tasks.
+        make: yields, of one task, a partition number and rows for it, in one piece or several. Where a key has one
+            row of each task at most, the rows of a frequent key are bounded by the number of tasks.
         take: turns all rows of one partition, in any order, into one table, which it sorts by a total order. They are
             in memory together.
         partitions: how many; from the sizes of data, never from a number of workers.
-        folder: for ``NNNNN.arrow`` of each partition, and its marker; a partition that is there is not made again.
+        folder: for ``NNNNN.arrow`` of each partition, and its marker. A step whose partitions are all there is not
+            done again.
     """
 
     make: Callable[[Any], Iterator[tuple[int, pa.Table]]]
@@ -103,7 +105,7 @@ class Engine(Protocol):
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they come, in any order.
 
-        The first error of a task ends the map, once the tasks that are running have ended.
+        The first error of a task ends the map, and no further task is begun.
         """
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
@@ -118,14 +120,22 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
         RunError: another run is working there.
     """
     heart, lock = Heart(), work / LOCK
+    watched = Watched(lock, STALE)
     try:
-        Watched(lock).remove_if_stale()
-        if not heart.take(lock):
+        renewed = watched.remove_if_stale()
+        while not heart.take(lock):
             owner = read_owner(lock) or {}
-            raise RunError(
-                f"another run is working in {work.parent}, process {owner.get('process')} on {owner.get('host')}: wait "
-                f"for it, choose another folder, or remove {lock} if that machine is gone"
-            )
+            if renewed or is_here(owner):
+                raise RunError(
+                    f"another run is working in {work.parent}, process {owner.get('process')} on {owner.get('host')}: "
+                    "wait for it, or choose another folder"
+                )
+            if not watched.waited:
+                warn_user(
+                    f"{lock} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs"
+                )
+            time.sleep(1)
+            renewed = watched.remove_if_stale()
         yield not is_finished()
     finally:
         heart.stop()
@@ -155,10 +165,17 @@ def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:
 
 def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None:
     """Carry out an exchange through files: a file of each task with the rows of its partitions, one after the other."""
-    if not (waiting := step.waiting()):
-        return
     spill = step.folder.with_name(f"{step.folder.name}-rows")
-    numbered = [each for each in enumerate(tasks) if Marker.read(_places_marker(spill, each[0])) is None]
+    if not (waiting := step.waiting()):
+        remove(spill)  # of a run that was stopped just before it did so
+        return
+    made = {"partitions": step.partitions, "tasks": len(tasks)}
+    markers = (Marker.read(_places_marker(spill, number)) for number in range(len(tasks)))
+    numbered = [
+        (number, task, made)
+        for (number, task), marker in zip(enumerate(tasks), markers, strict=True)
+        if marker is None or marker.content != made
+    ]
     for _ in engine.tasks(partial(_make_rows, step, spill), numbered):
         pass
     for _ in engine.tasks(partial(_take_rows, step, spill, len(tasks)), waiting):
@@ -166,9 +183,9 @@ def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None
     remove(spill)
 
 
-def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any]) -> None:
+def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any, dict[str, int]]) -> None:
     """Write the rows of a task, and where those of each partition are: int64 [pieces, 3], partition, first, stop."""
-    number, task = numbered
+    number, task, made = numbered
     places, first = [], 0
     rows, index, marker = _rows_file(spill, number), _places_file(spill, number), _places_marker(spill, number)
     with whole_file(rows) as beside, beside.open("wb") as file:
@@ -179,7 +196,7 @@ def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any]) -> None:
             first += len(packed)
     with whole_file(index) as beside:
         np.array(sorted(places), np.int64).tofile(beside)
-    Marker(marker, {}, Marker.entries(marker, [index])).write()
+    Marker(marker, made, Marker.entries(marker, [index])).write()
 
 
 def _take_rows(step: Exchange, spill: Path, tasks: int, partition: int) -> int:
@@ -191,18 +208,18 @@ def _rows_of(spill: Path, tasks: int, partition: int) -> Iterator[pa.Table]:
     for number in range(tasks):
         file, marker = _rows_file(spill, number), _places_marker(spill, number)
         _check_places(str(index := _places_file(spill, number)), str(marker))
-        places = np.fromfile(index, np.int64).reshape(-1, 3)
+        places = np.memmap(index, np.int64, "r").reshape(-1, 3) if index.stat().st_size else np.empty((0, 3), np.int64)
         here = slice(*np.searchsorted(places[:, 0], [partition, partition + 1]))
-        with file.open("rb") as opened:
-            for _, first, stop in places[here].tolist():
-                opened.seek(first)
-                try:
+        try:
+            with file.open("rb") as opened:
+                for _, first, stop in places[here].tolist():
+                    opened.seek(first)
                     yield unpack_table(opened.read(stop - first), str(file))
-                except CorruptionError as damaged:
-                    raise DamagedWorkError(str(damaged), marker) from damaged
+        except (CorruptionError, FileNotFoundError) as damaged:
+            raise DamagedWorkError(f"{file} is missing or has been changed", marker) from damaged
 
 
-@reread_when_changed(size=8192)
+@reread_when_changed(size=1 << 18)
 def _check_places(file: str, marker: str) -> None:
     """Compare what says where the rows of a task are with its marker, once in a process: all partitions read it."""
     Marker.open(Path(marker), Path(file))

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from longcrawl.engines.base import LOCK, Exchange, exchange_files
 from longcrawl.engines.worker import answer, installed_versions, pack, run_packed
-from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.errors import RunError
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
 from longcrawl.storage.lease import BEAT, STALE, Heart, Watched
 from longcrawl.storage.sealed import Marker
@@ -40,6 +40,8 @@ R = TypeVar("R")
 TASKS = "tasks"
 FAILED = "failed.txt"
 """The error by which the process that leads has ended: the others end by it, too."""
+ATTEMPTS = 3
+"""How often a task is begun whose process is killed each time."""
 FIRST_PAUSE, LAST_PAUSE = 0.05, 3.0
 """Seconds between two looks at a folder."""
 
@@ -70,8 +72,9 @@ class Shared:
             leads = self._work_until_it_leads(is_finished)
             try:
                 yield leads
-            except LongCrawlError as failed:
-                write_text(work / FAILED, str(failed))
+            except Exception as failed:
+                if self._heart.holds(work / LOCK):
+                    write_text(work / FAILED, str(failed))
                 raise
         finally:
             self._heart.stop()
@@ -104,8 +107,8 @@ class Shared:
     def _check_it_leads(self) -> None:
         if not self._heart.holds(self._work / LOCK):
             raise RunError(
-                f"this process was silent for so long that another one has taken the lead of {self._work.parent}: type "
-                "the same command again to help it"
+                "this process did not renew its lock for so long that another one leads the run in "
+                f"{self._work.parent} now: type the same command again to help it"
             )
 
     def _work_until_it_leads(self, is_finished: Callable[[], bool]) -> bool:
@@ -118,9 +121,9 @@ class Shared:
                 if _changed(self._work / FAILED) != before:
                     reason = (self._work / FAILED).read_text("utf-8")
                     raise RunError(f"the process that led this run has ended: {reason}")
-                if leads:
-                    return self._leads(is_finished)
-                if self._help(steps):
+                if leads and self._leads(is_finished):
+                    return True
+                if not leads and self._help(steps):
                     pause = _Pause()
             pause.wait()
         return False
@@ -128,7 +131,10 @@ class Shared:
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
         """Return whether the run is this process's to finish, once it has the lock."""
         time.sleep(FIRST_PAUSE)  # of two that saw the lock stale, one may have put the lock of a third back
-        if is_finished() or not self._heart.holds(self._work / LOCK):
+        if not self._heart.holds(self._work / LOCK):
+            return False
+        if is_finished():
+            self._heart.release(self._work / LOCK)
             return False
         _withdraw(self._work / TASKS)
         return True
@@ -154,7 +160,8 @@ class Shared:
                 continue
             if not lock.exists() and self._heart.take(lock):
                 try:
-                    step.do(number)
+                    if not step.file(number, "result").exists():
+                        step.do(number)
                 finally:
                     self._heart.release(lock)
                 return True
@@ -163,7 +170,7 @@ class Shared:
 
 
 class _Pause:
-    """Looks at a folder that are the rarer the longer nothing happens there: many processes look."""
+    """The time between two looks at a folder, which grows while nothing happens there: many processes look."""
 
     def __init__(self) -> None:
         self.seconds = FIRST_PAUSE
@@ -201,7 +208,7 @@ class _Step:
         packed = file.read_bytes()
         if marker is None or marker.files[file.name]["sha256"] != hashlib.sha256(packed).hexdigest():
             raise FileNotFoundError(file)
-        if file.stat().st_uid != os.getuid():
+        if file.stat().st_uid != _user_there(folder):
             raise RunError(f"{file} is another user's: its tasks are not run. Start all processes as one user")
         return cls(folder, *run_packed(packed))
 
@@ -222,17 +229,40 @@ class _Step:
     def do(self, number: int) -> None:
         """Do a task and write its result, or its error; of a step that was removed meanwhile, nothing."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        packed, result = answer(self.function, self.tasks[number]), self.file(number, "result")
+        attempts, result = self.file(number, "attempts"), self.file(number, "result")
+        begun = len(attempts.read_bytes()) if attempts.exists() else 0
+        if begun < ATTEMPTS:
+            with attempts.open("ab") as file:
+                file.write(b".")
+            packed = answer(self.function, self.tasks[number])
+        else:
+            packed = answer(_give_up, f"a task was begun {begun} times, and its process ended each time")
         beside = partial_path(result)
         beside.write_bytes(packed)
         publish(beside, result)
 
     def result(self, number: int) -> Any:
         """Return the result of a task, or raise its error."""
-        done, result = pickle.loads(self.file(number, "result").read_bytes())  # noqa: S301  # of the same user's processes
+        file = self.file(number, "result")
+        if file.stat().st_uid != (self.folder / "tasks.pickle").stat().st_uid:
+            raise RunError(f"{file} is another user's, and not read. Start all processes as one user")
+        done, result = pickle.loads(file.read_bytes())  # noqa: S301  # of the same user's processes
         if not done:
             raise result
         return result
+
+
+def _give_up(reason: str) -> None:
+    raise RunError(f"{reason}: it may need more memory than a process has here. What is finished is kept")
+
+
+def _user_there(folder: Path) -> int:
+    """Return the user that a file of this process has in a folder: a mount may give it another than its own."""
+    beside = partial_path(folder / "user")
+    beside.touch()
+    user = beside.stat().st_uid
+    beside.unlink()
+    return user
 
 
 def _changed(file: Path) -> int | None:

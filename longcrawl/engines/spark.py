@@ -87,9 +87,8 @@ class Spark:
             answers = _collect(taken)
         finally:
             session.conf.set(ONE_ROW, before)
-        for _ in map(_result, answers):
-            pass
-        for number in step.waiting():  # to which no rows came
+        finished = set(map(_result, answers))
+        for number in sorted(set(range(step.partitions)) - finished):  # to which no rows came
             step.write(number, ())
 
     def _session(self) -> Any:
@@ -144,8 +143,8 @@ def _collect(answers: Any) -> list[tuple[bool, Any]]:
     return [pickle.loads(row["answer"]) for row in rows]  # noqa: S301  # of workers that this process started
 
 
-def _result(answer: tuple[bool, Any]) -> Any:
-    done, result = answer
+def _result(answered: tuple[bool, Any]) -> Any:
+    done, result = answered
     if not done:
         raise result
     return result
@@ -175,17 +174,24 @@ def _row(partition: int, rows: bytes | None, error: bytes | None) -> pa.RecordBa
 
 
 def _take(step: Exchange, rows: Batches) -> Batches:
-    """Finish the one partition of which rows come, if any do."""
+    """Finish the one partition of which rows come, if any do, and answer its number."""
     if (first := next(rows, None)) is not None:
-        tables = _tables(chain([first], rows))
-        yield _answered(partial(step.write, first["p"][0].as_py()), tables)
+        partition = first["p"][0].as_py()
+        yield _answered(partial(_finish, step, partition), _tables(partition, chain([first], rows)))
     for _ in rows:  # those behind an error: Spark wants all of them read
         pass
 
 
-def _tables(rows: Batches) -> Iterator[pa.Table]:
+def _finish(step: Exchange, partition: int, tables: Iterator[pa.Table]) -> int:
+    step.write(partition, tables)
+    return partition
+
+
+def _tables(partition: int, rows: Batches) -> Iterator[pa.Table]:
     for batch in rows:
-        for packed, error in zip(batch["rows"], batch["error"], strict=True):
+        for number, packed, error in zip(batch["p"].to_pylist(), batch["rows"], batch["error"], strict=True):
+            if number != partition:
+                raise RunError(f"Spark has sent rows of partition {number} with those of {partition}")
             if error.is_valid:
                 raise pickle.loads(error.as_py())  # noqa: S301  # of workers that the same driver started
             yield unpack_table(packed.as_buffer(), "Spark")

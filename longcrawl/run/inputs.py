@@ -1,6 +1,7 @@
 """What a run begins with: its folder, the files that it reads, that they are still the same, and versions."""
 
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +68,8 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
 
 def _check_no_links(folder: Path) -> None:
     """Check for links in the folder of a run, which clears what it needs no more: that would be somebody else's."""
-    link = next((path for path in sorted(folder.rglob("*")) if path.is_symlink()), None)
+    paths = (Path(within, name) for within, folders, names in os.walk(folder) for name in sorted([*folders, *names]))
+    link = next((path for path in paths if path.is_symlink()), None)
     if link is not None:
         raise RunError(
             f"{link} is a link to {link.readlink()}, and a run clears only what is in its own folder. Remove the "

@@ -16,6 +16,7 @@ same recipe over the same input gives the same bytes.
 
 import errno
 import json
+import os
 import shutil
 import time
 from collections import Counter
@@ -107,7 +108,8 @@ def _work_on(
     """Hold the folder, finish the run in it, return manifest and costs; an error of the system becomes one sentence."""
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
-        with engine.hold(folder / WORK, (folder / MANIFEST).exists) as leads:
+        # A listing, as machines that share a folder may remember for a while that a file was not there.
+        with engine.hold(folder / WORK, lambda: MANIFEST in os.listdir(folder)) as leads:  # noqa: PTH208  # names are enough
             if leads:
                 return _finish(recipe, folder, engine, plan)
         inputs.reject_other_contents(folder, recipe)

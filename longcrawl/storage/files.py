@@ -107,8 +107,13 @@ def whole_files(folder: Path) -> list[Path]:
 
 def remove_partial(folder: Path) -> None:
     """Remove what a killed run left unfinished anywhere below ``folder``."""
-    for unfinished in sorted(folder.rglob(f"*{PARTIAL}-*")):
-        remove(unfinished)
+    for within, folders, names in os.walk(folder):  # what goes while it is listed has been removed already
+        for name in names:
+            if f"{PARTIAL}-" in name:
+                Path(within, name).unlink(missing_ok=True)
+        for name in [name for name in folders if f"{PARTIAL}-" in name]:
+            shutil.rmtree(Path(within, name), ignore_errors=True)
+            folders.remove(name)
 
 
 def remove(path: Path) -> None:

@@ -27,6 +27,8 @@ from longcrawl.storage.files import partial_path
 
 BEAT = 5.0
 STALE = 60.0
+MOST_PAUSE = 6.0
+"""Seconds between two looks at a lease that count, at most."""
 
 
 class Heart:
@@ -51,7 +53,8 @@ class Heart:
         try:
             os.link(beside, path)
         except FileExistsError:
-            return False
+            if not self.holds(path):  # a network file system may link, lose its answer, and be asked again
+                return False
         finally:
             beside.unlink(missing_ok=True)
         try:
@@ -82,23 +85,28 @@ class Heart:
 
 @dataclass
 class Watched:
-    """A lease that another process holds, and since when this one has seen no change of it."""
+    """A lease that another process holds, and for how long this one has seen no change of it."""
 
     path: Path
     stale: float = STALE
     _seen: tuple[int, dict[str, Any]] | None = None
-    _since: float = field(default_factory=time.monotonic)
+    _unchanged: float = 0.0
+    _looked: float = field(default_factory=time.monotonic)
 
-    def remove_if_stale(self) -> None:
-        """Remove the lease if its owner is gone."""
-        owner = read_owner(self.path)
+    def remove_if_stale(self) -> bool:
+        """Remove the lease if its owner is gone; return whether it has changed since the last look."""
+        owner, pause = read_owner(self.path), time.monotonic() - self._looked
+        self._looked += pause
+        # Where nobody could reach the files for a while, neither this process nor the owner: that is no silence.
+        self._unchanged += min(pause, MOST_PAUSE)
         if owner is None:
-            return
+            return False
+        before = self._seen
         with contextlib.suppress(FileNotFoundError):
-            state = self.path.stat().st_mtime_ns, owner
-            if state != self._seen:
-                self._seen, self._since = state, time.monotonic()
-            if is_gone(owner) or time.monotonic() - self._since > self.stale:
+            self._seen = self.path.stat().st_mtime_ns, owner
+            if self._seen != before:
+                self._unchanged = 0.0
+            if is_gone(owner) or self._unchanged > self.stale:
                 # Of several that see it, one renames it. That may be the lease of the next owner already.
                 beside = partial_path(self.path)
                 self.path.rename(beside)
@@ -106,25 +114,34 @@ class Watched:
                     with contextlib.suppress(FileExistsError):
                         os.link(beside, self.path)
                 beside.unlink(missing_ok=True)
+        return before is not None and self._seen != before
+
+    @property
+    def waited(self) -> bool:
+        """Whether it has been seen unchanged."""
+        return self._unchanged > 0.0
 
 
 def read_owner(path: Path) -> dict[str, Any] | None:
     """Return the owner of a lease; None where nobody holds it."""
     try:
         owner = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except OSError:  # removed by another machine, perhaps while it was read
         return None
     except ValueError:
         return {}  # of a damaged file, which goes stale like any other
     return owner if isinstance(owner, dict) else {}
 
 
+def is_here(owner: dict[str, Any]) -> bool:
+    """Return whether the owner of a lease is, or was, a process that this one would see."""
+    here = _process(os.getpid())
+    return here["started"] is not None and all(owner.get(name) == here[name] for name in ("host", "boot", "namespace"))
+
+
 def is_gone(owner: dict[str, Any]) -> bool:
     """Return whether the owner of a lease is a process of this machine that has ended."""
-    here = _process(os.getpid())
-    if here["started"] is None or any(owner.get(name) != here[name] for name in ("host", "boot", "namespace")):
-        return False
-    return bool(_process(int(owner["process"]))["started"] != owner["started"])
+    return is_here(owner) and bool(_process(int(owner["process"]))["started"] != owner["started"])
 
 
 def _process(process: int) -> dict[str, Any]:
