@@ -101,6 +101,30 @@ def test_what_is_there_of_an_exchange_is_not_made_again(tmp_path):
     assert step.read(0)["number"].to_pylist() == [0, 0, 3, 3]
 
 
+def test_rows_that_were_cut_for_other_partitions_are_cut_again(tmp_path):
+    with pytest.raises(RunError):
+        Local().exchange(Exchange(numbers_by_remainder, rejected, 4, tmp_path / "step"), [4, 5])
+    step = Exchange(numbers_by_remainder_of_two, sorted_numbers, 2, tmp_path / "step")
+    Local().exchange(step, [4, 5])
+    assert [step.read(partition)["number"].to_pylist() for partition in range(2)] == [[0, 0, 2, 2, 4], [1, 1, 3, 3]]
+
+
+def numbers_by_remainder_of_two(task):
+    for partition in range(2):
+        yield partition, pa.table({"number": pa.array(range(partition, task, 2), pa.int64())})
+
+
+def test_a_file_of_rows_that_is_missing_is_made_again(tmp_path):
+    with pytest.raises(RunError):
+        Local().exchange(Exchange(numbers_by_remainder, rejected, 4, tmp_path / "step"), [4, 5])
+    (tmp_path / "step-rows" / "00001.rows").unlink()
+    step = Exchange(numbers_by_remainder, sorted_numbers, 4, tmp_path / "step")
+    with pytest.raises(DamagedWorkError, match=r"00001.rows is missing or has been changed") as found:
+        read_again(step)
+    found.value.stale[0].unlink()
+    assert read_again(step) == [0, 0, 3, 3]
+
+
 def read_again(step):
     Local().exchange(step, [4, 5])
     return step.read(0)["number"].to_pylist()

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import longcrawl as lc
+from longcrawl.engines import Local
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.segments import check_results
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
@@ -148,11 +149,11 @@ def test_an_output_that_changes_before_it_is_sealed_is_noticed(recipe, tmp_path)
     out = tmp_path / "out"
     stop(recipe, out, "before the manifest")
     marker = next((out / "work/written").glob("*.json"))
-    check_results(out, [marker])
+    check_results(out, [marker], Local())
     file = next((out / "parquet").glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-1] + b"!")
     with pytest.raises(DamagedWorkError, match=r"parquet has been changed|parquet is missing or has been changed"):
-        check_results(out, [marker])
+        check_results(out, [marker], Local())
 
 
 @pytest.mark.parametrize("content", [{}, {"a": {}}, {"é\ud800": [1, None], "b": {"c\n}": " }"}, "sha256": "x"}])

@@ -20,7 +20,7 @@ from longcrawl.engines import Local, Shared, base
 from longcrawl.engines.shared import _Step
 from longcrawl.errors import RunError
 from longcrawl.storage import lease
-from longcrawl.storage.lease import Heart, Watched
+from longcrawl.storage.lease import Heartbeat, Watched
 
 FILES, ROWS = 6, 20
 MARKED = '''
@@ -281,7 +281,7 @@ def test_a_step_that_was_changed_is_not_run(tmp_path):
 
 
 def test_a_lease_is_of_one_until_it_is_given_back(tmp_path):
-    one, other = Heart(), Heart()
+    one, other = Heartbeat(), Heartbeat()
     assert one.take(tmp_path / "lock")
     assert one.holds(tmp_path / "lock")
     assert not other.take(tmp_path / "lock")
@@ -297,8 +297,8 @@ def test_a_lease_is_kept_while_its_owner_computes_and_goes_with_it(tmp_path):
     context = multiprocessing.get_context("fork")
 
     def hold() -> None:
-        heart = Heart(beat=0.05)
-        heart.take(tmp_path / "lock")
+        heartbeat = Heartbeat(beat=0.05)
+        heartbeat.take(tmp_path / "lock")
         os.kill(os.getpid(), signal.SIGSTOP)  # as a kernel that holds the interpreter
 
     owner = context.Process(target=hold)
@@ -316,11 +316,11 @@ def test_a_lease_is_kept_while_its_owner_computes_and_goes_with_it(tmp_path):
 
 
 def test_a_lease_of_another_machine_is_taken_once_it_has_not_changed_for_long(tmp_path):
-    heart, lock = Heart(), tmp_path / "lock"
+    heartbeat, lock = Heartbeat(), tmp_path / "lock"
     lock.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
     watched = Watched(lock, stale=0.3)
     watched.remove_if_stale()
-    assert not heart.take(lock)
+    assert not heartbeat.take(lock)
     time.sleep(0.2)
     os.utime(lock)
     watched.remove_if_stale()
@@ -329,8 +329,8 @@ def test_a_lease_of_another_machine_is_taken_once_it_has_not_changed_for_long(tm
     assert lock.exists()
     time.sleep(0.2)
     watched.remove_if_stale()
-    assert heart.take(lock)
-    heart.stop()
+    assert heartbeat.take(lock)
+    heartbeat.stop()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,8 +19,9 @@ compared  S > S, by cluster           the sketch of each such document     remov
                                                                            compared: in place of choose and kept
 ========  ==========================  ===================================  ========================================
 
-Documents of a group that share a key are linked before the key is sent, with the first of them alone: a million equal
-documents are as many rows as there are groups.
+Documents of a group that share a key are linked before the key is sent, with the first of them alone: a key of a
+million equal documents is as many rows as there are groups. The documents of one cluster are in memory together: about
+70 bytes each in "choose", 250 in "kept", and their sketches in "compared". 1e8 copies of one page would be 25 GB.
 """
 
 from collections.abc import Iterator, Sequence

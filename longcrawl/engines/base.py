@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from longcrawl.errors import CorruptionError, RunError, warn_user
 from longcrawl.storage.files import remove, reread_when_changed, whole_file
-from longcrawl.storage.lease import STALE, Heart, Watched, is_here, read_owner
+from longcrawl.storage.lease import STALE, Heartbeat, Watched, is_here, read_owner
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 T = TypeVar("T")
@@ -119,11 +119,11 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
     Raises:
         RunError: another run is working there.
     """
-    heart, lock = Heart(), work / LOCK
+    heartbeat, lock = Heartbeat(), work / LOCK
     watched = Watched(lock, STALE)
     try:
         renewed = watched.remove_if_stale()
-        while not heart.take(lock):
+        while not heartbeat.take(lock):
             owner = read_owner(lock) or {}
             if renewed or is_here(owner):
                 raise RunError(
@@ -138,7 +138,7 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
             renewed = watched.remove_if_stale()
         yield not is_finished()
     finally:
-        heart.stop()
+        heartbeat.stop()
 
 
 def pack_table(table: pa.Table) -> bytes:

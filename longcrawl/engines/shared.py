@@ -31,7 +31,7 @@ from longcrawl.engines.base import LOCK, Exchange, exchange_files
 from longcrawl.engines.worker import answer, installed_versions, pack, run_packed
 from longcrawl.errors import RunError
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
-from longcrawl.storage.lease import BEAT, STALE, Heart, Watched
+from longcrawl.storage.lease import BEAT, STALE, Heartbeat, Watched
 from longcrawl.storage.sealed import Marker
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Shared:
 
     def __init__(self, beat: float = BEAT, stale: float = STALE) -> None:
         self._beat, self._stale = beat, stale
-        self._heart: Heart
+        self._heartbeat: Heartbeat
         self._work: Path
         self._watched: dict[Path, Watched] = {}
 
@@ -67,17 +67,17 @@ class Shared:
         Raises:
             RunError: the process that led the run has ended by an error.
         """
-        self._heart, self._work, self._watched = Heart(self._beat), work, {}
+        self._heartbeat, self._work, self._watched = Heartbeat(self._beat), work, {}
         try:
             leads = self._work_until_it_leads(is_finished)
             try:
                 yield leads
             except Exception as failed:
-                if self._heart.holds(work / LOCK):
+                if self._heartbeat.holds(work / LOCK):
                     write_text(work / FAILED, str(failed))
                 raise
         finally:
-            self._heart.stop()
+            self._heartbeat.stop()
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task, here and in all other processes, and yield the results as they come."""
@@ -105,7 +105,7 @@ class Shared:
         exchange_files(self, step, tasks)
 
     def _check_it_leads(self) -> None:
-        if not self._heart.holds(self._work / LOCK):
+        if not self._heartbeat.holds(self._work / LOCK):
             raise RunError(
                 "this process did not renew its lock for so long that another one leads the run in "
                 f"{self._work.parent} now: type the same command again to help it"
@@ -117,7 +117,7 @@ class Shared:
         while not is_finished():
             with contextlib.suppress(FileNotFoundError):  # of a run, or a step, that has just been finished
                 watched.remove_if_stale()
-                leads = self._heart.take(lock)
+                leads = self._heartbeat.take(lock)
                 if _changed(self._work / FAILED) != before:
                     reason = (self._work / FAILED).read_text("utf-8")
                     raise RunError(f"the process that led this run has ended: {reason}")
@@ -131,10 +131,10 @@ class Shared:
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
         """Return whether the run is this process's to finish, once it has the lock."""
         time.sleep(FIRST_PAUSE)  # of two that saw the lock stale, one may have put the lock of a third back
-        if not self._heart.holds(self._work / LOCK):
+        if not self._heartbeat.holds(self._work / LOCK):
             return False
         if is_finished():
-            self._heart.release(self._work / LOCK)
+            self._heartbeat.release(self._work / LOCK)
             return False
         _withdraw(self._work / TASKS)
         return True
@@ -158,12 +158,12 @@ class Shared:
             lock = step.file(number, "lock")
             if step.file(number, "result").exists():
                 continue
-            if not lock.exists() and self._heart.take(lock):
+            if not lock.exists() and self._heartbeat.take(lock):
                 try:
                     if not step.file(number, "result").exists():
                         step.do(number)
                 finally:
-                    self._heart.release(lock)
+                    self._heartbeat.release(lock)
                 return True
             self._watched.setdefault(lock, Watched(lock, self._stale)).remove_if_stale()
         return False

@@ -39,9 +39,9 @@ from longcrawl.storage.stored_tables import write_table
 T = TypeVar("T")
 Hashes = npt.NDArray[np.uint64]
 
-HELD = 1 << 26
+HELD = 1 << 24
 """Documents whose hashes one process sorts, 8 bytes each; those of more meet by an exchange."""
-PIECE = 1 << 24
+PIECE = 1 << 22
 """Documents whose hashes are in one partition of it, about."""
 
 IDS = "ids"
@@ -86,7 +86,7 @@ def list_ids(task: IdTask) -> dict[str, Any]:
     return counts
 
 
-def alike(tasks: Sequence[IdTask]) -> list[IdTask]:
+def same_size(tasks: Sequence[IdTask]) -> list[IdTask]:
     """Return the tasks of parts whose files have as many bytes as those of another: copies are among them."""
     sizes = [[Path(file).stat().st_size for file in task.part.files if Path(file).is_file()] for task in tasks]
     counts = Counter(map(tuple, sizes))
@@ -102,12 +102,12 @@ def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
         return ROWS.empty_table()
     file = tasks[0].work / IDS / "meeting"
     documents = sum(Marker.open(task.marker).content["documents"] for task in tasks)
-    meeting = _meeting(_stored, tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
+    meeting = _shared_hashes(_stored, tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
     if not len(meeting):
         return ROWS.empty_table()
     with whole_file(file) as beside:
         meeting.tofile(beside)
-    numbers = sorted(engine.tasks(partial(_find_meeting, file), tasks))
+    numbers = set(engine.tasks(partial(_find_meeting, file), tasks))
     having = [task for task in tasks if task.number in numbers]
     groups = [having]
     if having[0].policy == "error":
@@ -180,9 +180,11 @@ def reject_duplicates(
     """
     numbers = range(len(parts))
     if documents > HELD:
-        meeting = _meeting(partial(_hashes_of, read), numbers, documents, work / IDS / "kept", engine)
-        numbered = engine.tasks(partial(_ids_among, read, meeting), numbers)
-        kept = [found for _, found in sorted(numbered, key=itemgetter(0))]
+        meeting = _shared_hashes(partial(_hashes_of, read), numbers, documents, work / IDS / "kept", engine)
+        numbered = engine.tasks(partial(_ids_among, read, meeting), numbers if len(meeting) else ())
+        kept = [found for _, found in sorted(numbered, key=itemgetter(0))] or [pa.array([], pa.large_string())] * len(
+            parts
+        )
     else:
         kept = [read(number) for number in numbers]
     counts = pc.value_counts(pa.chunked_array(kept, pa.large_string()))
@@ -235,7 +237,9 @@ def _stored(task: IdTask) -> Hashes:
     return np.fromfile(file, np.uint64)
 
 
-def _meeting(read: Callable[[T], Hashes], tasks: Sequence[T], documents: int, folder: Path, engine: Engine) -> Hashes:
+def _shared_hashes(
+    read: Callable[[T], Hashes], tasks: Sequence[T], documents: int, folder: Path, engine: Engine
+) -> Hashes:
     """Return, sorted, the hashes that several documents have: of all tasks together, each of which has some."""
     if documents <= HELD:
         return _repeated(np.concatenate([np.empty(0, np.uint64), *map(read, tasks)]))
@@ -266,6 +270,11 @@ def _take_hashes(_: int, tables: Iterator[pa.Table]) -> pa.Table:
     return pa.table({"hash": _repeated(np.concatenate([np.empty(0, np.uint64), *(each["hash"] for each in tables)]))})
 
 
+def _among(hashes: Hashes, some: Hashes) -> npt.NDArray[np.bool_]:
+    """Return which hashes are among some that are sorted; there is at least one of these."""
+    return some[np.minimum(np.searchsorted(some, hashes), len(some) - 1)] == hashes
+
+
 def _hashes_of(read: Callable[[int], pa.Array], number: int) -> Hashes:
     return _hashes(pa.chunked_array([read(number)]))
 
@@ -273,20 +282,20 @@ def _hashes_of(read: Callable[[int], pa.Array], number: int) -> Hashes:
 def _ids_among(read: Callable[[int], pa.Array], hashes: Hashes, number: int) -> tuple[int, pa.Array]:
     """Return the ids of a part whose hashes are among some, with the number of the part."""
     ids = read(number)
-    return number, ids.filter(pa.array(np.isin(_hashes(pa.chunked_array([ids])), hashes)))
+    return number, ids.filter(pa.array(_among(_hashes(pa.chunked_array([ids])), hashes)))
 
 
 def _find_meeting(meeting: Path, task: IdTask) -> int:
     """Return the number of a part that has one of the hashes of a file, else -1."""
-    return task.number if np.isin(_stored(task), np.fromfile(meeting, np.uint64)).any() else -1
+    return task.number if _among(_stored(task), np.memmap(meeting, np.uint64, "r")).any() else -1
 
 
 def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
     """Read a part without any stage; return its documents whose hashes are among those of a file."""
-    wanted, row, found = np.fromfile(meeting, np.uint64), 0, [ROWS.empty_table()]
+    wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
     for table in task.source.read(task.part, BadFiles("skip")):
         has_id = table["id"].is_valid().to_numpy()
-        places = np.flatnonzero(has_id)[np.isin(_hashes(table["id"]), wanted)]
+        places = np.flatnonzero(has_id)[_among(_hashes(table["id"]), wanted)]
         columns = [np.full(len(places), task.number), row + places, table["id"].take(places).cast(pa.large_string())]
         found.append(pa.table(columns, schema=ROWS))
         row += table.num_rows

@@ -44,7 +44,7 @@ from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run import ids, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids, survivors
-from longcrawl.run.removed_rows import removed_marker
+from longcrawl.run.removed_rows import input_marker
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
@@ -263,7 +263,7 @@ class _Job:
         tasks = [ids.IdTask(self.work, number, part, source, policy) for number, part in enumerate(self.parts)]
         tasks = [task for task in tasks if not (source.unique_ids or task.waits)]
         with self.costs.measure(source.name, "ids"):
-            for chosen in [tasks] if keeps_first else [ids.alike(tasks), tasks]:
+            for chosen in [tasks] if keeps_first else [ids.same_size(tasks), tasks]:
                 markers = [task.marker for task in chosen]
                 segments.do_once(self.folder, ids.list_ids, chosen, markers, self.engine, "ids", "documents")
                 found = ids.find_duplicates(chosen, self.engine)
@@ -293,7 +293,7 @@ class _Job:
             self.reports.setdefault(label, []).extend(gone.report)
         came = self.funnel.kept
         self.funnel = self.funnel.then(FunnelRow(label, came, came - sum(gone.rules.values()), gone.rules))
-        self.markers.append(removed_marker(self.work, number))
+        self.markers += [input_marker(self.work, number, place) for place in range(len(self.parts))]
         if stage.saves_index:
             self.indexed.append((number, label, stage))
 

@@ -30,10 +30,10 @@ from longcrawl.ledger.funnel import FunnelRow, count_values, total
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, count_rules, entries
 from longcrawl.manifest import WORK
 from longcrawl.run import ids
-from longcrawl.run.removed_rows import mark_rows, removed_file, removed_marker, removed_rows
+from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
 from longcrawl.sources.identity import reading
 from longcrawl.storage.files import whole_file, whole_files
-from longcrawl.storage.sealed import Marker
+from longcrawl.storage.sealed import DamagedWorkError, Marker
 from longcrawl.storage.stored_tables import read_table, write_table
 
 SPILL = "spill"
@@ -163,6 +163,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
     clock = CoreClock()
     read = _Counted(_input(task, bad_files), clock)
     kept = run_fused([*_applied(task), *task.segment.stages], _first_of_ids(task, read, tally), tally)
+    rows = None
     with ExitStack() as input_files:
         inputs = input_files.enter_context(reading(task.part.files if task.segment.number == 0 else ()))
         with clock.measure("all"):
@@ -172,7 +173,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
                     (work / SPILL).mkdir(parents=True, exist_ok=True)
                     task.writer.spill(kept, work / SPILL, task.number)
                 else:
-                    _keep(kept, task)
+                    rows = _keep(kept, task)
             gone = tally.table()
             if gone.num_rows:
                 write_table(gone, ledger)
@@ -186,6 +187,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
             entries = Marker.entries(task.marker, written)
     counts = {
         "documents": read.documents,
+        "kept": rows,
         "characters": read.characters,
         "stages": tally.counts(),
         "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
@@ -256,7 +258,7 @@ def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -
     start = 0
     documents = spans.table["document"].to_numpy()
     for number in numbers:
-        stop = start + stored_rows(work, segment, number, "sketches")
+        stop = start + stored_rows(work, segment, number)
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
         file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
         write_table(spans.table.slice(first, last - first), file)
@@ -302,8 +304,8 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
         return
     work, before = task.folder / WORK, task.segment.number - 1
     tables = _tables(_stored(work, before, task.number, "arrow"))
-    if (marker := removed_marker(work, before)).exists():
-        rows = removed_rows(removed_file(work, before, task.number), marker)
+    if removed_marker(work, before).exists():
+        rows = removed_rows(removed_file(work, before, task.number), input_marker(work, before, task.number))
         tables = (table.filter(stays) for table, stays in mark_rows(tables, rows))
     yield from tables
 
@@ -330,8 +332,9 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
     return [(label, WithSpans(survey, spans))]
 
 
-def _keep(kept: Iterable[pa.Table], task: PartTask) -> None:
+def _keep(kept: Iterable[pa.Table], task: PartTask) -> int:
     """Write survivors, and sketches where a survey follows; there is at least one table, perhaps an empty one."""
+    rows = 0
     with ExitStack() as files:
         writers: list[Any] = []
         for table in kept:
@@ -341,6 +344,8 @@ def _keep(kept: Iterable[pa.Table], task: PartTask) -> None:
                 writers = [files.enter_context(_table_writer(path, each.schema)) for path, each in pairs]
             for writer, each in zip(writers, tables, strict=True):
                 writer.write_table(each)
+            rows += table.num_rows
+    return rows
 
 
 @contextmanager
@@ -352,16 +357,18 @@ def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
 
 
 def sketch_bytes(work: Path, segment: int, number: int) -> int:
-    """Return the bytes that a survey's sketches of one input take on disk."""
-    return _stored(work, segment, number, "sketches").stat().st_size
+    """Return the bytes that a survey's sketches of one input take on disk, as its marker has them."""
+    marker = part_marker(work, segment, number)
+    return int(Marker.open(marker).resolved_files()[str(_file(work, segment, number, "sketches").resolve())]["bytes"])
 
 
-def stored_rows(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> int:
-    """Count the documents of what a segment kept of one input, reading nothing but the first column of the file."""
-    file = _stored(work, segment, number, kind)
-    with pa.memory_map(str(file)) as mapped:
-        stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[0]))
-        return sum(stored.get_batch(number).num_rows for number in range(stored.num_record_batches))
+def stored_rows(work: Path, segment: int, number: int) -> int:
+    """Return how many documents a segment kept of one input, as its marker has it."""
+    marker = part_marker(work, segment, number)
+    rows: int | None = Marker.open(marker).content.get("kept")
+    if rows is None:
+        raise DamagedWorkError(f"{marker} was written by an earlier version of longcrawl", marker)
+    return rows
 
 
 def _tables(file: Path) -> Iterator[pa.Table]:

@@ -5,11 +5,13 @@ One process decides where it can hold the sketches. Beyond ``HELD`` bytes of the
 needs all sketches in one process still, see :meth:`longcrawl.core.stages.Survey.exchange`.
 """
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,7 @@ from longcrawl.engines.base import Engine
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import WORK
 from longcrawl.run.part import sketch_bytes, sketches, stored_rows
-from longcrawl.run.removed_rows import removed_file, removed_marker
+from longcrawl.run.removed_rows import input_marker, removed_file, removed_marker
 from longcrawl.storage.files import remove
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
@@ -59,9 +61,10 @@ def resolve(
     """
     work = folder / WORK
     marker = removed_marker(work, segment)
-    if (done := Marker.read(marker)) is None:
+    each = (input_marker(work, segment, number) for group in parts for number in group)
+    if (done := Marker.read(marker)) is None or any(Marker.read(one) is None for one in each):
         part_of = {number: part for part, group in enumerate(parts) for number in group}
-        writes, report = list[dict[str, Any]](), list[str]()
+        writes, report = list[dict[str, int]](), list[str]()
         for inputs in parts if survey.within_parts else [sorted(part_of)]:
             read = partial(_read, work, segment, {} if survey.within_parts else part_of)
             batches, decided = _decide(work, segment, survey, inputs, read, engine)
@@ -70,9 +73,8 @@ def resolve(
             tasks = list(zip(range(len(batches)), firsts, batches, strict=False))
             writes += engine.tasks(write, tasks) if len(tasks) > 1 else [write(tasks[0])]
             report += decided.report
-        rules = sum((Counter(each["rules"]) for each in writes), Counter[str]())
-        files = dict(sorted(entry for each in writes for entry in each["files"].items()))
-        done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": report}, files)
+        rules = sum(map(Counter, writes), Counter[str]())
+        done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": report}, {})
         done.write()
         remove(_decisions(work, segment))
     return Removed(done.content["rules"], done.content["report"])
@@ -89,7 +91,8 @@ def _decide(
     """Return what a survey removes, and the inputs of each group of documents that it has decided about."""
     batches = _batches(work, segment, inputs)
     if len(batches) > 1:
-        folder = _decisions(work, segment) / f"{inputs[0]}-{len(inputs)}-{len(batches)}"
+        bounds = hashlib.sha256(json.dumps([batch.inputs for batch in batches]).encode()).hexdigest()
+        folder = _decisions(work, segment) / bounds[:16]  # other groups must not find what these have left
         groups = partial(_read_batch, read, [batch.inputs for batch in batches])
         decided = survey.exchange(Sketched(folder, tuple(sum(batch.rows) for batch in batches), groups), engine)
         if decided is not None:
@@ -117,7 +120,7 @@ def _batches(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
             size = 0
         groups[-1].append(number)
         size += more
-    return [Batch(tuple(some), tuple(stored_rows(work, segment, each, "sketches") for each in some)) for some in groups]
+    return [Batch(tuple(some), tuple(stored_rows(work, segment, each) for each in some)) for some in groups]
 
 
 def _read(work: Path, segment: int, parts: Mapping[int, int], inputs: Sequence[int]) -> Iterator[pa.Table]:
@@ -135,11 +138,12 @@ def _read_batch(
     return read(batches[group])
 
 
-def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple[int, int, Batch]) -> dict[str, Any]:
-    """Write the ledger of each input of a group, and which of its rows leave; return counts and entries of files."""
+def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple[int, int, Batch]) -> dict[str, int]:
+    """Write the ledger of each input of a group, and which of its rows leave; return how many do, by rule."""
     group, first, batch = task
-    removals, work, files = decided.read(group), folder / WORK, list[Path]()
+    removals, work = decided.read(group), folder / WORK
     for number, rows in zip(batch.inputs, batch.rows, strict=True):
+        files = list[Path]()
         start, stop = np.searchsorted(removals[DOCUMENT].to_numpy(), [first, first + rows]).tolist()
         if start < stop:  # `datasets` cannot load a parquet file without rows
             here = removals.slice(start, stop - start)
@@ -147,10 +151,11 @@ def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple
             write_table(pa.table({"row": here[DOCUMENT].to_numpy() - first}), files[-1])
             files.append(folder / LEDGER / f"{segment:02d}-{label}-{number:05d}.parquet")
             write_table(entries(here["id"], here, label), files[-1])
+        marker = input_marker(work, segment, number)
+        Marker(marker, {}, Marker.entries(marker, files)).write()
         first += rows
     rules = pc.value_counts(removals["rule"].combine_chunks()).to_pylist()
-    found = {each["values"]: each["counts"] for each in rules}
-    return {"rules": found, "files": Marker.entries(removed_marker(work, segment), files)}
+    return {each["values"]: each["counts"] for each in rules}
 
 
 def _decisions(work: Path, segment: int) -> Path:

@@ -1,6 +1,6 @@
-"""Rows of an input that leave it between two readings of it, by their number: each input has a file of its own.
+"""Rows of an input that are removed before it is read again, by number: a file and a marker for each input.
 
-All inputs would else read the ids of all that leaves, and look their documents up among them.
+Every input would otherwise read the ids of all removed documents, and look its own up among them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,6 +43,11 @@ def removed_file(work: Path, segment: int, number: int) -> Path:
     return work / f"removed-{segment}" / f"{number:05d}.parquet"
 
 
+def input_marker(work: Path, segment: int, number: int) -> Path:
+    """Name the marker of this file, if any row leaves, and of the ledger of these rows."""
+    return removed_file(work, segment, number).with_suffix(".json")
+
+
 def removed_marker(work: Path, segment: int) -> Path:
-    """Name the marker of these files, and of the ledger of what the survey removes."""
+    """Name the marker of a survey that has decided, which counts what it removes."""
     return work / f"removed-{segment}.json"

@@ -91,7 +91,13 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
 
     Returns the marker of the files.
     """
-    kept = [table for number in range(inputs) for table in _kept(folder, segment, label, number)]
+    ledgers = dict[int, list[Path]]()
+    for path in sorted((folder / LEDGER).glob("*.parquet")):
+        at, _, rest = path.stem.partition("-")
+        by, _, number = rest.rpartition("-")
+        if int(at) > segment or (int(at) == segment and by == label):
+            ledgers.setdefault(int(number), []).append(path)
+    kept = [table for number in range(inputs) for table in _kept(folder, segment, ledgers.get(number, []), number)]
     index, marker = folder / INDEX / label, folder / WORK / f"index-{label}.json"
     survey.save_index(pa.concat_tables(kept), index)
     files = json.loads((index / DESCRIPTION).read_text("utf-8"))["files"]
@@ -100,13 +106,9 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
     return marker
 
 
-def _kept(folder: Path, segment: int, label: str, number: int) -> Iterator[pa.Table]:
-    """Return the sketches of the documents of an input that neither this survey nor a later stage has removed."""
-    gone = [pa.array([], pa.string())]
-    for path in sorted((folder / LEDGER).glob(f"*-{number:05d}.parquet")):
-        at, _, rest = path.stem.partition("-")
-        if int(at) > segment or (int(at) == segment and rest.rpartition("-")[0] == label):
-            gone += read_table(path, ["id"])["id"].chunks
+def _kept(folder: Path, segment: int, ledgers: Sequence[Path], number: int) -> Iterator[pa.Table]:
+    """Return the sketches of the documents of an input that are in none of its ledgers."""
+    gone = [pa.array([], pa.string()), *(chunk for path in ledgers for chunk in read_table(path, ["id"])["id"].chunks)]
     for table in sketches(folder / WORK, segment, [number]):
         yield table.filter(pc.invert(pc.is_in(table["id"], value_set=pa.chunked_array(gone))))
 

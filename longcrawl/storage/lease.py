@@ -31,7 +31,7 @@ MOST_PAUSE = 6.0
 """Seconds between two looks at a lease that count, at most."""
 
 
-class Heart:
+class Heartbeat:
     """A process that keeps the leases of this one alive, and removes them when it is gone."""
 
     def __init__(self, beat: float = BEAT) -> None:
@@ -70,7 +70,7 @@ class Heart:
 
     def release(self, path: Path) -> None:
         """Release a lease."""
-        with contextlib.suppress(OSError):  # the heart was killed: nobody else touches it
+        with contextlib.suppress(OSError):  # the process was killed: nobody else touches it
             self._changes.send((str(path), None))
         if self.holds(path):
             path.unlink(missing_ok=True)
