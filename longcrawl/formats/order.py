@@ -69,7 +69,7 @@ def exchange_order(
     spilled = _describe(spill, parts, by_language)
     if spilled.rows <= HELD or not shuffled:
         return
-    counts = sum(engine.tasks(partial(_count_languages, spill, spilled), spilled.parts))
+    counts = np.sum([*engine.tasks(partial(_count_languages, spill, spilled), spilled.parts)], axis=0)
     pieces = -(-counts // PIECE)
     make, take = partial(_make_keys, spill, spilled, pieces), partial(_take_keys, spill, unique)
     step = Exchange(make, take, int(pieces.sum()), spill.parent / ORDER)
@@ -100,10 +100,8 @@ def order_documents(
     names = [*spilled.names, None]
     if shuffled and (spill / COUNTS).exists():
         counts = np.array(json.loads((spill / COUNTS).read_text("utf-8")))
-        places = np.memmap(spill / ORDER, PLACE, "r")
-        return [
-            *_by_language(places, np.repeat(np.arange(len(counts), dtype=np.uint32), counts), names)
-        ], spilled.schema
+        known = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+        return [*_by_language(np.memmap(spill / ORDER, PLACE, "r"), known, names)], spilled.schema
     places, keys, ids = (np.empty(spilled.rows, kind) for kind in (PLACE, np.uint64, np.uint64))
     language, start = np.zeros(spilled.rows, np.uint32), 0
     for part in spilled.parts:

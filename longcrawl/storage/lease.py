@@ -35,7 +35,8 @@ class Heartbeat:
     """A process that keeps the leases of this one alive, and removes them when it is gone."""
 
     def __init__(self, beat: float = BEAT) -> None:
-        context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
+        forks = "fork" in multiprocessing.get_all_start_methods()
+        context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
         received, self._changes = context.Pipe(duplex=False)
         self._process = context.Process(target=_beat, args=(received, self._changes, beat), daemon=True)
         self._process.start()
