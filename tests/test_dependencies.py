@@ -64,7 +64,7 @@ def imported_distributions() -> dict[str, bool]:
     found: dict[str, bool] = {}
     for file in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
         for package, always in imports(file):
-            name = canonicalize_name(known[package])
+            name = canonicalize_name(known.get(package, package))  # of an extra that is not installed
             found[name] = found.get(name, False) or always
     return found
 
@@ -90,7 +90,10 @@ def needed() -> dict[str, str]:
         if (name, extras) in walked or name in NOT_HERE.values():
             continue
         walked.add((name, extras))
-        found[name] = Version(metadata.version(name)).public
+        try:
+            found[name] = Version(metadata.version(name)).public
+        except metadata.PackageNotFoundError:  # of an extra, which a developer need not have: CI installs them
+            continue
         for inner in map(Requirement, metadata.requires(name) or ()):
             environments = [{"extra": extra} for extra in ("", *extras)]
             if inner.marker is None or any(map(inner.marker.evaluate, environments)):
