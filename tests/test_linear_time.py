@@ -236,6 +236,10 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/display/markdown.py:_longest_run": (markdown.fenced, repeated("|`|", "|`a|", "|a|")),
     "longcrawl/printable.py:_COMMANDS": (printable.printable, repeated("|\x1b|", "|\r|", "|\r\n|", "|a|")),
     "longcrawl/report/sections.py:_BREAKS": (search(sections._BREAKS), repeated("|_|", "|a|")),
+    "longcrawl/urls.py:_OPTIONS": (
+        search(secrets._OPTIONS),
+        repeated("|://options:|", "://options:|a|", "|://options:a|", "|options:|"),
+    ),
     "longcrawl/urls.py:_RUN": (secrets.hide_secrets, repeated(*URLS, "|://|", "://|@|", "|://a@|")),
     "longcrawl/urls.py:_HOST": (secrets.hide_secrets, repeated(*URLS, "|://|", "://|@|", "|://a@|")),
     "longcrawl/urls.py:_QUERY": (secrets.without_secrets, repeated(*URLS, "s3://a|?|", "s3://a?|b|", "s3://a|?b|")),
@@ -291,6 +295,7 @@ OWN: dict[str, str] = {
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",
     "longcrawl/run/inputs.py:run_folder": "the folder that a user types",
+    "longcrawl/core/sources.py:_CREDENTIAL": "names of options that a user types",
     "longcrawl/engines/spark.py:ERROR": "errors of workers of a run",
     "longcrawl/engines/spark.py:_open_session": "the Spark master that a user types",
     "longcrawl/sources/named_files.py:_SLICE": "the slice of a list that a user types",

@@ -168,7 +168,7 @@ def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waite
         sign_in = _SIGN_IN.get(url.partition("://")[0], ", or sign the URL again")
         return (
             f"{without_secrets(url)}: the server does not allow it ({reason}). Check your credentials{sign_in}, and "
-            "type the same command"
+            "type the same command again"
         )
     if verdict.kind == "replaced":
         return f"{without_secrets(url)} was replaced while it was read. Type the same command again to read it again"

@@ -288,7 +288,7 @@ def test_the_card_of_a_run_that_may_not_be_used_is_one_sentence(copy, mode, file
 def test_a_protocol_without_its_package_names_what_to_install(protocol, package):
     if importlib.util.find_spec(package) is not None:
         pytest.skip(f"{package} is installed")
-    named = f"{protocol}://bucket/a"
+    named, extra = f"{protocol}://bucket/a", package.removesuffix("fs")
     for use in (
         lambda: lc.open("text", data_dir=named),
         lambda: lc.open("warc", data_files=f"{named}/*.warc.gz"),
@@ -297,7 +297,7 @@ def test_a_protocol_without_its_package_names_what_to_install(protocol, package)
         lambda: lc.loading.Rectangle(named, batch_size=1, context_length=4),
         lambda: lc.loading.Windows(f"{named}.ds", 4),
     ):
-        with pytest.raises(SourceError, match=rf"cannot be reached .* Type: pip install {package}"):
+        with pytest.raises(SourceError, match=rf"cannot be reached .* Type: pip install 'longcrawl\[{extra}\]'"):
             use()
 
 
