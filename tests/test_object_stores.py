@@ -184,6 +184,7 @@ def test_web_archives_are_read_by_folder_glob_and_list_of_paths(store, tmp_path)
     assert source.lists()[store.url("warc.paths.gz")]["paths"] == 3
 
 
+@pytest.mark.slow
 def test_web_archives_give_the_manifest_of_local_files(store, tmp_path):
     folder = tmp_path / "crawl"
     folder.mkdir()
@@ -208,6 +209,7 @@ def test_a_server_that_fails_now_and_then_changes_nothing(store, raw, tmp_path, 
     assert without_names(tmp_path / "out") == without_names(tmp_path / "local")
 
 
+@pytest.mark.slow
 def test_an_outage_leaves_parts_open_and_the_same_command_reads_them(store, raw, tmp_path, monkeypatch):
     store.put_folder(raw)
     recipe = write_recipe(tmp_path, data_dir=store.url())
@@ -323,6 +325,7 @@ def test_a_refused_connection_is_not_yet(store, monkeypatch):
         train(data_files=store.url("*.jsonl"), storage_options=options)
 
 
+@pytest.mark.slow
 def test_an_endpoint_of_the_recipe_reaches_every_process(store, raw, tmp_path, monkeypatch):
     store.put_folder(raw)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
