@@ -22,13 +22,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 from longcrawl.engines.base import LOCK, Exchange, exchange_files
-from longcrawl.engines.worker import answer, installed_versions, pack, run_packed
+from longcrawl.engines.worker import answer, installed_versions, pack, unpack
 from longcrawl.errors import RunError
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
 from longcrawl.storage.lease import BEAT, STALE, Heartbeat, Watched
@@ -192,7 +191,7 @@ class _Step:
         """Write a step for all processes."""
         file, marker = folder / "tasks.pickle", folder / "tasks.json"
         with whole_file(file) as beside:
-            beside.write_bytes(pack(partial(_together, function), list(tasks), installed_versions()))
+            beside.write_bytes(pack(function, list(tasks), installed_versions()))
         Marker(marker, {}, Marker.entries(marker, [file])).write()
         return cls(folder, function, tasks)
 
@@ -210,7 +209,7 @@ class _Step:
             raise FileNotFoundError(file)
         if file.stat().st_uid != _user_there(folder):
             raise RunError(f"{file} is another user's: its tasks are not run. Start all processes as one user")
-        return cls(folder, *run_packed(packed))
+        return cls(folder, *unpack(packed))
 
     def file(self, number: int, kind: str) -> Path:
         """Name the lock or the result of a task."""
@@ -278,7 +277,3 @@ def _withdraw(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         folder.rename(beside)
     shutil.rmtree(beside, ignore_errors=True)
-
-
-def _together(function: Callable[[Any], Any], tasks: Sequence[Any]) -> tuple[Callable[[Any], Any], Sequence[Any]]:
-    return function, tasks

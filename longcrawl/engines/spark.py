@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from longcrawl.engines.base import Exchange, hold_alone, pack_table, unpack_table
-from longcrawl.engines.worker import answer, installed_versions, pack, restorable, run_packed
+from longcrawl.engines.worker import answer, installed_versions, pack, restorable, unpack
 from longcrawl.errors import LongCrawlError, RunError
 
 T = TypeVar("T")
@@ -205,19 +205,15 @@ def _on_worker(function: Callable[..., Batches], *arguments: Any) -> Callable[[B
     """Return what Spark calls on a worker: a function of arguments and batches, with what it must find there."""
     from pyspark import cloudpickle
 
-    return partial(_unpacked, pack(_bound, (function, arguments), installed_versions(), cloudpickle.dumps))
-
-
-def _bound(call: tuple[Callable[..., Batches], tuple[Any, ...]]) -> Callable[[Batches], Batches]:
-    function, arguments = call
-    return partial(function, *arguments)
+    return partial(_unpacked, pack(function, arguments, installed_versions(), cloudpickle.dumps))
 
 
 def _unpacked(packed: bytes, batches: Batches) -> Batches:
     """Run what :func:`_on_worker` has packed; an error is sent as a text, in which :func:`_original` finds it."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
-        yield from run_packed(packed)(batches)
+        function, arguments = unpack(packed)
+        yield from function(*arguments, batches)
     except Exception as failed:
         text = base64.b64encode(pickle.dumps(restorable(failed))).decode()
         raise RuntimeError(f"longcrawl-error:{text}") from failed

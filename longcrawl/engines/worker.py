@@ -32,7 +32,15 @@ def pack(
 
 
 def run_packed(packed: bytes) -> Any:
-    """Run a task of :func:`pack` in the folder where it was packed; what it holds looks for its files as it is made.
+    """Run a task of :func:`pack`, as :func:`unpack` restores it."""
+    function, task = unpack(packed)
+    return function(task)
+
+
+def unpack(packed: bytes) -> tuple[Callable[..., Any], Any]:
+    """Restore function and task of :func:`pack` in the folder where they were packed, and stay there.
+
+    What they hold looks for its files as it is made.
 
     Raises:
         RunError: this machine has no such folder, or other versions of what decides about the bytes of a run.
@@ -47,8 +55,8 @@ def run_packed(packed: bytes) -> Any:
         ) from failed
     if versions is not None:
         _check_versions(versions)
-    function, task = pickle.loads(work)  # noqa: S301  # as above
-    return function(task)
+    restored: tuple[Callable[..., Any], Any] = pickle.loads(work)  # noqa: S301  # as above
+    return restored
 
 
 def answer(function: Callable[[T], Any], task: T) -> bytes:
