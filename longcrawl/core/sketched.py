@@ -60,6 +60,15 @@ class Sketched:
         return cut(rows, np.searchsorted(self.starts[1:], rows[column].to_numpy(), "right"))
 
 
+def key_ranges(keys: npt.NDArray[np.uint64], count: Any) -> Longs:
+    """Return to which of ``count`` ranges of equal width keys belong, by their upper 32 bits; of each key if an array.
+
+    Sorted keys have sorted ranges.
+    """
+    ranges: Longs = ((keys >> np.uint64(32)) * np.asarray(count, np.uint64) >> np.uint64(32)).astype(np.int64)
+    return ranges
+
+
 def cut(rows: pa.Table, partitions: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[int, pa.Table]]:
     """Make the rows of an exchange: those of each partition, by the partition of each row."""
     order = np.argsort(partitions, kind="stable")

@@ -33,7 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, no_rows
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges, no_rows
 from longcrawl.dedup._cluster_kernels import Conditions, find_roots, link_edges
 from longcrawl.dedup.clusters import (
     PREFERENCE,
@@ -151,7 +151,7 @@ def _make_links(settings: Clustering, sketched: Sketched, earlier: Exchange, pie
             ordered = keys[order]
             first = _first_of_equal(ordered)
             once, having = ordered[first], documents[order[first]]
-            ends = np.searchsorted((once >> np.uint64(32)) * np.uint64(pieces) >> np.uint64(32), np.arange(pieces + 1))
+            ends = np.searchsorted(key_ranges(once, pieces), np.arange(pieces + 1))
             for piece in np.flatnonzero(np.diff(ends)).tolist():
                 here = slice(ends[piece], ends[piece + 1])
                 yield band * pieces + piece, pa.table({"key": once[here], DOCUMENT: having[here]})

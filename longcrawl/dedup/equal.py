@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_duplicate_ids
 from longcrawl.dedup.index import (
     REMOVALS,
@@ -128,8 +128,7 @@ class EqualHashes(IndexedSurvey):
         """Send the first document of each hash of a group to those of other groups, by ranges of hashes."""
         known, leaders = self._group(sketched, earlier, group)
         first = known.take(np.flatnonzero(leaders == np.arange(len(leaders))))
-        upper = _words(first["hash"])[:, 0].byteswap() >> np.uint64(32)
-        yield from cut(first, upper * np.uint64(sketched.groups) >> np.uint64(32))
+        yield from cut(first, key_ranges(_words(first["hash"])[:, 0].byteswap(), sketched.groups))
 
     def _take_removals(self, sketched: Sketched, earlier: Exchange, group: int, tables: Iterator[pa.Table]) -> pa.Table:
         """Return the removals of a group: a document leaves for what its leader leaves for, or for its leader."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core.sketched import cut as cut_rows
+from longcrawl.core.sketched import key_ranges
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import FormatError
 from longcrawl.formats.spill import INDEX, LANGUAGE, ORDER, PLACE, changes, difference, read_places
@@ -76,11 +77,7 @@ def exchange_order(
     engine.exchange(step, spilled.parts)
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
         for partition in range(step.partitions):
-            sorted_rows = step.read(partition)
-            places = np.empty(sorted_rows.num_rows, PLACE)
-            for name in PLACE.names or ():
-                places[name] = sorted_rows[name].to_numpy()
-            places.tofile(file)
+            _places(step.read(partition)).tofile(file)
     write_text(spill / COUNTS, json.dumps(counts.tolist()))
 
 
@@ -168,8 +165,7 @@ def _make_keys(
 ) -> Iterator[tuple[int, pa.Table]]:
     """Send the documents of a part to ranges of sort keys, language by language."""
     index, ranks = _read_index(spill, spilled, part)
-    count = pieces.astype(np.uint64)[ranks]
-    ranges = ((index["sort_key"] >> np.uint64(32)) * count >> np.uint64(32)).astype(np.int64)
+    ranges = key_ranges(index["sort_key"], pieces[ranks])
     columns = [index["sort_key"], index["id_hash"], np.full(len(index), part, np.uint32)]
     columns += [index[name].copy() for name in ("batch", "row", "bytes")]
     rows = pa.table([np.ascontiguousarray(column) for column in columns], schema=KEYS)
@@ -181,12 +177,16 @@ def _take_keys(spill: Path, unique: bool, _: int, tables: Iterator[pa.Table]) ->
     rows = pa.concat_tables(found).sort_by([(name, "ascending") for name in KEYS.names[:-1]]).combine_chunks()
     if unique:
         same = (rows["key"].to_numpy()[1:] == rows["key"].to_numpy()[:-1]).nonzero()[0]
-        places = np.empty(rows.num_rows, PLACE)
-        for name in PLACE.names or ():
-            places[name] = rows[name].to_numpy()
         near = np.unique([same, same + 1])
-        _check_unique(spill, rows["id"].to_numpy()[near], places[near])
+        _check_unique(spill, rows["id"].to_numpy()[near], _places(rows)[near])
     return rows.select(["part", "batch", "row", "bytes"])
+
+
+def _places(rows: pa.Table) -> npt.NDArray[Any]:
+    places = np.empty(rows.num_rows, PLACE)
+    for name in PLACE.names or ():
+        places[name] = rows[name].to_numpy()
+    return places
 
 
 def _one_schema(spill: Path, parts: Sequence[int]) -> pa.Schema:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.sketched import cut, key_ranges
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import NotYetError, RunError
@@ -261,9 +262,7 @@ def _make_hashes(read: Callable[[T], Hashes], pieces: int, task: T) -> Iterator[
     """Send each hash of a task once, and one that it has several times twice, by ranges."""
     hashes, counts = np.unique(read(task), return_counts=True)
     hashes = np.repeat(hashes, np.minimum(counts, 2))
-    ends = np.searchsorted((hashes >> np.uint64(32)) * np.uint64(pieces) >> np.uint64(32), np.arange(pieces + 1))
-    for piece in np.flatnonzero(np.diff(ends)).tolist():
-        yield piece, pa.table({"hash": hashes[ends[piece] : ends[piece + 1]]})
+    yield from cut(pa.table({"hash": hashes}), key_ranges(hashes, pieces))
 
 
 def _take_hashes(_: int, tables: Iterator[pa.Table]) -> pa.Table:
